@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from fileio.contract import require_written
 from fileio.registry import open_store
-from fileio.streams import StreamSettings
+from fileio.stream_settings import StreamSettings
 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = StreamSettings().part_bytes

@@ -117,7 +117,7 @@ def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int, kin
             made += table.insert(batch(piece)).files
             rows += len(piece)
     if index == "record-compacted":
-        table.compact()
+        table.maintenance.compact()
     return table, rows
 
 
@@ -132,7 +132,7 @@ def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = RO
     began = time.perf_counter()
     table, total = make_table(objcat.connect(place), name, index, ids, commits=commits, kind=kind)
     built_s = time.perf_counter() - began
-    found = table.stats().groups
+    found = table.inspect.stats().groups
     costs: dict[bool, list[Cost]] = {False: [], True: []}
     for number in range(2 * rounds):
         is_warm = number >= rounds
@@ -153,10 +153,10 @@ def _check(table: Any, right: Keys) -> None:
 
 
 def _upsert(table: Any, rows: pa.Table) -> Cost:
-    before, began, began_cpu = table.fileio.metrics.snapshot(), time.perf_counter(), time.process_time()
+    before, began, began_cpu = table._context.fileio.metrics.snapshot(), time.perf_counter(), time.process_time()
     table.upsert(rows)
     ms, cpu_ms = (time.perf_counter() - began) * 1000, (time.process_time() - began_cpu) * 1000
-    sent = table.fileio.metrics.snapshot() - before
+    sent = table._context.fileio.metrics.snapshot() - before
     gets, puts = (sum(count for kind, count in sent.requests.items() if kind.startswith(what)) for what in ("get", "put"))
     return Cost(ms, ms, cpu_ms, gets, puts, sent.bytes_read, sent.bytes_written)
 

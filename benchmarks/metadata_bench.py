@@ -136,7 +136,7 @@ def name_of(partition: int) -> str:
 
 def make_large(url: str, *, files: int, partitions: int, say: Callable[[str], None]) -> None:
     """Many files, as commits that load some partitions each, and a checkpoint whenever one is due."""
-    create_table_at(url, SCHEMA, key=["id"], index=Bucket(files // partitions)).fileio.close()
+    create_table_at(url, SCHEMA, key=["id"], index=Bucket(files // partitions))._context.fileio.close()
     maker = Maker(url)
     per_commit = max(1, FILES_PER_COMMIT // maker.count)
     for number, first in enumerate(range(0, partitions, per_commit)):
@@ -153,7 +153,7 @@ def make_large(url: str, *, files: int, partitions: int, say: Callable[[str], No
 
 def make_long(url: str, root: Path, *, commits: int, say: Callable[[str], None]) -> None:
     """Many commits: upserts of every bucket, and a compaction now and then; the last checkpoint is as far behind as one may be."""
-    create_table_at(url, SCHEMA, key=["id"], index=Bucket(16)).fileio.close()
+    create_table_at(url, SCHEMA, key=["id"], index=Bucket(16))._context.fileio.close()
     maker = Maker(url)
     homes = [FileGroupId("", bucket, 16) for bucket in range(16)]
     env, last = maker.fileio.env, commits - 1
@@ -201,17 +201,17 @@ def plan_cold(url: str, partition: str) -> dict[str, float]:
     began_s = time.perf_counter()
     table = table_at(url)
     opened_s = time.perf_counter()
-    groups = table.snapshot.file_groups(table.manifests, partitions=[partition])
+    groups = table.snapshot.file_groups(table._context.manifests, partitions=[partition])
     ended_s = time.perf_counter()
-    requests = table.fileio.metrics.snapshot().requests
+    requests = table._context.fileio.metrics.snapshot().requests
     again_s = time.perf_counter()
-    table.snapshot.file_groups(table.manifests, partitions=[partition])
+    table.snapshot.file_groups(table._context.manifests, partitions=[partition])
     warm_s = time.perf_counter() - again_s
     return {
         "files": len(groups),
         "gets": requests.get("get", 0),
         "other requests": sum(requests.values()) - requests.get("get", 0),
-        "bytes read": table.fileio.metrics.snapshot().bytes_read,
+        "bytes read": table._context.fileio.metrics.snapshot().bytes_read,
         "open s": opened_s - began_s,
         "plan s": ended_s - opened_s,
         "seconds": ended_s - began_s,
@@ -225,16 +225,16 @@ def plan_filtered(url: str, where: str) -> dict[str, float]:
     table = table_at(url)
     pruning = parse_predicate(where, table.spec.table_schema).to_pruning()
     began_s = time.perf_counter()
-    groups = table.snapshot.file_groups(table.manifests, where=pruning)
+    groups = table.snapshot.file_groups(table._context.manifests, where=pruning)
     cold_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
-    table.snapshot.file_groups(table.manifests, where=pruning)
+    table.snapshot.file_groups(table._context.manifests, where=pruning)
     warm_s = time.perf_counter() - began_s
-    gets = table.fileio.metrics.snapshot().requests.get("get", 0)
+    gets = table._context.fileio.metrics.snapshot().requests.get("get", 0)
     return {
         "files": len(groups),
         "gets": gets,
-        "bytes read": table.fileio.metrics.snapshot().bytes_read,
+        "bytes read": table._context.fileio.metrics.snapshot().bytes_read,
         "seconds": cold_s,
         "warm s": warm_s,
     }
@@ -250,7 +250,7 @@ def open_cold(url: str, *, hint: bool) -> dict[str, float]:
     began_s = time.perf_counter()
     table = table_at(url)
     seconds = time.perf_counter() - began_s
-    return {"slot": table.snapshot.slot, "requests": sum(table.fileio.metrics.snapshot().requests.values()), "seconds": seconds}
+    return {"slot": table.snapshot.slot, "requests": sum(table._context.fileio.metrics.snapshot().requests.values()), "seconds": seconds}
 
 
 def commits_warm(url: str, *, commits: int, partitions: int) -> dict[str, float]:

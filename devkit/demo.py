@@ -64,7 +64,7 @@ class Race:
         self._progress = progress
         self._writer_of = {writer.name: writer for writer in writers}
         self._successor, *_, self._victim = [writer for writer in writers if isinstance(writer, LocalWriter)]
-        self._hunter = Hunter(table.fileio, self._victim)
+        self._hunter = Hunter(table._context.fileio, self._victim)
         self._bars: dict[str, TaskID] = {}
 
     @property
@@ -117,7 +117,7 @@ class Race:
         )
         if not committed:
             return successor.write(step)
-        entry = self._table.history()[self.settled.slot]
+        entry = self._table.inspect.history()[self.settled.slot]
         return Commit(victim.name, step, entry.slot, entry.txn, entry.committed_at_ms, 0, 0, {})
 
 
@@ -197,7 +197,7 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
         writers: list[Writer] = [*([SparkWriter(spark, place, flown)] if spark else []), *locals_]
         race = _race(console, table, writers, days)
 
-        _show_timeline(console, table.history(), inserted, race.commits)
+        _show_timeline(console, table.inspect.history(), inserted, race.commits)
         with console.status("reading the table, as it was and as it is"):
             before, now = table.scan(as_of=inserted.slot).to_arrow(), table.scan().to_arrow()
         _show_time_travel(console, before, now, slot=inserted.slot)
@@ -212,7 +212,9 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
 def _create(console: Console, place: Place, flown: pa.Table) -> tuple[objcat.Table, objcat.CommitResult]:
     """The table with its flights as scheduled."""
     table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(TABLE, SCHEMA, key=KEY, index=objcat.Bucket(8))
-    console.print(f"[bold]{TABLE}[/bold] at {table.fileio.url}: the key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True)
+    console.print(
+        f"[bold]{TABLE}[/bold] at {table._context.fileio.url}: the key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True
+    )
     console.print(
         "It has no ordering column: the later commit wins, so the order of the slots alone says what a flight shows.", soft_wrap=True
     )

@@ -48,7 +48,7 @@ class Story:
 
 def check_story(story: Story) -> list[Check]:
     """Every check that needs no Spark."""
-    history = story.table.history()
+    history = story.table.inspect.history()
     return [*_check_log(story, history), *_check_killed(story, history), *_check_rows(story)]
 
 
@@ -91,7 +91,7 @@ def _fate(story: Story, history: Sequence[Entry]) -> tuple[bool, str]:
     slot = story.settled.slot
     if isinstance(story.settled, CommittedAt):
         return committed == [slot], f"its request had reached the store before it died: committed at slot {slot}"
-    files = list(story.table.fileio.list_keys(data_prefix(Txn(story.killed_txn))))
+    files = list(story.table._context.fileio.list_keys(data_prefix(Txn(story.killed_txn))))
     right = not committed and not files and history[slot].rollback_of == story.killed_txn
     return right, f"rolled back at slot {slot}, {len(files)} files left"
 

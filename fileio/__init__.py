@@ -60,11 +60,13 @@ from fileio.errors import (
     UploadLost,
 )
 from fileio.options import Secret
+from fileio.read_stream import ReadStream
 from fileio.registry import StoreDescription, describe_store, open_store
 from fileio.store import FileIO
-from fileio.streams import ReadStream, StreamSettings, WriteStream
+from fileio.stream_settings import StreamSettings
 from fileio.wrappers import MetricsSnapshot
 from fileio.write_outcomes import RetryPolicy
+from fileio.write_stream import WriteStream
 
 __all__ = [
     "KEY_BYTES_MAX",

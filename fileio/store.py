@@ -40,7 +40,8 @@ from fileio.contract import (
 from fileio.env import Env, default_env, map_io
 from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce
-from fileio.streams import ReadStream, StreamSettings, WriteStream
+from fileio.read_stream import ReadStream
+from fileio.stream_settings import StreamSettings
 from fileio.wrappers import MeteredBackend, Metrics, PrefixedBackend
 from fileio.write_outcomes import (
     Absent,
@@ -54,6 +55,7 @@ from fileio.write_outcomes import (
     retry,
     write_metadata,
 )
+from fileio.write_stream import WriteStream
 
 if TYPE_CHECKING:
     from fileio.registry import StoreDescription

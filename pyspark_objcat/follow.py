@@ -21,7 +21,8 @@ from objcat.metadata.schema import TableSchema
 from objcat.metadata.table_spec import TABLE_SCOPE
 from objcat.planning.changes import ChangesPlan
 from objcat.spark.engine import arrow_schema
-from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, read_changed
+from objcat.tasks.change_columns import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from objcat.tasks.changes import read_changed
 from objcat.timeline.entry import Action, Entry
 from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions, TableAtLoad
 
@@ -87,7 +88,7 @@ class TableStream(Limited):
     def initialOffset(self) -> dict[str, Any]:
         """Where the first batch begins. The same whenever it is asked, as a batch that failed is planned again."""
         table = self._opened()
-        since, _ = table._source().slots(self._options.since, None)
+        since, _ = table._context.feed_context().slots(self._options.since, None)
         return self._offset(since)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class TableStream(Limited):
                 f"the stream cannot go on from slot {first}: {error}; copy the table as of a slot that is there, and follow it from that "
                 'slot by .option("since", "SLOT") with a new checkpointLocation'
             ) from error
-        store = table.fileio.describe()
+        store = table._context.fileio.describe()
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
         dealt = [tasks] if _is_one_sequence(feed.plan) else [[task] for task in tasks]
         return [InputPartition(pickle.dumps((store, some))) for some in dealt]
@@ -140,7 +141,7 @@ class TableStream(Limited):
     def stop(self) -> None:
         """Release connections."""
         if self._table is not None:
-            self._table.fileio.close()
+            self._table._context.fileio.close()
             self._table = None
 
     # ---- in tasks
@@ -164,7 +165,7 @@ class TableStream(Limited):
     def _checked(self, table: objcat.Table, last: int) -> TableSchema:
         """The columns that the stream has. last: where a batch ends. Raises SnapshotExpired, and InvalidInput where the table, or its
         columns at that slot, are others than when the stream was loaded."""
-        source = table._source()
+        source = table._context.feed_context()
         if self._said is None:
             snapshot = source.snapshot(source.view.slot)
             _check_types(self._options.followed(snapshot.spec), arrow_schema(self._schema))
@@ -192,7 +193,7 @@ class TableStream(Limited):
         commits = size = 0
         end = begin
         while end < newest:
-            for entry in table.timeline.log.read_after(end, until=min(newest, end + WINDOW_SLOTS), window=32):
+            for entry in table._context.timeline.log.read_after(end, until=min(newest, end + WINDOW_SLOTS), window=32):
                 if _changes_rows(entry, table.id):
                     written = 0 if entry.summary is None else entry.summary.bytes
                     full = self._max_bytes is not None and size + written > self._max_bytes

@@ -108,40 +108,42 @@ class WriteJob:
         task = written[0].task if written else self.task
         error = next((one.error for one in written if one.error is not None), None)
         if error is not None:
-            _remove(table.fileio, task.txn)
+            _remove(table._context.fileio, task.txn)
             raise pickle.loads(error)  # noqa: S301 - our own executors wrote it
         result = sum((_RESULTS.decode(one.result) for one in written if one.result is not None), WriteResult())
         if not result.rows:
             return None
-        given = WrittenFilesEngine(table.fileio, self.schema, task, result)
+        given = WrittenFilesEngine(table._context.fileio, self.schema, task, result)
         change = WriteBatch(given, None, task.operation, self.mode, task.delete_when)
-        standing = LatestView(table.timeline, table.timeline.open())
-        before = standing.view.outcomes.find(table.fileio, task.txn)
+        standing = LatestView(table._context.timeline, table._context.timeline.open())
+        before = standing.view.outcomes.find(table._context.fileio, task.txn)
         if before is not None and before.committed:
             # Whoever asks twice has what he asks for.
             return None
         if before is not None:
-            _remove(table.fileio, task.txn)
+            _remove(table._context.fileio, task.txn)
             raise WriterFenced(
                 f"{task.txn} was rolled back at slot {before.slot}, since its writer had written no file for long and was thought dead: "
                 "write again"
             )
-        part, began_slot = TableWriter(table.fileio, table.manifests, table.id, [change]), standing.view.slot
-        committer = Committer(table.fileio)
+        part, began_slot = TableWriter(table._context.fileio, table._context.manifests, table.id, [change]), standing.view.slot
+        committer = Committer(table._context.fileio)
         try:
-            done, followed = commit_write(table.timeline, committer, [part], standing.view, metadata=metadata, app=app, txn=task.txn)
+            done, followed = commit_write(
+                table._context.timeline, committer, [part], standing.view, metadata=metadata, app=app, txn=task.txn
+            )
         except StreamRewound:
-            _remove(table.fileio, task.txn)
+            _remove(table._context.fileio, task.txn)
             raise
         if done.already_applied:
             if done.txn != task.txn:
-                _remove(table.fileio, task.txn)
+                _remove(table._context.fileio, task.txn)
             return done
         if given.superseded:
-            remove_files(table.fileio, given.superseded, why=task.txn)
+            remove_files(table._context.fileio, given.superseded, why=task.txn)
         standing.advance(followed)
-        table.timeline.after_commit(standing.view, standing.rebase)
-        _UPKEEP.after(table.timeline, standing.view, table.id, table.manifests, since_slot=began_slot)
+        table._context.timeline.after_commit(standing.view, standing.rebase)
+        _UPKEEP.after(table._context.timeline, standing.view, table.id, table._context.manifests, since_slot=began_slot)
         return done
 
 
@@ -162,7 +164,7 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
         if made is not None:
             options.take_back(made)
         raise
-    return WriteJob(options, table.fileio.describe(), given, mode, task, made)
+    return WriteJob(options, table._context.fileio.describe(), given, mode, task, made)
 
 
 def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tuple[SchemaMode, WriteTask]:
@@ -179,8 +181,10 @@ def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tupl
             raise InvalidInput("the table has no key, so nothing says which rows to delete: leave out the option delete_when")
         delete_when = parse_predicate(options.own["delete_when"], columns_from_arrow(given))
     mode = options.schema_mode_of(spec)
-    change = WriteBatch(WrittenFilesEngine(table.fileio, given), None, operation, mode, delete_when)
-    (task,) = TableWriter(table.fileio, table.manifests, table.id, [change]).tasks(table.snapshot, new_txn(table.fileio.env))
+    change = WriteBatch(WrittenFilesEngine(table._context.fileio, given), None, operation, mode, delete_when)
+    (task,) = TableWriter(table._context.fileio, table._context.manifests, table.id, [change]).tasks(
+        table.snapshot, new_txn(table._context.fileio.env)
+    )
     check = check_delete_columns if operation is Operation.DELETE else check_columns
     check(written_columns(given.names, task.spec, delete_when), task.spec)
     return mode, task
@@ -190,10 +194,10 @@ def give_up(options: FormatOptions, txn: Txn) -> None:
     """Remove what the tasks of a job wrote, never to be seen again; unless it is committed, which its driver may not know. Never raises."""
     try:
         table = options.table()
-        if next(iter(table.fileio.list_keys(data_prefix(txn))), None) is not None:
+        if next(iter(table._context.fileio.list_keys(data_prefix(txn))), None) is not None:
             table.resolve(txn)
     except (ObjcatError, FileIOError) as error:
-        logger.warning("what %s wrote could not be removed, table.rollback_dead() will: %s", txn, error)
+        logger.warning("what %s wrote could not be removed, table.maintenance.rollback_failed_writes() will: %s", txn, error)
 
 
 def _remove(fileio: FileIO, txn: Txn) -> None:
@@ -201,7 +205,7 @@ def _remove(fileio: FileIO, txn: Txn) -> None:
     try:
         keys = list(fileio.list_keys(data_prefix(txn)))
     except FileIOError as error:
-        logger.warning("what %s wrote could not be removed, table.rollback_dead() will: %s", txn, error)
+        logger.warning("what %s wrote could not be removed, table.maintenance.rollback_failed_writes() will: %s", txn, error)
         return
     if keys:
         remove_files(fileio, keys, why=txn)

@@ -161,7 +161,7 @@ class FormatOptions:
         try:
             table = self.table()
             if table.id == made.table:
-                drop_created_table(objcat.connect(above, dict(self.store)).catalog, table.timeline, table.id, opened=made.opened)
+                drop_created_table(objcat.connect(above, dict(self.store)).catalog, table._context.timeline, table.id, opened=made.opened)
         except (ObjcatError, FileIOError) as error:
             logger.warning("the table at %s was created for a write that was refused, and may be there: %s", self.path, error)
 
@@ -242,26 +242,26 @@ class FormatOptions:
         mode = self.mode
         if mode == INCREMENTAL:
             where = self.own.get("where")
-            return table._standing.retry_on_new_checkpoint(
-                lambda: incremental(table._source(), since, until, where=where, columns=columns, schema=schema)
+            return table._context.latest.retry_on_new_checkpoint(
+                lambda: incremental(table._context.feed_context(), since, until, where=where, columns=columns, schema=schema)
             )
         if "where" in self.own:
             raise InvalidInput(
                 f'changes take no filter, but the option where is given: use .option("mode", "{INCREMENTAL}"), or df.where()'
             )
         net = mode == NET_CHANGES
-        return table._standing.retry_on_new_checkpoint(
-            lambda: changes(table._source(), since, until, columns=columns, net=net, schema=schema)
+        return table._context.latest.retry_on_new_checkpoint(
+            lambda: changes(table._context.feed_context(), since, until, columns=columns, net=net, schema=schema)
         )
 
     def end(self, table: objcat.Table) -> Snapshot:
         """Where a read that follows a table ends, the newest slot when nothing is said. Raises InvalidInput, SnapshotExpired."""
 
         def found() -> Snapshot:
-            source = table._source()
+            source = table._context.feed_context()
             return source.snapshot(source.slots(self.since, self.until)[1])
 
-        return table._standing.retry_on_new_checkpoint(found)
+        return table._context.latest.retry_on_new_checkpoint(found)
 
     def followed(self, spec: TableSpec) -> pa.Schema:
         """The columns that a read which follows a table gives: also of slots at which more of them may be null. Raises InvalidInput."""

@@ -130,7 +130,7 @@ class _Reader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._said = said
-        self._store = options.table().fileio.describe()
+        self._store = options.table()._context.fileio.describe()
 
     def _check(self, table: objcat.Table, snapshot: Snapshot) -> None:
         """Raises InvalidInput for another table, and for columns that are others, than the frame was made of."""

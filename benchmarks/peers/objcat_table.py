@@ -38,7 +38,7 @@ class ObjcatTables:
             index=_INDEXES.get(layout.index, objcat.Bucket(BUCKETS, layout.bucket_columns)) if layout.keyed else None,
         )
         table.state["table"] = made
-        return unquote(urlsplit(made.fileio.url).path) if self.settings.store is None else made.fileio.url
+        return unquote(urlsplit(made._context.fileio.url).path) if self.settings.store is None else made._context.fileio.url
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
         table.state["table"].upsert(batch)
@@ -50,14 +50,14 @@ class ObjcatTables:
         table.state["table"].delete(batch)
 
     def compact(self, table: BenchTable) -> None:
-        table.state["table"].compact()
+        table.state["table"].maintenance.compact()
 
     def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
-        if table.state["table"].cluster(by, zorder=zorder) is None:
+        if table.state["table"].maintenance.cluster(by, zorder=zorder) is None:
             raise RuntimeError("cluster() found nothing to gain")
 
     def clean(self, table: BenchTable) -> None:
-        table.state["table"].clean(keep_slots=1)
+        table.state["table"].maintenance.clean(keep_slots=1)
 
     def version(self, table: BenchTable) -> int:
         return int(table.state["table"].refresh().slot)
@@ -72,7 +72,7 @@ class ObjcatTables:
         return table.state["table"]
 
     def requests(self, table: BenchTable) -> dict[str, int] | None:
-        return dict(self.opened(table).fileio.metrics.snapshot().requests)
+        return dict(self.opened(table)._context.fileio.metrics.snapshot().requests)
 
     def _lake(self) -> Any:
         store = self.settings.store

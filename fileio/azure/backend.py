@@ -15,9 +15,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fileio.azure.client import PUT_BYTES_MAX, AzureOptions, container_client, credential_of, customer_key_of, resolve
+from fileio.azure.errors import (
+    BY_CODE,
+    BY_STATUS,
+    CONDITION_CODES,
+    CONTAINER_CODES,
+    NO_CREDENTIALS_HINT,
+    ask_service,
+    error_code,
+    error_status,
+    is_gone,
+)
 from fileio.contract import (
     WRITE_ID,
     Backend,
@@ -48,14 +59,12 @@ from fileio.errors import (
     FileIOError,
     InvalidConfig,
     NotFound,
-    PermissionDenied,
-    StoreFull,
     Throttled,
     Unavailable,
     Unsupported,
     UploadLost,
 )
-from fileio.network_errors import UNREADABLE, is_untrusted, why_unreachable
+from fileio.network_errors import is_untrusted, why_unreachable
 from fileio.optional import library
 from fileio.options import check_proxy, redact
 
@@ -63,7 +72,6 @@ if TYPE_CHECKING:
     from azure.core.exceptions import AzureError
     from azure.storage.blob import BlobClient, BlobProperties
 
-T = TypeVar("T")
 
 _MIB = 1024 * 1024
 _APPEND_BYTES_MAX = 100 * _MIB
@@ -156,7 +164,7 @@ class AzureBackend(Backend):
             return GetResult(_meta(key, properties, size), data, min(start, size), sent_ms)
 
         try:
-            return _asked(ask)
+            return ask_service(ask)
         except AzureError as error:
             status = getattr(error, "status_code", None)
             if status == 304 and if_none_match is not None:
@@ -195,7 +203,7 @@ class AzureBackend(Backend):
             return _meta(key, properties, properties.size)
 
         try:
-            return _asked(ask)
+            return ask_service(ask)
         except AzureError as error:
             raise self._failure(error, "look at", key) from None
 
@@ -223,7 +231,7 @@ class AzureBackend(Backend):
             return ListPage(objects, prefixes, pages.continuation_token or None)
 
         try:
-            return _asked(ask)
+            return ask_service(ask)
         except AzureError as error:
             raise self._failure(error, "list", prefix) from None
 
@@ -315,12 +323,12 @@ class AzureBackend(Backend):
 
         try:
             if len(keys) == 1:
-                _asked(lambda: self._blob(keys[0]).delete_blob())
+                ask_service(lambda: self._blob(keys[0]).delete_blob())
                 return [DeleteResult(keys[0])]
-            answers = _asked(lambda: list(self._client.delete_blobs(*keys, raise_on_any_failure=False)))
+            answers = ask_service(lambda: list(self._client.delete_blobs(*keys, raise_on_any_failure=False)))
         except AzureError as error:
             failure = self._failure(error, "delete", keys[0] if len(keys) == 1 else f"{len(keys)} objects")
-            if len(keys) == 1 and _is_gone(failure):
+            if len(keys) == 1 and is_gone(failure):
                 return [DeleteResult(keys[0])]
             raise failure from None
         except RuntimeError as error:
@@ -332,7 +340,7 @@ class AzureBackend(Backend):
         for key, answer in zip(keys, answers, strict=True):
             status = answer.status_code
             refused = None if status < 300 else self._classify(status, answer.headers.get("x-ms-error-code"), "delete", key, "")
-            results.append(DeleteResult(key, None if refused is None or _is_gone(refused) else refused))
+            results.append(DeleteResult(key, None if refused is None or is_gone(refused) else refused))
         return results
 
     # ---- how
@@ -354,17 +362,17 @@ class AzureBackend(Backend):
         from azure.core.exceptions import AzureError
 
         try:
-            answer = _asked(call)
+            answer = ask_service(call)
         except AzureError as error:
-            status, code = _status(error), _code(error)
-            if not isinstance(mode, Overwrite) and (code in _CONDITION_CODES or (code is None and status in (409, 412))):
+            status, code = error_status(error), error_code(error)
+            if not isinstance(mode, Overwrite) and (code in CONDITION_CODES or (code is None and status in (409, 412))):
                 return PreconditionFailed(None)
             failure = self._failure(error, what, key)
             if isinstance(failure, Unavailable):
                 return OutcomeUnknown(failure)
-            if isinstance(mode, Update) and _is_gone(failure):
+            if isinstance(mode, Update) and is_gone(failure):
                 return PreconditionFailed(None)
-            if isinstance(mode, Create) and _is_gone(failure):
+            if isinstance(mode, Create) and is_gone(failure):
                 # It needs nothing but the container: what gave that answer may have sent the write on before.
                 return OutcomeUnknown(Unavailable(f"{failure}, says the answer to a write of it: check what stands before the service"))
             raise failure from None
@@ -377,17 +385,17 @@ class AzureBackend(Backend):
         """The typed error for one of the SDK's. It is raised `from None`: texts of the SDK can hold signatures, ours are redacted."""
         from azure.core.exceptions import ClientAuthenticationError
 
-        status = _status(error)
+        status = error_status(error)
         text = redact(f"{type(error).__name__}: {error.message}".split("\n", 1)[0], self._settings.secrets)
         if status is None and isinstance(error, ClientAuthenticationError):
-            return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {_NO_CREDENTIALS_HINT}")
+            return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {NO_CREDENTIALS_HINT}")
         if status is None and is_untrusted(error):
             advice = "give its authority as option 'ca_bundle'"
             return InvalidConfig(f"{self._url}: the certificate of {self._client.primary_hostname} is not trusted: {advice}")
         if status is None and (why := why_unreachable(error)) is not None:
             advice = "check the account or option 'endpoint', the proxy and the network"
             return Unavailable(f"{self._url}: cannot {what} {key!r}: cannot reach {self._client.primary_hostname}, {why}: {advice}")
-        return self._classify(status, _code(error), what, key, text)
+        return self._classify(status, error_code(error), what, key, text)
 
     def _classify(self, status: int | None, code: str | None, what: str, key: str, text: str) -> FileIOError:
         where = f"{self._url}: cannot {what} {key!r}"
@@ -396,10 +404,10 @@ class AzureBackend(Backend):
             return Unavailable(
                 f"{where}: no usable answer ({said if status else text}): ask again, and check the endpoint when it stays so"
             )
-        if code in _CONTAINER_CODES:
+        if code in CONTAINER_CODES:
             host = self._client.primary_hostname
             return BucketNotFound(f"there is no container {self._container!r} at {host} ({said}): create it or mend the URL")
-        kind, hint = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or (FileIOError, text or "look the code up in the vendor's list")
+        kind, hint = BY_CODE.get(code or "") or BY_STATUS.get(status) or (FileIOError, text or "look the code up in the vendor's list")
         if kind is NotFound:
             return NotFound(f"there is no object {key!r} in {self._url} ({said})")
         return kind(f"{where}: refused ({said}): {hint}")
@@ -436,9 +444,9 @@ class _AzureUpload(Upload):
         from azure.core.exceptions import AzureError
 
         try:
-            _asked(call)
+            ask_service(call)
         except AzureError as error:
-            if _code(error) in ("InvalidBlobOrBlock", "InvalidBlockId"):
+            if error_code(error) in ("InvalidBlobOrBlock", "InvalidBlockId"):
                 # Names of somebody else's blocks have another length: they are in the way until the key is written, or for a week.
                 raise UploadLost(f"{self._key!r}: another program's unfinished upload is in the way: write it by put()") from None
             raise self._backend._failure(error, f"send part {number} of", self._key) from None
@@ -469,67 +477,6 @@ class _AzureUpload(Upload):
 
 
 # ---- what Azure says ---------------------------------------------------------------------------------------------
-
-_CREDENTIALS_HINT = "check the key, SAS token or identity, and whether it has expired"
-_NO_CREDENTIALS_HINT = "give 'account_key', 'sas_token' or 'connection_string', or sign in with az login"
-_CONDITION_CODES = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "AppendPositionConditionNotMet"})
-_CONTAINER_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted", "ContainerBeingDisabled", "ContainerDisabled"})
-_DENIED = (PermissionDenied, "grant 'Storage Blob Data Contributor' or a SAS with racwdl, and check key and network rules")
-_HELD = (PermissionDenied, "a lease, a snapshot or an immutability policy holds the object: release it first")
-_NOT_ACCEPTED = (CredentialsError, f"the credentials are not accepted: {_CREDENTIALS_HINT}")
-_OTHER_KEY = (InvalidConfig, "the object is under another encryption key: give as customer_key the one that it was written with")
-_ARCHIVED = (Unsupported, "the object is in the archive tier: rehydrate it first")
-_BY_CODE: Mapping[str, tuple[type[FileIOError], str]] = {
-    "AuthenticationFailed": _NOT_ACCEPTED,
-    "InvalidAuthenticationInfo": _NOT_ACCEPTED,
-    "NoAuthenticationInformation": _NOT_ACCEPTED,
-    "ExpiredAuthenticationToken": _NOT_ACCEPTED,
-    "KeyBasedAuthenticationNotPermitted": _NOT_ACCEPTED,
-    "PublicAccessNotPermitted": _NOT_ACCEPTED,
-    "BlobImmutableDueToPolicy": _HELD,
-    "LeaseIdMissing": _HELD,
-    "SnapshotsPresent": _HELD,
-    "BlobUsesCustomerSpecifiedEncryption": _OTHER_KEY,
-    "BlobDoesNotUseCustomerSpecifiedEncryption": _OTHER_KEY,
-    "BlobCustomerSpecifiedEncryptionMismatch": _OTHER_KEY,
-    "InvalidBlockList": (UploadLost, "its blocks are gone, most likely because the key was written meanwhile: write it again"),
-    "BlockCountExceedsLimit": (StoreFull, "the object has as many blocks as a blob can have: go on in another one"),
-    "InvalidBlobType": (Unsupported, "it is another type of blob: only what append() created can grow, and only put() replaces it"),
-    "BlobArchived": _ARCHIVED,
-    "BlobBeingRehydrated": _ARCHIVED,
-}
-_BY_STATUS: Mapping[int, tuple[type[FileIOError], str]] = {
-    401: _NOT_ACCEPTED,
-    403: _DENIED,
-    404: (NotFound, ""),
-    429: (Throttled, "the store wants it later"),
-}
-
-
-def _asked(call: Callable[[], T]) -> T:
-    """What the SDK answers. Where it, or we, cannot make sense of what the service said, that is an AzureError too."""
-    from azure.core.exceptions import AzureError, ServiceResponseError
-
-    try:
-        return call()
-    except AzureError:
-        raise
-    except UNREADABLE as error:
-        raise ServiceResponseError(f"the answer cannot be read ({type(error).__name__}: {error})", error=error) from error
-
-
-def _status(error: AzureError) -> int | None:
-    return getattr(error, "status_code", None)
-
-
-def _code(error: AzureError) -> str | None:
-    code = getattr(error, "error_code", None)
-    return None if code is None else str(getattr(code, "value", code))
-
-
-def _is_gone(failure: FileIOError) -> bool:
-    """Whether the object, not the container, is what was not found."""
-    return isinstance(failure, NotFound) and not isinstance(failure, BucketNotFound)
 
 
 def _version(etag: str) -> Version:

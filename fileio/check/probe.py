@@ -6,13 +6,12 @@ lies. Both write only below a fresh prefix `.objcat-check-<id>/` and remove it a
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
+from fileio.check.report import KEPT, Finding, ProbeReport, ProbeRow, Verdict
 from fileio.contract import (
     WRITE_ID,
     Create,
@@ -40,53 +39,6 @@ _ASKED_BEFORE = "first"
 RACE_CLIENTS = 16
 RACE_ROUNDS = 4
 CLOCK_SKEW_MS_MAX = 5 * 60 * 1000
-
-
-class Verdict(enum.StrEnum):
-    """What became of one promise."""
-
-    KEPT = "kept"
-    IGNORED = "ignored"
-    """The store said yes where it had to say no: the dangerous one."""
-    REFUSED = "refused"
-    """The store said no where it had to say yes."""
-    UNSUPPORTED = "unsupported"
-    """The store does not claim to do it."""
-    FAILED = "failed"
-    """An error, or an answer that fits nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeRow:
-    """One check. required: commits rely on it. detail: what was seen, empty when there is nothing to say."""
-
-    check: str
-    meaning: str
-    required: bool
-    verdict: Verdict
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeReport:
-    """Everything that was looked at. fit: several writers may commit to tables here. why: one sentence for people."""
-
-    url: str
-    rows: Sequence[ProbeRow]
-    fit: bool
-    why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        rows = [
-            {"check": r.check, "meaning": r.meaning, "required": r.required, "verdict": r.verdict.value, "detail": r.detail}
-            for r in self.rows
-        ]
-        return {"url": self.url, "fit": self.fit, "why": self.why, "rows": rows}
-
-
-Finding: TypeAlias = tuple[Verdict, str]
-KEPT: Finding = (Verdict.KEPT, "")
 
 
 @dataclass(slots=True)

@@ -28,8 +28,6 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 from fileio.contract import (
     Backend,
@@ -71,32 +69,12 @@ from fileio.local.files import (
     version_of,
 )
 from fileio.local.listing import HIDDEN, cursor_of, items
+from fileio.local.options import CERTAIN_ERRORS, LocalOptions, is_directory
 from fileio.options import quote_path
 
 SEGMENT_BYTES_MAX = 255
 _TRIES_MAX = 100
 _CAPABILITIES = Capabilities(append=True, parallel_parts=False, part_bytes_min=1, part_bytes_max=1 << 40, put_bytes_max=1 << 40)
-_CERTAIN_ERRORS = frozenset(
-    {
-        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM),
-        *(errno.EROFS, errno.EXDEV, errno.EMLINK, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP),
-    }
-)
-"""After these, link and rename have certainly done nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalOptions:
-    """Options of `file:` stores.
-
-    fsync: force every write to the disk before it is acknowledged. Without it a write survives the death of the process, but not a power
-    cut. attributes: keep metadata in extended attributes where the filesystem has them; False: always in sidecar files.
-    lock_timeout_s: how long a write waits for other writers of the same directory before it gives up without effect.
-    """
-
-    fsync: bool = True
-    attributes: bool = True
-    lock_timeout_s: float = 10.0
 
 
 def open_local(root: str, options: LocalOptions) -> Backend:
@@ -105,40 +83,12 @@ def open_local(root: str, options: LocalOptions) -> Backend:
     Raises InvalidConfig when `root`, or what it is below, is something else than a directory.
     """
     path = level = os.path.abspath(root)
-    while (is_directory := _is_directory(level)) is None and level != os.path.dirname(level):
+    while (found := is_directory(level)) is None and level != os.path.dirname(level):
         level = os.path.dirname(level)
-    if is_directory is False:
+    if found is False:
         what = "a link that leads nowhere" if os.path.islink(level) else "a file"
         raise InvalidConfig(f"{level!r} is {what}: name a directory to keep objects in")
     return LocalBackend(path, options)
-
-
-def temporaries_of(url: str, *, older_than_s: float) -> list[str]:
-    """The paths of what is being written below a store of files, as yet under no key; none for other stores.
-
-    What processes left that are dead and have written nothing for so long is removed before. url: of the store, or of a prefix in it.
-    """
-    parts = urlsplit(url)
-    if parts.scheme != "file":
-        return []
-    place = unquote(parts.path)
-    while True:
-        directory = os.path.join(place, HIDDEN, "tmp")
-        if os.path.isdir(directory):
-            sweep_temporaries(directory, older_than_ms=default_env().now_ms() - int(older_than_s * 1000))
-            return sorted(os.path.join(directory, name) for name in os.listdir(directory))
-        above = os.path.dirname(place)
-        if above == place:
-            return []
-        place = above
-
-
-def _is_directory(path: str) -> bool | None:
-    """None when nothing is there, or nobody may look. By one look at a time: another process may make it meanwhile."""
-    try:
-        return stat.S_ISDIR(os.stat(path).st_mode)
-    except OSError:
-        return False if os.path.islink(path) and not os.path.exists(path) else None
 
 
 class LocalBackend(Backend):
@@ -332,7 +282,7 @@ class LocalBackend(Backend):
                 raise Unsupported(
                     f"{temporary.target!r} is on a filesystem without hard links ({error.strerror}): use another one"
                 ) from error
-            if error.errno is None or error.errno in _CERTAIN_ERRORS:
+            if error.errno is None or error.errno in CERTAIN_ERRORS:
                 raise
             return OutcomeUnknown(error_of(error, temporary.target))
         return temporary.written()
@@ -352,7 +302,7 @@ class LocalBackend(Backend):
             try:
                 os.replace(temporary.path, name, dst_dir_fd=fd)
             except OSError as error:
-                if error.errno is None or error.errno in _CERTAIN_ERRORS:
+                if error.errno is None or error.errno in CERTAIN_ERRORS:
                     raise
                 return OutcomeUnknown(error_of(error, temporary.target))
             if current is not None:

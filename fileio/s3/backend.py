@@ -40,7 +40,9 @@ from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFoun
 from fileio.optional import library
 from fileio.options import check_proxy
 from fileio.ranges import bounds, size_told
-from fileio.s3.client import ABSENT_CODES, Failure, S3Client, S3Options, customer_key
+from fileio.s3.client import S3Client
+from fileio.s3.errors import ABSENT_CODES, Failure
+from fileio.s3.options import S3Options, customer_key
 
 _BOTO3_VERSION = (1, 41)
 _EXPRESS_SUFFIX = "--x-s3"

@@ -9,7 +9,7 @@ import pytest
 from fileio.contract import Create, Overwrite, PreconditionFailed, PutMode, PutOutcome
 from fileio.errors import NotFound, NotWritten, Unsupported
 from fileio.store import FileIO
-from fileio.streams import StreamSettings
+from fileio.stream_settings import StreamSettings
 from fileio.testing.subject import Place, written
 from fileio.testing.suite_objects import BODY, MODES, prepare
 

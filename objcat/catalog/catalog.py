@@ -7,391 +7,40 @@ from __future__ import annotations
 
 import logging
 import threading
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 
-from fileio.contract import Create, require_written
-from fileio.errors import FileIOError, NotFound
-from fileio.options import nearest
+from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.common.validation import folded, text
+from objcat.catalog.names import NO_NAMES, SUBJECT, CatalogNames, CatalogState, NamesDelta, NamesFold, footprint_of
 from objcat.errors import (
     CheckpointCollected,
-    CheckpointUnreadable,
     CommitUnknown,
     Contention,
-    CorruptTable,
-    InvalidInput,
-    NamespaceNotFound,
     ObjcatError,
-    TableNotFound,
 )
 from objcat.timeline.commit import CommitAttempt, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.entry import Action, Count, Entry, Footprint, SideObject, TimeMs, Txn, check_writable, is_path, new_txn
-from objcat.timeline.json_objects import RESTORE, decode_json
+from objcat.timeline.entry import Action, Txn, check_writable, new_txn
 from objcat.timeline.log_view import LogView, Timeline
-from objcat.timeline.side_objects import read_intact, side_object
 
 logger = logging.getLogger("objcat")
 
-D = TypeVar("D")
 
 CATALOG_PREFIX = "_catalog"
 """Where the catalog's timeline is, below the lake."""
-SUBJECT = "names"
-"""What entries of a catalog change: stands where those of a table have a table's id."""
-NAME_CHARACTERS_MAX = 255
-INLINE_BYTES_MAX = 64 * 1024
-"""Names of a checkpoint that are larger than this, encoded, go into an object of their own."""
 REPLANS_MAX = 100
 
 
 # ---- names -------------------------------------------------------------------------------------------------------
 
 
-def check_name(name: str, *, what: str = "table") -> str:
-    """The name in its canonical form. Raises InvalidInput for one that not every engine could say.
-
-    Parts joined by dots; each is letters, marks and digits of any script, `_` and `-`, and begins with a letter, a digit or `_`.
-    """
-    shown = f"{name!r} is not a {what} name"
-    if not name or type(name) is not str:
-        raise InvalidInput(f"{shown}: give a text such as 'trips' or 'city.trips'")
-    canonical = unicodedata.normalize("NFC", name)
-    if len(canonical) > NAME_CHARACTERS_MAX:
-        raise InvalidInput(f"{name[:40]!r}... has {len(canonical)} characters: names have at most {NAME_CHARACTERS_MAX}")
-    for part in canonical.split("."):
-        if not part:
-            raise InvalidInput(f"{shown}: one of its parts is empty; parts are joined by single dots")
-        wrong = [char for char in part if char not in "_-" and unicodedata.category(char)[0] not in "LMN"]
-        if wrong or part[0] == "-" or unicodedata.category(part[0])[0] == "M":
-            raise InvalidInput(f"{shown} (see {(wrong or part)[0]!r}): use letters, digits, '_' and '-', in parts joined by '.'")
-    return canonical
-
-
-def namespace_of(name: str) -> str:
-    """The namespace that holds a name; empty for the lake itself."""
-    return name.rpartition(".")[0]
-
-
-def log_prefix(name: str, nonce: str) -> str:
-    """Where a new log goes: readable, and different from every other in more than case."""
-    readable = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in folded(name))
-    return f"tables/{readable[:80].strip('.') or '_'}-{nonce}"
-
-
 # ---- what the catalog holds --------------------------------------------------------------------------------------
 
 
-class NameBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A name and the table that it means.
-
-    name: as it was written. table: its id. prefix: of its log, relative to the lake. domain: whose tables share that log; empty: the table
-    is alone in it. opened: a slot of that log at which the table was open; a CLOSE above it ends this binding, one below it does not.
-    """
-
-    name: str
-    table: str
-    prefix: str
-    domain: str = ""
-    opened: Count = 0
-
-
-class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding in force. slot, txn, at_ms: of the entry of the catalog that made it."""
-
-    binding: NameBinding
-    slot: Count
-    txn: Txn
-    at_ms: TimeMs
-
-
-class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A table that was dropped, and can come back until it is purged.
-
-    binding: as it was. closed: the slot of the CLOSE in its log. slot, txn, at_ms: of the entry of the catalog that took its name away.
-    is_purged: its files were deleted for good; what is left is its log.
-    """
-
-    binding: NameBinding
-    closed: Count
-    slot: Count
-    txn: Txn
-    at_ms: TimeMs
-    is_purged: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.binding.name
-
-    @property
-    def table(self) -> str:
-        """The table's id."""
-        return self.binding.table
-
-
-class Namespace(msgspec.Struct, frozen=True):
-    """A namespace. name: as it was written."""
-
-    name: str
-    properties: dict[str, str] = {}
-
-
-class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one entry of a catalog changes, in this order.
-
-    unbinds: names that mean nothing from now on. drops: of tables, by id, the slot of their CLOSE; their names are unbound too. purges: ids
-    of dropped tables whose files are deleted for good. removes: namespaces that are gone. creates: namespaces. properties: of namespaces,
-    to set; to take away where null. binds: what names mean from now on; one of a dropped table brings it back. domains: the prefix of the
-    log that the tables of a domain share.
-    """
-
-    unbinds: tuple[str, ...] = ()
-    drops: dict[str, Count] = {}
-    purges: tuple[str, ...] = ()
-    removes: tuple[str, ...] = ()
-    creates: tuple[Namespace, ...] = ()
-    properties: dict[str, dict[str, str | None]] = {}
-    binds: tuple[NameBinding, ...] = ()
-    domains: dict[str, str] = {}
-
-
-class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
-    """All names of a lake as of one slot of its catalog. tables, namespaces, domains: by folded name; dropped: by table id."""
-
-    tables: dict[str, TableEntry] = {}
-    namespaces: dict[str, Namespace] = {}
-    domains: dict[str, str] = {}
-    dropped: dict[str, DroppedTable] = {}
-
-    def table(self, name: str) -> TableEntry | None:
-        return self.tables.get(folded(name))
-
-    def table_of(self, table: str) -> TableEntry | None:
-        """What is bound to a table, by its id."""
-        return next((bound for bound in self.tables.values() if bound.binding.table == table), None)
-
-    def namespace(self, name: str) -> Namespace:
-        """Raises NamespaceNotFound that names the nearest one."""
-        found = self.namespaces.get(folded(text(name, what="name of a namespace")))
-        if found is None:
-            known = [namespace.name for namespace in self.namespaces.values()]
-            hint = nearest(name, known) if known else "there are none yet; lake.create_namespace(name) makes one"
-            raise NamespaceNotFound(f"there is no namespace {name!r}: {hint}")
-        return found
-
-    def not_found(self, name: str, *, where: str) -> TableNotFound:
-        """The error for a name that is not bound."""
-        if folded(name) in self.namespaces:
-            return TableNotFound(f"{name!r} in {where} is a namespace, not a table: lake.tables({name!r}) lists what it holds")
-        known = [bound.binding.name for bound in self.tables.values()]
-        then = f"create it with lake.create_table({name!r}, schema, key=[...])"
-        if any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values()):
-            then = f"bring the dropped one back with lake.undrop_table({name!r}), or {then}"
-        elif known:
-            hint = nearest(name, known)
-            then = f"{hint} Or {then}" if hint.endswith("?") else f"{hint}, or {then}"
-        return TableNotFound(f"there is no table {name!r} in {where}: {then}")
-
-    def held_by(self, namespace: str) -> list[str]:
-        """Names of the tables and namespaces anywhere below a namespace, sorted."""
-        below = folded(namespace) + "."
-        held = [bound.binding.name for key, bound in self.tables.items() if key.startswith(below)]
-        return sorted([*held, *(found.name for key, found in self.namespaces.items() if key.startswith(below))])
-
-    def missing_namespaces(self, name: str, first: CatalogNames) -> tuple[Namespace, ...]:
-        """The namespaces that a name stands in and that do not exist yet, outermost first.
-
-        first: the names when the operation began. Raises NamespaceNotFound for a namespace that was there then: whoever dropped it would
-        find it again, and without its properties.
-        """
-        parts = name.split(".")
-        wanted = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        missing = [namespace for namespace in wanted if folded(namespace) not in self.namespaces]
-        for namespace in missing:
-            if folded(namespace) in first.namespaces:
-                raise NamespaceNotFound(
-                    f"the namespace {namespace!r} was dropped while {name!r} was put into it: begin again to create it anew"
-                )
-        return tuple(map(Namespace, missing))
-
-
-NO_NAMES = CatalogNames()
-
-
-def advance_names(names: CatalogNames, delta: NamesDelta, *, slot: int, txn: Txn, at_ms: int) -> CatalogNames:
-    """The names after one more entry. Raises CorruptTable for one that is of names which are not there."""
-    _check_known(names, delta, slot=slot)
-    tables, namespaces, dropped = dict(names.tables), dict(names.namespaces), dict(names.dropped)
-    by_id = {bound.binding.table: bound.binding for bound in tables.values()} if delta.drops else {}
-    for name in delta.unbinds:
-        tables.pop(folded(name), None)
-    for table, closed in delta.drops.items():
-        binding = by_id[table] if table in by_id else dropped[table].binding
-        dropped[table] = DroppedTable(binding=binding, closed=closed, slot=slot, txn=txn, at_ms=at_ms)
-    for table in delta.purges:
-        dropped[table] = msgspec.structs.replace(dropped[table], is_purged=True)
-    for name in delta.removes:
-        namespaces.pop(folded(name), None)
-    for namespace in delta.creates:
-        namespaces[folded(namespace.name)] = namespace
-    for name, changes in delta.properties.items():
-        before = namespaces[folded(name)]
-        merged = {**before.properties, **changes}
-        namespaces[folded(name)] = Namespace(before.name, {key: value for key, value in merged.items() if value is not None})
-    for binding in delta.binds:
-        tables[folded(binding.name)] = TableEntry(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
-        dropped.pop(binding.table, None)
-    domains = {**names.domains, **{folded(domain): prefix for domain, prefix in delta.domains.items()}}
-    return CatalogNames(tables=tables, namespaces=namespaces, domains=domains, dropped=dropped)
-
-
-def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
-    """Whether what a change refers to is there, and logs lie within the lake."""
-    bound = {one.binding.table for one in names.tables.values()} if delta.drops else set[str]()
-    created = {folded(namespace.name) for namespace in delta.creates}
-    unknown = [f"`drops` of table {table}" for table in delta.drops if table not in bound and table not in names.dropped]
-    unknown += [f"`purges` of table {table}" for table in delta.purges if table not in names.dropped]
-    unknown += [
-        f"`properties` of {name}" for name in delta.properties if folded(name) not in names.namespaces and folded(name) not in created
-    ]
-    unknown += [f"`binds` of {binding.name} to {binding.prefix!r}" for binding in delta.binds if not is_path(binding.prefix)]
-    unknown += [f"`domains` at {prefix!r}" for prefix in delta.domains.values() if not is_path(prefix)]
-    if unknown:
-        raise CorruptTable(f"slot {slot} of the catalog says {unknown[0]}, which is not there or not within the lake: {RESTORE}")
-
-
-def footprint_of(names: CatalogNames, delta: NamesDelta) -> Footprint:
-    """What a change relies on and touches. Domains and tables count as names too, marked by a word that no name can begin with."""
-    binds = [binding.name for binding in delta.binds]
-    created = [namespace.name for namespace in delta.creates]
-    parents = {folded(namespace_of(name)) for name in (*binds, *created)} - {"", *map(folded, created)}
-    dropped = [_table_key(binding.table) for binding in delta.binds if binding.table in names.dropped]
-    return Footprint(
-        binds=_keys([*map(folded, [*binds, *created]), *(f"domain:{folded(domain)}" for domain in delta.domains), *dropped]),
-        unbinds=_keys([*map(folded, [*delta.unbinds, *delta.removes]), *map(_table_key, [*delta.drops, *delta.purges])]),
-        needs=_keys([*parents, *map(folded, delta.properties)]),
-        empties=_keys(map(folded, delta.removes)),
-    )
-
-
-def _table_key(table: str) -> str:
-    return f"table:{table}"
-
-
-def _keys(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(found)))
-
-
 # ---- the fold ----------------------------------------------------------------------------------------------------
-
-
-class _Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A change and the entry that made it."""
-
-    delta: NamesDelta
-    slot: int
-    txn: Txn
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogState:
-    """Names as of one slot: those of an object (all there are, when it is None: none), or of `names`, and the changes since.
-
-    Names are read from the object when somebody wants them, not when a checkpoint is opened.
-    """
-
-    object: SideObject | None = None
-    names: CatalogNames | None = NO_NAMES
-    steps: tuple[_Step, ...] = ()
-
-    def read(self, fileio: FileIO) -> CatalogNames:
-        """The names: one GET when they stand on an object. Raises CorruptTable, CheckpointCollected."""
-        names = self.names
-        if names is None:
-            assert self.object is not None
-            names = _decode(_read_object(fileio, self.object), _NAMES, where=self.object.path)
-        for step in self.steps:
-            names = advance_names(names, step.delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms)
-        return names
-
-
-class _Root(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a checkpoint's root holds: the names, or where they are."""
-
-    names: CatalogNames | None = None
-    object: SideObject | None = None
-
-
-# As in `objcat.timeline.entry`: types must be known before threads meet them.
-_DELTAS = msgspec.json.Decoder(NamesDelta)
-_NAMES = msgspec.json.Decoder(CatalogNames)
-_ROOTS = msgspec.json.Decoder(_Root)
-
-
-class NamesFold:
-    """What entries mean to a catalog: the `Fold` of its log."""
-
-    def begin(self) -> CatalogState:
-        return CatalogState()
-
-    def advance(self, state: CatalogState, entry: Entry, at: Callable[[int], CatalogState]) -> CatalogState:  # noqa: ARG002
-        """The names after one more entry. Raises CorruptTable for one that is not of a catalog."""
-        raw = entry.changes.get(SUBJECT)
-        if raw is None:
-            if entry.action is Action.ROLLBACK:
-                return state
-            raise CorruptTable(f"slot {entry.slot} of the catalog is a {entry.action} that changes no names: is this a table's log?")
-        delta = _decode(bytes(raw), _DELTAS, where=f"slot {entry.slot} of the catalog")
-        step = _Step(delta=delta, slot=entry.slot, txn=entry.txn, at_ms=entry.committed_at_ms)
-        if state.names is None:
-            return replace(state, steps=(*state.steps, step))
-        return CatalogState(names=advance_names(state.names, delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms))
-
-    def save(self, fileio: FileIO, state: CatalogState, folder: str) -> tuple[msgspec.Raw, CatalogState]:
-        if state.object is not None and not state.steps:
-            return _encode(_Root(object=state.object)), state
-        names = state.read(fileio)
-        data = msgspec.json.encode(names)
-        if len(data) <= INLINE_BYTES_MAX:
-            return _encode(_Root(names=names)), CatalogState(names=names)
-        path = f"{folder.rstrip('/')}/names-{fileio.env.new_id()}.json"
-        require_written(fileio.put(path, data, Create()), path)
-        written = side_object(path, data)
-        return _encode(_Root(object=written)), CatalogState(object=written, names=None)
-
-    def load(self, payload: msgspec.Raw) -> CatalogState:
-        root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
-        if (root.names is None) == (root.object is None):
-            raise CorruptTable(f"a checkpoint of the catalog says neither `names` nor `object`, or both: {RESTORE}")
-        return CatalogState(object=root.object, names=root.names)
-
-    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
-        root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
-        return frozenset() if root.object is None else frozenset({root.object.path})
-
-
-def _read_object(fileio: FileIO, found: SideObject) -> bytes:
-    try:
-        return read_intact(fileio, found.path, found.sha256, named_by="checkpoint")
-    except NotFound as error:
-        raise CheckpointCollected(f"{found.path} was collected with its checkpoint: open the catalog again", path=found.path) from error
-    except CorruptTable as error:
-        raise CheckpointUnreadable(f"{error}; open the catalog again", path=found.path) from error
-
-
-def _encode(root: _Root) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(root))
-
-
-def _decode(data: bytes, decoder: msgspec.json.Decoder[D], *, where: str) -> D:
-    return decode_json(data, decoder, where=where, what="what this objcat knows of names")
 
 
 # ---- the handle --------------------------------------------------------------------------------------------------

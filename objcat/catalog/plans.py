@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objcat.catalog.catalog import CatalogNames, DroppedTable, NameBinding, NamesDelta, namespace_of
+from objcat.catalog.names import CatalogNames, DroppedTable, NameBinding, NamesDelta, namespace_of
 from objcat.common.validation import folded
 from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotFound
 

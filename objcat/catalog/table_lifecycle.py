@@ -15,7 +15,8 @@ from objcat.metadata.files import TableDelta, encode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.partitioning import parse_partitioning, shape_of
 from objcat.metadata.properties import check_names, check_properties, check_statistics, check_together
-from objcat.metadata.schema_evolution import ColumnChange, changed_ids, evolve
+from objcat.metadata.schema_differences import changed_ids
+from objcat.metadata.schema_evolution import ColumnChange, evolve
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec, check_key_scope
 from objcat.metadata.table_state import Tables

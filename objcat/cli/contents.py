@@ -67,7 +67,7 @@ def schema(
 def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
     """Show how much a table holds: rows, bytes, files, file groups, by its metadata alone."""
     table = open_table(url, option)
-    found = table.stats()
+    found = table.inspect.stats()
     if as_json:
         say_json(dataclasses.asdict(found))
         return
@@ -90,13 +90,13 @@ def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
 def files(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
     """Show the data files that the newest slot of a table needs; JSON has their bounds too."""
     table = open_table(url, option)
-    _show(table.files().sort_by([("bytes", "descending"), ("path", "ascending")]), f"files of {table.name}", limit, as_json=as_json)
+    _show(table.inspect.files().sort_by([("bytes", "descending"), ("path", "ascending")]), f"files of {table.name}", limit, as_json=as_json)
 
 
 def partitions(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
     """Show the partitions of a table, and what they hold."""
     table = open_table(url, option)
-    found = table.partitions()
+    found = table.inspect.partitions()
     order = [("base_bytes", "descending"), ("partition", "ascending")]
     _show(found.sort_by(order), f"partitions of {table.name}", limit, as_json=as_json)
 

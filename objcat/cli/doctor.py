@@ -10,7 +10,8 @@ import typer
 
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, open_table, placed
 from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
-from objcat.inspection.doctor import Coverage, Report, Severity, examine, examine_lake
+from objcat.inspection.doctor import examine, examine_lake
+from objcat.inspection.findings import Coverage, Report, Severity
 from objcat.lake.lake import connect
 from objcat.lake.urls import find_log
 from objcat.metadata.files import files_named_by
@@ -79,7 +80,7 @@ def rollback(
         _print_outcome(txn, table.resolve(txn), as_json=as_json)
         return
     with progress(f"looking for what dead writers of {table.name} left", shown=not as_json):
-        swept = table.rollback_dead(older_than_s=older_than)
+        swept = table.maintenance.rollback_failed_writes(older_than_s=older_than)
     for one in swept:
         _print_outcome(one.txn, one.outcome, files=one.files, as_json=as_json)
     if not swept and not as_json:
@@ -89,7 +90,9 @@ def rollback(
 def _would_roll_back(table: Table, txn: str | None, older_than_s: float, *, as_json: bool) -> None:
     """Of one transaction whatever its age."""
     named = None if txn is None else parse_txn(txn)
-    left = find_leftovers(table.timeline, table.timeline.open(), older_than_s=older_than_s if named is None else 0, names_of=files_named_by)
+    left = find_leftovers(
+        table._context.timeline, table._context.timeline.open(), older_than_s=older_than_s if named is None else 0, names_of=files_named_by
+    )
     chosen = [one for one in left if named in (None, one.txn)]
     for one in chosen:
         if as_json:

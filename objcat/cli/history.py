@@ -15,7 +15,7 @@ from objcat.cli.output import cell, draw, instant_text, say_json, sheet, time_te
 from objcat.errors import InvalidInput
 from objcat.inspection.history import commit_facts
 from objcat.metadata.files import TableDelta, decode_delta
-from objcat.metadata.schema_evolution import describe_changes
+from objcat.metadata.schema_differences import describe_changes
 from objcat.table.table import Table
 from objcat.timeline.entry import Action, Entry, Txn, intent_key, parse_txn, requested_key
 from objcat.timeline.intents import decode_intent
@@ -34,13 +34,13 @@ def log(
 ) -> None:
     """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata given with it."""
     table = open_table(url, option)
-    entries = table.history()
+    entries = table.inspect.history()
     if as_json:
         for entry in entries:
             say_json({**commit_row(entry, table.id), "committed_at": instant_text(entry.committed_at_ms)})
         return
     rows = [commit_row(entry, table.id) for entry in entries]
-    shown = sheet(f"{table.name} in {table.fileio.url}")
+    shown = sheet(f"{table.name} in {table._context.fileio.url}")
     columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)"}
     if requests:
         columns |= {"requests": "requests", "slots_lost": "slots lost", "attempts": "attempts"}
@@ -123,19 +123,19 @@ def _find(table: Table, instant: str) -> Entry | None:
         newest = table.snapshot.slot
         digits = instant.lstrip("0") or "0"
         # Python refuses to read numbers that are very long.
-        found = table.timeline.log.read_slot(int(digits)) if len(digits) <= len(str(newest)) and int(digits) <= newest else None
+        found = table._context.timeline.log.read_slot(int(digits)) if len(digits) <= len(str(newest)) and int(digits) <= newest else None
         if found is None:
             raise InvalidInput(f"the table {table.name!r} has no slot {digits[:40]}: slots go from 0 to {newest}")
-        return with_changes(table.fileio, [found])[0]
+        return with_changes(table._context.fileio, [found])[0]
     txn = parse_txn(instant)
-    return next((entry for entry in table.history() if txn in (entry.txn, entry.rollback_of)), None)
+    return next((entry for entry in table.inspect.history() if txn in (entry.txn, entry.rollback_of)), None)
 
 
 def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
     """An instant that is only requested or under way. Raises InvalidInput when nothing is known of it."""
     for state, key in (("INFLIGHT", intent_key(txn)), ("REQUESTED", requested_key(txn))):
         try:
-            found = table.fileio.get(key)
+            found = table._context.fileio.get(key)
         except NotFound:
             continue
         assert isinstance(found, GetResult)
@@ -170,8 +170,8 @@ def _changes_of_spec(table: Table, entry: Entry, delta: TableDelta) -> dict[str,
     restored = entry.footprint[table.id].restores if table.id in entry.footprint else None
     if entry.action is Action.CREATE or (delta.spec is None and restored is None):
         return {}
-    before = table.timeline.at(entry.slot - 1).state[table.id].spec
-    spec = delta.spec or table.timeline.at(entry.slot).state[table.id].spec
+    before = table._context.timeline.at(entry.slot - 1).state[table.id].spec
+    spec = delta.spec or table._context.timeline.at(entry.slot).state[table.id].spec
     said: dict[str, str | None] = {
         "restores slot": None if restored is None else str(restored),
         "schema": "; ".join(describe_changes(before.table_schema, spec.table_schema)) or None,

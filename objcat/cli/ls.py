@@ -49,7 +49,7 @@ def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
         bound = lake.catalog.names.table(name)
         if bound is not None:
             found.append({"name": name, "id": bound.binding.table, "prefix": bound.binding.prefix, "domain": bound.binding.domain})
-    empty = [name for name in lake.namespaces(namespace) if not any(table.startswith(f"{name}.") for table in tables)]
+    empty = [name for name in lake.namespaces.list(namespace) if not any(table.startswith(f"{name}.") for table in tables)]
     return found + [{"name": f"{name}.", "id": "", "prefix": "", "domain": ""} for name in empty]
 
 

@@ -54,7 +54,7 @@ def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         failed = False
         try:
             if lake is None:
-                done = [find_table(url, options).maintain(io_bytes_max=io_bytes, seconds_max=within, verify_bytes_max=verified)]
+                done = [find_table(url, options).maintenance.run(io_bytes_max=io_bytes, seconds_max=within, verify_bytes_max=verified)]
             else:
                 done = lake.maintain(io_bytes_max=io_bytes, seconds_max=within, verify_bytes_max=verified)
             failed = _print(done, as_json=as_json)
@@ -72,7 +72,11 @@ def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
 
 
 def _print_metrics(tables: Sequence[Table], verify_bytes: int, *, as_json: bool) -> None:
-    found = [sample for table in tables for sample in samples_of(table.timeline, table.id, name=table.name, verify_bytes_max=verify_bytes)]
+    found = [
+        sample
+        for table in tables
+        for sample in samples_of(table._context.timeline, table.id, name=table.name, verify_bytes_max=verify_bytes)
+    ]
     if not as_json:
         for line in prometheus_text(found).removesuffix("\n").split("\n"):
             say(line)

@@ -59,18 +59,18 @@ def report(
 
 def look(table: Table, url: str) -> Looked:
     """What there is to tell of the newest slot and the newest `COMMITS_MAX` commits. url: as commands name the table."""
-    stats = table.stats()
-    snapshot, now_ms = table.snapshot, table.fileio.env.now_ms()
-    entries = sorted(table.history(limit=COMMITS_MAX), key=lambda entry: entry.slot)
+    stats = table.inspect.stats()
+    snapshot, now_ms = table.snapshot, table._context.fileio.env.now_ms()
+    entries = sorted(table.inspect.history(limit=COMMITS_MAX), key=lambda entry: entry.slot)
     marks = snapshot.log.marks(table.id)
     policy = policy_of(snapshot.spec.properties)
-    waiting = waiting_of(snapshot.file_groups(Manifests(table.fileio)), now_ms=snapshot.log.committed_at_ms)
+    waiting = waiting_of(snapshot.file_groups(Manifests(table._context.fileio)), now_ms=snapshot.log.committed_at_ms)
     names = {footprint.saves: entry.metadata.get(NAME_KEY, "") for entry in entries if (footprint := entry.footprint.get(table.id))}
     at_ms = {entry.slot: entry.committed_at_ms for entry in entries}
     return Looked(
         name=table.name,
         url=url,
-        place=table.fileio.url,
+        place=table._context.fileio.url,
         now_ms=now_ms,
         stats=stats,
         spec=snapshot.spec,
@@ -82,7 +82,7 @@ def look(table: Table, url: str) -> Looked:
         saved=[Saved(slot, _time_of(table, slot, at_ms), names.get(slot, "")) for slot in sorted(marks.saved)],
         writers=_writers(table),
         commits=[_commit(entry, table.id) for entry in entries],
-        partitions=table.partitions().to_pylist(),
+        partitions=table.inspect.partitions().to_pylist(),
     )
 
 
@@ -104,19 +104,19 @@ def _commit(entry: Entry, table: str) -> Commit:
 def _time_of(table: Table, slot: int, known: dict[int, int]) -> int | None:
     if slot in known:
         return known[slot]
-    entry = table.timeline.log.read_slot(slot)
+    entry = table._context.timeline.log.read_slot(slot)
     return None if entry is None else entry.committed_at_ms
 
 
 def _writers(table: Table) -> list[Writer]:
     """Who is at work, or has planned work, those that have been silent longest first."""
-    found = [meta for page in table.fileio.list("intents/") for meta in page.objects]
+    found = [meta for page in table._context.fileio.list("intents/") for meta in page.objects]
     writers = []
     for meta in sorted(found, key=lambda meta: meta.modified_ms)[:WRITERS_MAX]:
         txn = meta.key.rpartition("/")[2].split(".")[0]
         is_plan = meta.key.endswith(REQUESTED_SUFFIX)
         try:
-            got = table.fileio.get(meta.key)
+            got = table._context.fileio.get(meta.key)
             assert isinstance(got, GetResult)
             intent = decode_intent(got.data, key=meta.key)
         except NotFound:

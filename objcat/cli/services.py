@@ -32,13 +32,13 @@ def compact(
         raise InvalidInput("--schedule leaves a plan and --execute works off those that wait: give one of them")
     table = open_table(url, option)
     if schedule:
-        _say_plan(table.schedule_compaction(), as_json=as_json)
+        _say_plan(table.maintenance.schedule_compaction(), as_json=as_json)
         return
     if execute:
         _execute(table, as_json=as_json)
         return
     with progress(f"compacting {table.name}", shown=not as_json):
-        done = table.compact()
+        done = table.maintenance.compact()
     if as_json:
         _say_result(done)
     elif done is None:
@@ -58,7 +58,7 @@ def _say_plan(plan: CompactionPlan | None, *, as_json: bool) -> None:
 
 def _execute(table: Table, *, as_json: bool) -> None:
     with progress(f"compacting {table.name}", shown=not as_json):
-        executed = table.execute_scheduled()
+        executed = table.maintenance.execute_scheduled()
     if as_json:
         say_json([asdict(one) for one in executed])
         return
@@ -89,7 +89,7 @@ def cluster(  # noqa: PLR0917 - typer makes an option of each
     """
     table = open_table(url, option)
     with progress(f"clustering {table.name}", shown=not as_json):
-        done = table.cluster(by or [], zorder=zorder, where=where, io_bytes_max=io_bytes)
+        done = table.maintenance.cluster(by or [], zorder=zorder, where=where, io_bytes_max=io_bytes)
     if as_json:
         _say_result(done)
     elif done is None:
@@ -108,7 +108,7 @@ def split(
     as_json: Json = False,
 ) -> None:
     """Give a table, or a partition of it, more buckets, as one commit that moves no data; compaction gives each half files of its own."""
-    done = open_table(url, option).split_buckets(partition=partition, count=count)
+    done = open_table(url, option).maintenance.split_buckets(partition=partition, count=count)
     if as_json:
         _say_result(done)
     elif done is None:
@@ -143,10 +143,10 @@ def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         "keep_hours": keep_hours,
     }
     if dry_run:
-        _would_clean(table, table.plan_clean(**kept), as_json=as_json)
+        _would_clean(table, table.maintenance.plan_clean(**kept), as_json=as_json)
         return
     with progress(f"cleaning {table.name}", shown=not as_json):
-        done = table.clean(**kept)
+        done = table.maintenance.clean(**kept)
     if as_json:
         _say_result(done)
     elif done.slot is None:
@@ -179,7 +179,7 @@ def savepoint(
     as_json: Json = False,
 ) -> None:
     """Keep a slot readable, whatever is cleaned, until `objcat release`."""
-    done = open_table(url, option).savepoint(slot=slot, name=name)
+    done = open_table(url, option).maintenance.savepoint(slot=slot, name=name)
     if as_json:
         _say_result(done)
     elif done is None:
@@ -191,7 +191,7 @@ def savepoint(
 def release(url: TableUrl, slot: Slot, option: Option = None, as_json: Json = False) -> None:
     """Take a savepoint back, so that the next clean may delete what only it kept."""
     table = open_table(url, option)
-    done = table.release(slot=slot)
+    done = table.maintenance.release_savepoint(slot=slot)
     if as_json:
         _say_result(done)
     elif done is None:
@@ -215,7 +215,7 @@ def restore(url: TableUrl, slot: Slot, option: Option = None, dry_run: DryRun = 
 
 
 def _would_restore(table: Table, slot: int, *, as_json: bool) -> None:
-    log, url = table.snapshot.log, table.fileio.url
+    log, url = table.snapshot.log, table._context.fileio.url
     check_slot(log, slot, what="slot", where=url)
     check_readable(log, table.id, slot, where=url)
     now, then = table.scan().count(), table.scan(as_of=slot).count()

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from fileio.check.probe import ProbeReport, ProbeRow, Verdict, probe
+from fileio.check.probe import probe
+from fileio.check.report import ProbeReport, ProbeRow, Verdict
 from fileio.registry import open_store
 from fileio.write_outcomes import RetryPolicy
 from objcat.cli.common import EXIT_NO, Json, Option, placed

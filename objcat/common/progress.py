@@ -45,7 +45,7 @@ def report_progress(to: Callable[[Progress], None]) -> Iterator[None]:
     """Work that this thread begins in the block tells a function how far it is, and draws nothing.
 
         with objcat.report_progress(lambda at: print(at.what, at.done, at.total)):
-            table.compact()
+            table.maintenance.compact()
 
     to: is called when a piece of work begins and after each of its steps, by one thread at a time, though not always by this one; so it
     should be quick. An error of it is logged once, and disturbs nothing.

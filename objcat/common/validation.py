@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 # The words of options that take one of some; each is checked where it is used, too.
 TableType: TypeAlias = Literal["merge_on_read", "copy_on_write"]
+AsOf: TypeAlias = int | str | dt.datetime
 KeyScope: TypeAlias = Literal["table", "partition"]
 SchemaModeName: TypeAlias = Literal["strict", "add", "widen"]
 ScanMode: TypeAlias = Literal["snapshot", "read_optimised"]

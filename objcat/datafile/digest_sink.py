@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fileio.contract import require_written
-from fileio.streams import WriteStream
+from fileio.write_stream import WriteStream
 from objcat.metadata.file_digest import FileHash
 
 

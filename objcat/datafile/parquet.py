@@ -448,8 +448,7 @@ def _stated(schema: pa.Schema, never: Collection[int]) -> bool | list[str]:
     silent = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in never]
     if not silent:
         return True
-    sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink, store_schema=False)
+    pq.write_table(schema.empty_table(), sink := pa.BufferOutputStream(), store_schema=False)
     known = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
     paths = [known.column(number).path for number in range(len(known.names))]
     return [path for path in paths if not any(path == name or path.startswith(f"{name}.") for name in silent)]

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from fileio.contract import ObjectMeta, Version
 from fileio.env import map_io
 from fileio.errors import NotFound, ObjectChanged
+from fileio.read_stream import ReadStream
 from fileio.store import FileIO
-from fileio.streams import ReadStream
 from objcat.common.bounded_cache import BoundedCache
 from objcat.common.memory_errors import is_full
 from objcat.errors import CorruptTable

@@ -5,148 +5,35 @@ Each finding says in words what is wrong, and what mends it. The invariants have
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from fileio.contract import ObjectMeta
-from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
-from objcat.common.memory_errors import is_full
-from objcat.datafile.bucket_hash import bucket_of, key_digests
-from objcat.datafile.parquet import constant, read_base, read_log
-from objcat.datafile.verification import DataFile
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
-from objcat.inspection.verify_files import verify_all
-from objcat.metadata.file_digest import is_verifiable
-from objcat.metadata.files import BaseFile, FileGroup, LogObject, decode_delta
+from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
+from objcat.inspection.findings import CACHE, Coverage, Examination, Report
+from objcat.metadata.files import FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.partitioning import partitions_of, shape_of
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.tasks.key_index import all_entries
-from objcat.tasks.key_lookup import LocateTask
-from objcat.tasks.partition_moves import living_keys
-from objcat.tasks.row_order import lies_otherwise
 from objcat.timeline.archive import unnamed_history
 from objcat.timeline.checkpoint import BrokenRoot, Root, VoidRoot, read_root, root_key
 from objcat.timeline.conflicts import find_conflicts
-from objcat.timeline.entry import Entry, FileGroupId, Txn, intent_key, is_txn, log_key
+from objcat.timeline.entry import Entry, Txn, intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.side_objects import get_digests
 from objcat.timeline.txn_outcomes import outcomes_of
-
-F = TypeVar("F", BaseFile, LogObject)
-
-BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
-
-
-CACHE = (
-    "nothing is lost, since a checkpoint is a cache: readers pass over it, and the next one stands for it; "
-    "where that does not come, delete the objects below checkpoints/, and head.json"
-)
-
-
-class Severity(enum.StrEnum):
-    """How bad a finding is."""
-
-    BROKEN = "broken"
-    """A promise of the protocol does not hold: rows may be lost or wrong."""
-    LEFTOVER = "leftover"
-    """Nothing is wrong; something that nobody needs lies about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """invariant: P1 to P9. subject: the object, slot or transaction. says: what was found. remedy: what mends it."""
-
-    invariant: str
-    severity: Severity
-    subject: str
-    says: str
-    remedy: str
-
-
-class Coverage(enum.StrEnum):
-    """How far an invariant was examined."""
-
-    CHECKED = "checked"
-    """As far as the store can show it."""
-    IN_PART = "in part"
-    """By what metadata say; what only rows can show was not looked at."""
-    NOT_LOOKED_AT = "not looked at"
-    """Not in this examination, or it is nothing that a store can show."""
-
-
-INVARIANTS = {
-    "P1": "the log has no gaps, and its entries are what was written",
-    "P2": "a transaction has one outcome",
-    "P3": "what was acknowledged is durable; only who was told could say",
-    "P4": "what was reported as failed is not there; only who was told could say",
-    "P5": "no entry stands above one that it conflicts with",
-    "P6": "commit times increase",
-    "P7": "every file of every readable snapshot is there, and every object of every checkpoint",
-    "P8": "nothing that nobody needs lies about",
-    "P9": "the log folds, checkpoints say the same, each row lies where its key belongs, each key once",
-    "P10": "reads are prefixes of the log; only readers could say",
-    "P11": "writers progress; only writers could say",
-}
-"""What is promised, in the numbers of `docs/protocol.md`, as far as an examination goes into it."""
-
-
-@dataclass(slots=True)
-class Report:
-    """What an examination found. counts: what was looked at, by name. coverage: of each invariant, how far it was examined."""
-
-    url: str
-    findings: list[Finding] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    coverage: dict[str, Coverage] = field(default_factory=lambda: dict.fromkeys(INVARIANTS, Coverage.NOT_LOOKED_AT))
-
-    @property
-    def healthy(self) -> bool:
-        """Whether every invariant holds, as far as it was examined, see `coverage`. Leftovers are no illness."""
-        return not any(finding.severity is Severity.BROKEN for finding in self.findings)
-
-    def cover(self, coverage: Coverage, *invariants: str) -> None:
-        """Note how far invariants were examined."""
-        self.coverage |= dict.fromkeys(invariants, coverage)
-
-    def broken(self, invariant: str, subject: str, says: str, remedy: str = BACKUP) -> None:
-        self.findings.append(Finding(invariant, Severity.BROKEN, subject, says, remedy))
-
-    def leftover(self, subject: str, says: str, remedy: str) -> None:
-        self.findings.append(Finding("P8", Severity.LEFTOVER, subject, says, remedy))
-
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """What the steps share. listed: every object under the log's prefix, as it was when the examination began."""
-
-    timeline: Timeline[Tables]
-    report: Report
-    listed: Mapping[str, ObjectMeta]
-    entries: Sequence[Entry]
-    manifests: Manifests
-
-    @property
-    def fileio(self) -> FileIO:
-        return self.timeline.fileio
 
 
 def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Report:
@@ -166,16 +53,16 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
         tell("the checkpoints")
         _check_checkpoints(own, deep=deep)
         tell("the files of every readable snapshot")
-        files = _check_files(own, view)
+        files = check_files(own, view)
         report.cover(Coverage.CHECKED, "P7")
         report.cover(Coverage.IN_PART, "P9")
         if deep:
-            _check_digests(own, files, tell)
+            check_digests(own, files, tell)
             for snapshot in _snapshots(view):
                 tell(f"the rows of table {snapshot.spec.table}")
-                _check_rows(own, snapshot)
+                check_row_places(own, snapshot)
                 if snapshot.spec.is_located:
-                    _check_located(own, snapshot)
+                    check_located(own, snapshot)
             report.cover(Coverage.CHECKED, "P9")
     return report
 
@@ -340,7 +227,7 @@ def _agree(one: Sequence[FileGroup], other: Sequence[FileGroup] | None) -> bool:
     """Whether two opinions of what is live say the same. A checkpoint of an older client knows no digests."""
     if other is None or one == other:
         return other is not None
-    ours, theirs = _files_of(one), _files_of(other)
+    ours, theirs = named_files(one), named_files(other)
     for path, file in ours.items():
         known = theirs.get(path, file)
         if any(None not in pair and pair[0] != pair[1] for pair in ((file.digest, known.digest), (file.footer, known.footer))):
@@ -398,7 +285,7 @@ def _check_checkpoints(own: Examination, *, deep: bool) -> None:
             own.report.broken("P9", key, f"cannot be read: {error}", CACHE)
             continue
         for path in sorted(objects):
-            if path not in own.listed and _head(own.fileio, path) is None and _is_root(own, slot):
+            if path not in own.listed and head_of_file(own.fileio, path) is None and _is_root(own, slot):
                 own.report.broken("P7", path, f"is missing although the checkpoint at slot {slot} names it", CACHE)
         if deep and objects <= own.listed.keys():
             _check_checkpoint(own, found.root, state)
@@ -431,63 +318,6 @@ def _snapshots(view: LogView[Tables]) -> Iterator[Snapshot]:
     for table, state in view.state.items():
         if view.log.marks(table).closed_at is None:
             yield Snapshot(view.log, state)
-
-
-def _check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
-    """P7: every file that a readable snapshot needs is there, with the size that its entry gives. Returns these files."""
-    files: dict[str, DataFile] = {}
-    for table in view.state:
-        marks = view.log.marks(table)
-        needed: dict[str, DataFile] = {}
-        starts = {slot for slot in (*marks.saved, min(marks.bound, view.slot)) if slot >= 0}
-        for slot in sorted(starts):
-            then = own.timeline.at(slot)
-            state = then.state.get(table)
-            # A slot at which the table is dropped shows no row, so it needs no file.
-            if state is not None and then.log.marks(table).closed_at is None:
-                needed |= _files_of(Snapshot(view.log, state).all_groups(own.manifests))
-        for entry in own.entries:
-            if entry.slot > marks.bound and table in entry.changes:
-                delta = decode_delta(entry.changes[table])
-                needed |= {file.path: file for file in delta.files}
-        for path, file in needed.items():
-            size = file.bytes
-            found = own.listed.get(path) or _head(own.fileio, path)
-            if found is None:
-                own.report.broken("P7", path, f"is missing although a readable snapshot of table {table} needs it: its rows cannot be read")
-            elif found.size != size:
-                own.report.broken("P7", path, f"has {found.size:,} bytes, and {size:,} were committed: it is not the file of that commit")
-        own.report.counts["files"] += len(needed)
-        files |= needed
-    return files
-
-
-def _check_digests(own: Examination, files: Mapping[str, DataFile], tell: Callable[[str], None]) -> None:
-    """P7 in depth: the bytes of every file are those that its entry has the digest of."""
-    known = [(path, file.bytes, file.digest) for path, file in sorted(files.items()) if is_verifiable(file.digest)]
-    total = sum(size for _, size, _ in known)
-    counts = own.report.counts
-    counts["digests verified"], counts["files without a digest"] = 0, len(files) - len(known)
-
-    def on_file(size: int) -> None:
-        counts["digests verified"] += 1
-        counts["bytes"] += size
-        tell(f"the bytes of the files: {counts['digests verified']:,} of {len(known):,} files, {counts['bytes']:,} of {total:,} bytes")
-
-    for path, wrong in verify_all(own.fileio, known, on_file=on_file):
-        own.report.broken("P7", path, f"is not the file that was committed: {wrong}")
-
-
-def _files_of(groups: Sequence[FileGroup]) -> dict[str, DataFile]:
-    files: dict[str, DataFile] = {group.base.path: group.base for group in groups if group.base is not None}
-    return files | {rows.object.path: rows.object for group in groups for rows in group.logs}
-
-
-def _head(fileio: FileIO, key: str) -> ObjectMeta | None:
-    try:
-        return fileio.head(key)
-    except NotFound:
-        return None
 
 
 def _check_leftovers(
@@ -535,124 +365,3 @@ def _named_by(entry: Entry, paths_of: Callable[[msgspec.Raw], Iterable[str]]) ->
         if footprint.keys is not None:
             sides += [footprint.keys.placed.side, footprint.keys.updated.side]
     return frozenset([*paths, *(side.path for side in sides if side is not None)])
-
-
-def _check_rows(own: Examination, snapshot: Snapshot) -> None:
-    """P9 in depth: each row lies in its partition and in the bucket of its key, each key once in a base file, as many rows as the log
-    says."""
-    spec = snapshot.spec
-    key = [column.physical for column in spec.key_columns]
-    located = [*key, *(column.physical for column in spec.partition_columns if column.id not in spec.key)]
-    columns = located or [spec.table_schema.columns[0].physical]
-    for group in snapshot.file_groups(own.manifests):
-        try:
-            parts = [*_base_parts(own.fileio, group, columns, spec), *_log_parts(own.fileio, group, columns, spec)]
-        except (ObjcatError, OSError, pa.ArrowException) as error:
-            _check_memory(error)
-            own.report.broken("P9", str(group.home), f"cannot be read: {error}")
-            continue
-        bases = {group.base.path} if group.base is not None else set[str]()
-        for path, rows, expected, home in parts:
-            own.report.counts["rows"] += rows.num_rows
-            if rows.num_rows != expected:
-                own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
-            if key and rows.num_rows and rows.group_by([pc.field(name) for name in key]).aggregate([]).num_rows != rows.num_rows:
-                own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
-            if path in bases and key and not lies_otherwise(group) and not _is_sorted(rows, key):
-                says = "is not sorted by key, and does not say so: a merge with log rows may take an old row for the newest"
-                own.report.broken("P9", path, says, "copy the rows to a new table; report this as a bug")
-            # Where keys move, a log row may be the end of one that went elsewhere, or have lost against one that is there.
-            if (path in bases or not spec.is_global) and _strays(rows, spec, home):
-                own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
-
-
-def _check_memory(error: Exception) -> None:
-    """A file that does not fit into memory is not damaged. Raises the error."""
-    if is_full(error):
-        raise error
-
-
-def _check_located(own: Examination, snapshot: Snapshot) -> None:
-    """P9 in depth where keys are looked up: each lives in one file group of its partition, or of the table; a record index says in which.
-    Holds 8 bytes for each key, and 16 more for an index."""
-    spec = snapshot.spec
-    groups = list(snapshot.file_groups(own.manifests))
-    found, placed = [], []
-    for group in groups:
-        try:
-            tables = list(living_keys(own.fileio, LocateTask(spec, (group,))))
-        except (ObjcatError, OSError, pa.ArrowException) as error:
-            _check_memory(error)
-            return  # said where its rows were looked at
-        for rows in tables:
-            within = [] if spec.is_global else [constant(group.home.partition, rows.num_rows)]
-            keys = [rows.column(column.physical) for column in spec.key_columns]
-            found.append(key_digests([*within, *keys]))
-            if snapshot.index is not None:
-                partition, bucket = constant(group.home.partition, rows.num_rows), np.full(rows.num_rows, group.home.bucket, np.int32)
-                placed.append(key_digests([*keys, partition, pa.array(bucket)]))
-    digests = np.concatenate(found) if found else np.zeros(0, np.uint64)
-    twice = len(digests) - len(np.unique(digests))
-    if twice:
-        own.report.broken("P9", f"table {spec.table}", f"holds {twice:,} keys in two file groups each, by digests of 64 bits")
-    if snapshot.index is not None:
-        _check_index(own, snapshot.index, np.concatenate(placed) if placed else np.zeros(0, np.uint64))
-
-
-def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint64]) -> None:
-    """A record index names the home of every key that lives: one more is allowed, one less is a key that writers would place again. placed:
-    digests of living keys with their homes."""
-    known = [np.zeros(0, np.uint64)]
-    for group in index.file_groups(own.manifests):
-        try:
-            rows = all_entries(own.fileio, index.spec, group)
-        except (ObjcatError, OSError, pa.ArrowException) as error:
-            _check_memory(error)
-            own.report.broken("P9", str(group.home), f"of the record index cannot be read: {error}")
-            return
-        known.append(key_digests(rows.columns))
-    missing = int((~np.isin(placed, np.concatenate(known))).sum())
-    own.report.counts["keys in the index"] += sum(map(len, known))
-    if missing:
-        says = f"does not say, or says wrongly, where {missing:,} keys live: the next write of them would place them a second time"
-        remedy = "restore the newest slot before that, or copy the rows to a new table; report this as a bug"
-        own.report.broken("P9", f"the record index of table {index.spec.table}", says, remedy)
-
-
-def _base_parts(
-    fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec
-) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
-    base: BaseFile | None = group.base
-    if base is not None:
-        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, base.home
-
-
-def _log_parts(
-    fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec
-) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
-    for rows in group.logs:
-        (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], columns, spec.table_schema)
-        yield rows.object.path, table, rows.end - rows.start, rows.home
-
-
-def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
-    order = pc.sort_indices(rows.select(list(key)), sort_keys=[(pc.field(name), "ascending") for name in key])
-    return bool(np.array_equal(np.asarray(order), np.arange(rows.num_rows)))
-
-
-def _strays(rows: pa.Table, spec: TableSpec, home: FileGroupId) -> bool:
-    """Whether a row is of another partition than the home that it was written for, or its key hashes elsewhere. That home may have been
-    split since: its rows then belong to several of today."""
-    if rows.num_rows == 0:
-        return False
-    shape = shape_of(home.partition)
-    of_shape = [partitioning for partitioning in (spec.partitioning, *spec.former) if partitioning.shape == shape]
-    found = {text for partitioning in of_shape for text in partitions_of(partitioning, (), (), spec.table_schema, rows).texts}
-    if found != {home.partition}:
-        return True
-    if spec.is_keyless or spec.is_located:
-        return False
-    return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], home.bucket_count) != home.bucket))
-
-
-__all__ = ["INVARIANTS", "Coverage", "Finding", "Report", "Severity", "examine", "examine_names"]

@@ -15,7 +15,8 @@ from objcat.metadata.file_digest import unpacked
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
-from objcat.timeline.log_view import Timeline, reopening
+from objcat.timeline.log_view import Timeline
+from objcat.timeline.reopening import reopening
 
 VERIFIED_BYTES = 16 * 1024**2
 """What a round of upkeep reads of a table for this, about."""

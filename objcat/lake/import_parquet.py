@@ -134,7 +134,7 @@ def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_B
     schema = _fitted(found, table)
     constants = {key: _constants(key, values, schema) for key, values in found.said.items()}
     expected, before = sum(rows_of.values()), 0
-    with shown_progress(table.fileio.env, f"objcat: import into {table.name}", expected, unit="rows") as advance:
+    with shown_progress(table._context.fileio.env, f"objcat: import into {table.name}", expected, unit="rows") as advance:
         for number, files in enumerate(chunks, 1):
             expected_here = sum(rows_of[file.key] for file in files)
             if not expected_here:

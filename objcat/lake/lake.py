@@ -7,7 +7,7 @@ import datetime as dt
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -21,30 +21,20 @@ from fileio.options import nearest
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.write_outcomes import RetryPolicy
-from objcat.catalog.catalog import (
-    Catalog,
-    CatalogNames,
-    DroppedTable,
-    NameBinding,
-    NamesDelta,
-    Namespace,
-    TableEntry,
-    check_name,
-    log_prefix,
-)
+from objcat.catalog.catalog import Catalog
+from objcat.catalog.names import CatalogNames, DroppedTable, NameBinding, TableEntry, check_name, log_prefix
 from objcat.catalog.plans import (
     PlanOutdated,
     check_name_free,
     find_dropped,
     plan_create,
     plan_drop,
-    plan_drop_namespace,
     plan_purge,
     plan_rename,
     plan_undrop,
     renamed,
 )
-from objcat.catalog.table_lifecycle import check_changes, close, create, reopen
+from objcat.catalog.table_lifecycle import close, create, reopen
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import (
     IfExists,
@@ -57,14 +47,12 @@ from objcat.common.validation import (
     seconds,
     session,
     text,
-    text_mapping,
 )
 from objcat.engine.local import is_untyped, to_arrow_batch
 from objcat.errors import (
     CommitUnknown,
     Contention,
     InvalidInput,
-    NamespaceExists,
     ObjcatError,
     SharedTransaction,
     TableClosed,
@@ -74,6 +62,7 @@ from objcat.errors import (
 from objcat.inspection.verify_files import VERIFIED_BYTES
 from objcat.lake.create import check_rows, drop_created_table
 from objcat.lake.import_parquet import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
+from objcat.lake.namespaces import LakeNamespaces, below_namespace
 from objcat.lake.standalone import EMPTY_LOG_VIEW, TableSettings, new_spec
 from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.clean import CleanResult
@@ -89,6 +78,7 @@ from objcat.sql.duckdb_runner import LocalRunner
 from objcat.sql.runner import Runner
 from objcat.sql.statements import run_statement
 from objcat.table.batch_input import schema_of_batch, session_of
+from objcat.table.context import TableContext
 from objcat.table.maintenance import maintain_tables
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
@@ -140,8 +130,13 @@ class Lake:
         self.catalog = Catalog(fileio)
         self._lock = threading.Lock()
         self._views: dict[str, LogView[Tables]] = {}
-        self._upkeep = AutoMaintenance()
+        self._auto_maintenance = AutoMaintenance()
         self._checked = False
+
+    @property
+    def namespaces(self) -> LakeNamespaces:
+        """The namespaces of the lake: `create`, `drop`, `list`, `properties` and `set_properties`."""
+        return LakeNamespaces(self.catalog, self.fileio.url)
 
     def __repr__(self) -> str:
         return f"Lake({self.fileio.url!r})"
@@ -218,7 +213,7 @@ class Lake:
                 self._abandon(timeline, view, spec.table, shared=place.shared)
                 raise
             self._remember(place.prefix, view)
-            return Table(name, timeline, spec.table, view, upkeep=self._upkeep)
+            return Table(TableContext(name, timeline, spec.table, view, auto_maintenance=self._auto_maintenance))
         raise _contended(f"the log of the domain {domain!r} moved {ATTEMPTS_MAX} times", self.catalog)
 
     def write(
@@ -314,12 +309,12 @@ class Lake:
                 f"{error}, but the name {name!r} still means it: finish with lake.drop_table({name!r}), "
                 f"or bring it back with lake.undrop_table({name!r})"
             ) from error
-        return Table(bound.binding.name, timeline, bound.binding.table, view, upkeep=self._upkeep)
+        return Table(TableContext(bound.binding.name, timeline, bound.binding.table, view, auto_maintenance=self._auto_maintenance))
 
     def tables(self, namespace: str | None = None) -> list[str]:
         """Names of the tables in a namespace and below it, sorted; of all tables when None. Raises NamespaceNotFound."""
         names = self.catalog.refresh()
-        below = _below(names, namespace)
+        below = below_namespace(names, namespace)
         return sorted(bound.binding.name for key, bound in names.tables.items() if key.startswith(below))
 
     def rename_table(self, name: str, new_name: str) -> None:
@@ -368,7 +363,7 @@ class Lake:
                 self.catalog.change(partial(plan_undrop, dropped=dropped, binding=binding, first=names, where=self.fileio.url))
             except PlanOutdated:
                 continue
-            return Table(target, timeline, dropped.table, view, upkeep=self._upkeep)
+            return Table(TableContext(target, timeline, dropped.table, view, auto_maintenance=self._auto_maintenance))
         raise _contended(f"the table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile", self.catalog)
 
     def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
@@ -382,9 +377,8 @@ class Lake:
         """Delete the data files of a table that was dropped at least so many seconds ago, for good: it cannot be brought back any more.
 
         Claims a slot in the table's log before it deletes; its log stays, and other tables of its domain are not touched. table: the id,
-        where several tables of that name were dropped; the last one when None. Interrupted, it is finished when it is called again.
-        Raises TableNotFound, TableExists, InvalidInput when it was dropped too recently or has savepoints, and as `Table.clean`.
-        """
+        where several tables of that name were dropped; the last one when None. Interrupted, it is finished when it is called again. Raises
+        TableNotFound, TableExists, InvalidInput when it was dropped too recently or has savepoints, and as `Table.maintenance.clean`."""
         seconds(older_than_s, what="older_than_s")
         names = self.catalog.refresh()
         self.catalog.check_writable()
@@ -396,7 +390,7 @@ class Lake:
         self.catalog.change(lambda names: plan_purge(names, dropped))
         return done
 
-    # ---- upkeep
+    # ---- maintenance
 
     def maintain(
         self,
@@ -407,14 +401,14 @@ class Lake:
         verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
     ) -> list[MaintenanceReport]:
-        """Do for every table, of a namespace or of the lake, what `Table.maintain` does for one, within one budget for all of them.
+        """Do for every table, of a namespace or of the lake, what `table.maintenance.run` does for one, within one budget for all of them.
 
         Several machines may do so at once. A table that fails is left, and the result says why. verify_bytes_max: of each table. Raises
         NamespaceNotFound, InvalidInput, and storage errors of reading the catalog.
         """
         return maintain_tables(
             self.tables(namespace),
-            self.table,
+            lambda name: self.table(name).maintenance,
             self.fileio.env,
             io_bytes_max=io_bytes_max,
             seconds_max=seconds_max,
@@ -423,52 +417,13 @@ class Lake:
         )
 
     def metrics(self, *, namespace: str | None = None, recent: int = 100, verify_bytes_max: int = 0) -> str:
-        """What `Table.metrics` says, of every table that can be opened, in one text."""
+        """What `table.maintenance.metrics` says, of every table that can be opened, in one text."""
         found: list[Sample] = []
         for name in self.tables(namespace):
             with contextlib.suppress(TableNotFound, TableClosed):
                 table = self.table(name)
-                found += samples_of(table.timeline, table.id, name=name, recent=recent, verify_bytes_max=verify_bytes_max)
+                found += samples_of(table._context.timeline, table.id, name=name, recent=recent, verify_bytes_max=verify_bytes_max)
         return prometheus_text(found)
-
-    # ---- namespaces
-
-    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Create a namespace, and those around it. Raises NamespaceExists, TableExists when a table has that name, InvalidInput."""
-        name = check_name(name, what="namespace")
-        given = text_mapping({} if properties is None else properties, what="properties")
-
-        def plan(names: CatalogNames) -> NamesDelta:
-            check_name_free(names, name, where=self.fileio.url, error=NamespaceExists)
-            return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, given)))
-
-        self.catalog.change(plan)
-
-    def drop_namespace(self, name: str) -> None:
-        """Drop a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty that names what it holds."""
-        self.catalog.change(lambda names: plan_drop_namespace(names, name, where=self.fileio.url))
-
-    def namespaces(self, namespace: str | None = None) -> list[str]:
-        """Names of the namespaces below one, at every depth, sorted; of all when None. Raises NamespaceNotFound."""
-        names = self.catalog.refresh()
-        below = _below(names, namespace)
-        return sorted(found.name for key, found in names.namespaces.items() if key.startswith(below))
-
-    def namespace_properties(self, name: str) -> dict[str, str]:
-        """Raises NamespaceNotFound."""
-        return dict(self.catalog.refresh().namespace(name).properties)
-
-    def set_namespace_properties(self, name: str, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
-        """Set and take away properties of a namespace; others stay. Raises NamespaceNotFound, InvalidInput."""
-        given = {} if properties is None else properties
-        removed = check_changes(given, unset)
-        changes: dict[str, str | None] = {**given, **dict.fromkeys(removed)}
-
-        def plan(names: CatalogNames) -> NamesDelta | None:
-            found = names.namespace(name)
-            return NamesDelta(properties={found.name: changes}) if changes else None
-
-        self.catalog.change(plan)
 
     # ---- several tables
 
@@ -494,7 +449,7 @@ class Lake:
             isolation=isolation,
             metadata={} if metadata is None else metadata,
             app=app,
-            upkeep=self._upkeep,
+            auto_maintenance=self._auto_maintenance,
         )
 
     # ---- outcomes
@@ -548,7 +503,7 @@ class Lake:
         except (CommitUnknown, SharedTransaction, FileIOError):
             raise
         except Exception:
-            drop_created_table(self.catalog, table.timeline, table.id, opened=opened)
+            drop_created_table(self.catalog, table._context.timeline, table.id, opened=opened)
             raise
 
     def _found(self, name: str, key: list[str] | None) -> Table | None:
@@ -660,11 +615,6 @@ def _of_key(table: Table, key: list[str] | None) -> Table:
     if own != (key or []):
         raise InvalidInput(f"the table {table.name!r} has the key {own or None}, not {key}: name its key, or write to another table")
     return table
-
-
-def _below(names: CatalogNames, namespace: str | None) -> str:
-    """What the folded names in a namespace begin with."""
-    return "" if namespace is None else folded(names.namespace(namespace).name) + "."
 
 
 def _closed_at(view: LogView[Tables], table: str) -> int:

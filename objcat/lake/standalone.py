@@ -21,6 +21,7 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import KEY_SCOPES, KINDS, Bloom, Bucket, Index, Memory, Record, Simple, TableSpec, make_spec
 from objcat.metadata.table_state import Tables
 from objcat.table.batch_input import schema_given
+from objcat.table.context import TableContext
 from objcat.table.table import Table
 from objcat.timeline.entry import new_txn
 from objcat.timeline.log import Log
@@ -87,7 +88,7 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
         first = Log(fileio).read_slot(0)
         who = f" (created by {first.txn})" if first else ""
         raise TableExists(f"there is a table at {fileio.url} already{who}: open it with objcat.table_at(url)") from error
-    return Table(_last_part(fileio.url), timeline, spec.table, view)
+    return Table(TableContext(_last_part(fileio.url), timeline, spec.table, view))
 
 
 def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
@@ -109,7 +110,7 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
             f"the log at {fileio.url} holds {len(view.state)} tables, so that its place means none of them: open one by its name in "
             "the lake, objcat.connect(url).table(name)"
         )
-    return Table(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view)
+    return Table(TableContext(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view))
 
 
 def new_spec(  # noqa: PLR0913 - one for each setting that a table has

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from objcat.catalog.catalog import check_name
+from objcat.catalog.names import check_name
 from objcat.errors import InvalidInput, TableNotFound
 from objcat.lake.lake import connect
 from objcat.lake.standalone import table_at

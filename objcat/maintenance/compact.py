@@ -33,7 +33,8 @@ from objcat.tasks.write_log_rows import log_schema
 from objcat.timeline.entry import Action, FileGroupId, Footprint, Summary, Txn, requested_key
 from objcat.timeline.intents import ADVICE, pending_plans, remove_files, request
 from objcat.timeline.json_objects import decode_json
-from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.reopening import reopening
 from objcat.timeline.rollback import resolve
 from objcat.write.service_commit import Service, ServiceResult, run_service
 

@@ -29,7 +29,8 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.dead_writers import has_dead, rollback_dead_writers
 from objcat.timeline.entry import Action, Intent
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
-from objcat.timeline.log_view import Timeline, reopening
+from objcat.timeline.log_view import Timeline
+from objcat.timeline.reopening import reopening
 
 COMPACT_AFTER_COMMITS = 16
 COMPACT_AFTER_S = 3600

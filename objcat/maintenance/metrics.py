@@ -15,7 +15,8 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import Action, Entry, Txn
 from objcat.timeline.intents import REQUESTED_SUFFIX
-from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.reopening import reopening
 
 QUANTILES = (0.5, 0.95, 1.0)
 

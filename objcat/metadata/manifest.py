@@ -26,7 +26,8 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
-from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, check_rows, home_at
+from objcat.metadata.manifest_checks import check_rows
+from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, home_at
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Count, FileGroupId

@@ -33,7 +33,7 @@ from objcat.metadata.file_digest import FILE_BYTES, FOOTER_BYTES, packed
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogSlice, encode_order
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import BUCKETS_MAX, FileGroupId, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -360,32 +360,6 @@ def _check_superseded(rows: pa.Table, members: Members, based: Mask, slot: Ints,
             f"slot {newest} writes a base file for {home_at(rows, row)} without the rows of slot {int(slot[first])}: "
             "run `objcat doctor` to see what the log holds"
         )
-
-
-def check_rows(rows: pa.Table, *, rows_expected: int) -> None:
-    """Raises ValueError for rows of a manifest that make no sense. Looks at whole columns at once."""
-    if rows.num_rows != rows_expected:
-        raise ValueError(f"it has {rows.num_rows:,} rows, and {rows_expected:,} by its root")
-    for name in ("partition", "bucket", "bucket_count", "slot", "as_of", "logs"):
-        if rows.column(name).null_count:
-            raise ValueError(f"the column {name} has nulls")
-    bucket, count = integers(rows, "bucket"), integers(rows, "bucket_count")
-    based = np.asarray(rows.column("base_path").is_valid().to_numpy(), dtype=np.bool_)
-    if ((bucket < 0) | (bucket >= count) | (count > BUCKETS_MAX)).any():
-        raise ValueError("a bucket is not below its bucket count")
-    if (integers(rows, "as_of") < -1).any() or (integers(rows, "slot") < -1).any() or (based & (integers(rows, "slot") < 0)).any():
-        raise ValueError("a row is of no slot")
-    for name in ("base_bytes", "base_rows", "base_txn"):
-        if rows.column(name).filter(pa.array(based)).null_count:
-            raise ValueError(f"a base file has no {name}")
-    slices = rows.column("logs").combine_chunks().values
-    if not len(slices):
-        return
-    if slices.null_count or any(slices.field(field.name).null_count for field in SLICE if field.name not in DIGESTS):
-        raise ValueError("a log slice has nulls")
-    start, end, held, height = (np.asarray(slices.field(name).to_numpy(), np.int64) for name in ("start", "end", "rows", "row_group_rows"))
-    if ((start < 0) | (start >= end) | (end > held) | (height < 1)).any():
-        raise ValueError("a log slice has no rows, or rows beyond those of its file")
 
 
 def home_at(rows: pa.Table, row: int) -> FileGroupId:

@@ -7,7 +7,7 @@ physical names, whatever its age: what it lacks is null, what it has too much is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,6 +37,7 @@ from objcat.metadata.schema import (
     type_text,
 )
 from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.type_widening import INTEGERS, Siblings, is_wider
 
 # ---- what a user asks for ----------------------------------------------------------------------------------------
 
@@ -120,75 +121,12 @@ def _followed(spec: TableSpec, schema: TableSchema) -> dict[str, str]:
     return {new: spec.properties[name] for name, new in renamed.items() if new is not None}
 
 
-def is_wider(new: ColumnType, old: ColumnType) -> bool:
-    """Whether every value of a type is one of the other, and every reader of old files reads it so.
-
-    Wider are: a larger integer type; double than float; a decimal of more digits before the point and the same scale; double than an
-    integer type of up to 32 bits; a decimal with at least 10 digits before the point than those, and with at least 20 than bigint.
-    """
-    if not isinstance(new, str) or not isinstance(old, str) or new == old:
-        return False
-    digits, before = decimal_digits(new), decimal_digits(old)
-    if digits is not None and before is not None:
-        return digits[1] == before[1] and digits[0] > before[0]
-    if old in _INTEGERS:
-        if digits is not None:
-            return digits[0] - digits[1] >= (20 if old == "bigint" else 10)
-        return (new in _INTEGERS and _INTEGERS.index(new) > _INTEGERS.index(old)) or (new == "double" and old != "bigint")
-    return (old, new) == ("float", "double")
-
-
-def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
-    """The schema with every column, and every field in one, in the widest type that it has in any of these, and with nulls where one of
-    these allows them. Of two types of which neither holds the values of the other, the first that is met stays."""
-    found: dict[int, ColumnType] = {}
-    nullable: set[int] = set()
-
-    def meet(columns: Iterable[Column]) -> None:
-        for column in columns:
-            if column.nullable:
-                nullable.add(column.id)
-            if isinstance(column.type, str):
-                known = found.setdefault(column.id, column.type)
-                found[column.id] = column.type if is_wider(column.type, known) else known
-            else:
-                meet(_children(column))
-
-    def wide(column: Column) -> Column:
-        match column.type:
-            case StructType(fields):
-                new: ColumnType = StructType(fields=tuple(map(wide, fields)))
-            case ListType(element):
-                new = ListType(element=wide(element))
-            case MapType(key, value):
-                new = MapType(key=wide(key), value=wide(value))
-            case _:
-                new = found[column.id]
-        return msgspec.structs.replace(column, type=new, nullable=column.id in nullable)
-
-    meet(schema.columns)
-    for other in others:
-        meet(other.columns)
-    return msgspec.structs.replace(schema, columns=tuple(map(wide, schema.columns)))
-
-
-def under(spec: TableSpec, schema: TableSchema) -> TableSpec:
-    """The spec of one slot with the columns of another, in types that hold the values of both. Columns by which rows are found and ordered
-    stay, under names that no user's column has where the other slot has none of them."""
-    known = {column.id for column in schema.columns}
-    lost = (column for column in spec.table_schema.columns if column.id in spec.bounded and column.id not in known)
-    columns = (*schema.columns, *(msgspec.structs.replace(column, name=f"_objcat_{column.id}") for column in lost))
-    return msgspec.structs.replace(spec, table_schema=widest(msgspec.structs.replace(schema, columns=columns), [spec.table_schema]))
-
-
 KINDS_OF_CHANGE = "AddColumn, DropColumn, RenameColumn, MoveColumn, WidenColumn or DropNotNull"
 
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_NAMED_TYPES = (*_INTEGERS, "boolean", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz")
+_NAMED_TYPES = (*INTEGERS, "boolean", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz")
 
 # ---- one change --------------------------------------------------------------------------------------------------
 
-Siblings: TypeAlias = tuple[Column, ...]
 _Edit: TypeAlias = Callable[[Siblings, str, type | None], Siblings]
 """Siblings, the name of the one that is meant, and the nested type that they are in (None: the table) -> the siblings after it."""
 
@@ -442,80 +380,3 @@ class _Growth:
 
 
 # ---- what has changed --------------------------------------------------------------------------------------------
-
-
-def changed_ids(old: TableSchema, new: TableSchema) -> tuple[int, ...]:
-    """Ids of the columns and fields that were added, dropped, renamed or widened, or that allow nulls now."""
-    before, after = ({column.id: _facts(column) for _, column in _paths(schema.columns)} for schema in (old, new))
-    return tuple(sorted(column_id for column_id in before.keys() | after.keys() if before.get(column_id) != after.get(column_id)))
-
-
-def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
-    """What has changed between two schemas of a table, in words: one phrase for each column or field."""
-    before = {column.id: (path, column) for path, column in _paths(old.columns)}
-    after = {column.id: (path, column) for path, column in _paths(new.columns)}
-    said = []
-    for column_id, (path, column) in after.items():
-        if column_id not in before:
-            if _parent(path) not in {other for other_id, (other, _) in after.items() if other_id not in before}:
-                said.append(f"added {_dotted(path)} ({type_text(column.type)})")
-            continue
-        was = before[column_id][1]
-        if was.name != column.name:
-            said.append(f"renamed {_dotted(before[column_id][0])} to {column.name}")
-        if isinstance(was.type, str) and was.type != column.type:
-            said.append(f"widened {_dotted(path)} from {was.type} to {type_text(column.type)}")
-        if column.nullable and not was.nullable:
-            said.append(f"allowed nulls in {_dotted(path)}")
-    gone = {path for column_id, (path, _) in before.items() if column_id not in after}
-    said += [f"dropped {_dotted(path)}" for path in (path for path, _ in before.values()) if path in gone and _parent(path) not in gone]
-    return said + _describe_order(old, new)
-
-
-def _describe_order(old: TableSchema, new: TableSchema) -> list[str]:
-    """Where columns that both have follow each other otherwise, their order."""
-    before, after = (dict(_orders(schema.columns, ())) for schema in (old, new))
-    names = {column.id: column.name for _, column in _paths(new.columns)}
-    said = []
-    for parent, ids in after.items():
-        common = [column_id for column_id in ids if column_id in before.get(parent, ())]
-        if common != [column_id for column_id in before.get(parent, ()) if column_id in ids]:
-            within = f" in {names[parent[-1]]}" if parent else ""
-            said.append(f"ordered columns{within} as {', '.join(names[column_id] for column_id in ids)}")
-    return said
-
-
-def _orders(columns: Siblings, parent: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    yield parent, tuple(column.id for column in columns)
-    for column in columns:
-        yield from _orders(_children(column), (*parent, column.id))
-
-
-def _paths(columns: Siblings, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Column]]:
-    for column in columns:
-        path = (*above, column.name)
-        yield path, column
-        yield from _paths(_children(column), path)
-
-
-def _children(column: Column) -> Siblings:
-    match column.type:
-        case StructType(fields):
-            return fields
-        case ListType(element):
-            return (element,)
-        case MapType(key, value):
-            return (key, value)
-    return ()
-
-
-def _facts(column: Column) -> tuple[object, ...]:
-    return column.name, column.type if isinstance(column.type, str) else type(column.type), column.nullable
-
-
-def _parent(path: tuple[str, ...]) -> tuple[str, ...]:
-    return path[:-1]
-
-
-def _dotted(path: tuple[str, ...]) -> str:
-    return ".".join(f"`{name}`" if "." in name else name for name in path)

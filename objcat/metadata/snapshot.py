@@ -27,7 +27,7 @@ from objcat.metadata.manifest_rows import (
     integers,
     rows_of,
 )
-from objcat.metadata.partitioning import PartitionRanges, leading_bounds
+from objcat.metadata.partition_values import PartitionRanges, leading_bounds
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState

@@ -11,7 +11,8 @@ import pyarrow as pa
 from fileio.options import nearest
 from objcat.common.validation import name_list, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
-from objcat.metadata.partitioning import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
+from objcat.metadata.partition_values import Partitioned, partitions_of
+from objcat.metadata.partitioning import UNPARTITIONED, Partitioning, parse_partitioning, shape_of
 from objcat.metadata.properties import (
     MEMORY_INDEX_BYTES,
     MEMORY_INDEX_BYTES_DEFAULT,

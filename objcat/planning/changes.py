@@ -12,12 +12,14 @@ import pyarrow as pa
 from objcat.metadata.files import FileGroup, LogSlice, TableDelta, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.partitioning import shape_of
-from objcat.metadata.schema_evolution import widest
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.tasks.changes import COMMIT_SLOT, ChangeStep, ChangeTask, RowChanges, change_schema, increment_schema
+from objcat.metadata.type_widening import widest
+from objcat.tasks.change_columns import COMMIT_SLOT
+from objcat.tasks.changes import ChangeTask, RowChanges, change_schema, increment_schema
 from objcat.tasks.model import Filter
+from objcat.tasks.row_differences import ChangeStep
 from objcat.timeline.entry import Action, Entry, FileGroupId
 from objcat.timeline.log_view import LogView
 

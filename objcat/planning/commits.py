@@ -22,7 +22,8 @@ from fileio.store import FileIO
 from objcat.datafile.parquet import TXN_COLUMN, txn_of_path, txns_of_base
 from objcat.errors import CorruptTable
 from objcat.metadata.files import FileGroup
-from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME, dated
+from objcat.tasks.change_columns import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
+from objcat.tasks.changes import dated
 from objcat.tasks.parallel import run_all
 from objcat.timeline.entry import Txn
 from objcat.timeline.txn_outcomes import TxnOutcomes

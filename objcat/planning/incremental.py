@@ -21,7 +21,8 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.planning.commits import CommitInfo, commits_table
 from objcat.planning.scan import ScanPlan, fixed_partitions, key_hashes, parse_filter
-from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, IncrementTask, by_age, increment_schema
+from objcat.tasks.change_columns import COMMIT_FIELDS, COMMIT_SLOT
+from objcat.tasks.changes import IncrementTask, by_age, increment_schema
 from objcat.tasks.model import Filter
 from objcat.timeline.entry import Txn
 

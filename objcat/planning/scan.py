@@ -18,13 +18,13 @@ from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.manifest_rows import ManifestChange, rows_of
-from objcat.metadata.partitioning import PartitionRanges, spans_of
+from objcat.metadata.partition_values import PartitionRanges, spans_of
 from objcat.metadata.schema import Column, TableSchema, arrow_type
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.arrow_expression import both, check_expression
 from objcat.predicate.parse import parse_predicate
-from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
+from objcat.tasks.change_columns import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.tasks.model import Filter, ScanTask
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS
 from objcat.timeline.entry import FileGroupId

@@ -22,8 +22,13 @@ _QUERY_KEY = "sql.streaming.queryId"
 class StreamTarget(Protocol):
     """What a stream writes to: a handle of a table."""
 
-    name: str
-    timeline: Any
+    @property
+    def name(self) -> str:
+        """In its lake."""
+
+    @property
+    def inspect(self) -> Any:
+        """See `Table.inspect`."""
 
     @property
     def upsert(self) -> Callable[..., Any]:
@@ -91,7 +96,7 @@ def check_query(table: StreamTarget, slot: int, app: AppVersion, query: str | No
     A query with a new checkpoint numbers its batches from 0 again: under the name of an older one they would be taken for batches that
     the table has, and be lost. Raises InvalidInput.
     """
-    earlier = table.timeline.log.read_known(slot).metadata.get(QUERY)
+    earlier = table.inspect.commit_metadata(slot).get(QUERY)
     if query is not None and earlier is not None and earlier != query:
         raise InvalidInput(
             f"the table {table.name!r} has batch {app.version} of {app.app!r} from another streaming query, with another checkpoint: give "

@@ -33,11 +33,9 @@ class TableNames(Protocol):
     def tables(self, namespace: str | None = None) -> list[str]:
         """See `Lake.tables`."""
 
-    def namespaces(self, within: str | None = None) -> list[str]:
+    @property
+    def namespaces(self) -> Any:
         """See `Lake.namespaces`."""
-
-    def namespace_properties(self, name: str) -> Any:
-        """See `Lake.namespace_properties`."""
 
 
 class Views:
@@ -138,10 +136,10 @@ class _Answers:
 
     def _namespaces(self, asked: dict[str, Any]) -> dict[str, Any]:
         above = asked["of"] or ""
-        return {"names": _children(self._lake.namespaces(above or None), above)}
+        return {"names": _children(self._lake.namespaces.list(above or None), above)}
 
     def _properties(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return {"properties": self._lake.namespace_properties(asked["of"]) if asked["of"] else {}}
+        return {"properties": self._lake.namespaces.properties(asked["of"]) if asked["of"] else {}}
 
     class Java:
         """What Java takes it for."""

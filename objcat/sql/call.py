@@ -16,7 +16,8 @@ from sqlglot.errors import SqlglotError
 
 from fileio.options import nearest
 from objcat.errors import InvalidSql
-from objcat.inspection.doctor import Report, examine, examine_lake
+from objcat.inspection.doctor import examine, examine_lake
+from objcat.inspection.findings import Report
 from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.predicate.dialect import SparkText
 from objcat.sql.context import Context
@@ -29,15 +30,48 @@ if TYPE_CHECKING:
 
 REQUIRED = inspect.Parameter.empty
 
-OF_TABLES = (
-    *("compact", "schedule_compaction", "scheduled_compactions", "execute_scheduled", "cluster", "split_buckets", "set_partitioning"),
-    *("clean", "plan_clean", "savepoint", "release", "restore", "soft_delete", "erase", "plan_erasure", "maintain", "archive"),
-    *("collect_checkpoints", "resolve", "rollback_dead", "doctor", "stats", "files", "applied", "metrics"),
-)
-OF_LAKES = (
-    *("maintain", "resolve", "doctor", "metrics", "drop_table", "undrop_table", "dropped_tables", "purge_table", "rename_table"),
-    *("create_namespace", "drop_namespace", "namespace_properties", "set_namespace_properties"),
-)
+OF_TABLES: Mapping[str, Callable[[Table], Callable[..., Any]]] = {
+    "compact": lambda table: table.maintenance.compact,
+    "schedule_compaction": lambda table: table.maintenance.schedule_compaction,
+    "scheduled_compactions": lambda table: table.maintenance.scheduled_compactions,
+    "execute_scheduled": lambda table: table.maintenance.execute_scheduled,
+    "cluster": lambda table: table.maintenance.cluster,
+    "split_buckets": lambda table: table.maintenance.split_buckets,
+    "set_partitioning": lambda table: table.alter.set_partitioning,
+    "clean": lambda table: table.maintenance.clean,
+    "plan_clean": lambda table: table.maintenance.plan_clean,
+    "savepoint": lambda table: table.maintenance.savepoint,
+    "release": lambda table: table.maintenance.release_savepoint,
+    "restore": lambda table: table.restore,
+    "soft_delete": lambda table: table.soft_delete,
+    "erase": lambda table: table.erase,
+    "plan_erasure": lambda table: table.plan_erasure,
+    "maintain": lambda table: table.maintenance.run,
+    "archive": lambda table: table.maintenance.archive,
+    "collect_checkpoints": lambda table: table.maintenance.expire_checkpoints,
+    "resolve": lambda table: table.resolve,
+    "rollback_dead": lambda table: table.maintenance.rollback_failed_writes,
+    "stats": lambda table: table.inspect.stats,
+    "files": lambda table: table.inspect.files,
+    "applied": lambda table: table.app_version,
+    "metrics": lambda table: table.maintenance.metrics,
+    "doctor": lambda table: partial(_doctor_of_table, table),
+}
+OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
+    "maintain": lambda lake: lake.maintain,
+    "resolve": lambda lake: lake.resolve,
+    "doctor": lambda lake: partial(_doctor_of_lake, lake),
+    "metrics": lambda lake: lake.metrics,
+    "drop_table": lambda lake: lake.drop_table,
+    "undrop_table": lambda lake: lake.undrop_table,
+    "dropped_tables": lambda lake: partial(_dropped_tables, lake),
+    "purge_table": lambda lake: lake.purge_table,
+    "rename_table": lambda lake: lake.rename_table,
+    "create_namespace": lambda lake: lake.namespaces.create,
+    "drop_namespace": lambda lake: lake.namespaces.drop,
+    "namespace_properties": lambda lake: lake.namespaces.properties,
+    "set_namespace_properties": lambda lake: lake.namespaces.set_properties,
+}
 """What is both, as `maintain`, is the lake's without a table."""
 
 
@@ -49,10 +83,9 @@ def call(context: Context, text: str) -> Any:
         if not isinstance(table, str):
             raise InvalidSql(f"CALL {name} wants to know of which table: write {name}(table => 'namespace.name', ...)")
         opened = context.lake.table(table)
-        work = partial(_doctor_of_table, opened) if name == "doctor" else getattr(opened, name)
+        work = OF_TABLES[name](opened)
     elif name in OF_LAKES:
-        own: dict[str, Callable[..., Any]] = {"doctor": _doctor_of_lake, "dropped_tables": _dropped_tables}
-        work = partial(own[name], context.lake) if name in own else getattr(context.lake, name)
+        work = OF_LAKES[name](context.lake)
     else:
         raise InvalidSql(f"there is no service {name!r}: {nearest(name, [*OF_TABLES, *OF_LAKES])}")
     arguments = _bound(name, work, given, named)
@@ -62,7 +95,7 @@ def call(context: Context, text: str) -> Any:
 
 
 def _doctor_of_table(table: Table, *, deep: bool = False) -> pa.Table:
-    return _told([examine(table.timeline, deep=deep)])
+    return _told([examine(table._context.timeline, deep=deep)])
 
 
 def _doctor_of_lake(lake: SqlLake, *, deep: bool = False) -> pa.Table:

@@ -37,7 +37,7 @@ def create(context: Context, tree: sql.Create) -> Any:
         check_parts(tree, "this kind exists", "CREATE NAMESPACE [IF NOT EXISTS] n")
         name = table_name(tree.this)
         if not (tree.args.get("exists") and _has_namespace(context, name)):
-            context.lake.create_namespace(name)
+            context.lake.namespaces.create(name)
         return context.done()
     if tree.kind != "TABLE":
         raise InvalidSql(f"CREATE {tree.kind} is not there: CREATE TABLE and CREATE NAMESPACE are")
@@ -144,7 +144,7 @@ def _partition(part: sql.Expr) -> str:
 
 def _has_namespace(context: Context, name: str) -> bool:
     try:
-        context.lake.namespace_properties(name)
+        context.lake.namespaces.properties(name)
     except NamespaceNotFound:
         return False
     return True
@@ -158,7 +158,7 @@ def drop(context: Context, tree: sql.Drop) -> Any:
         name = table_name(node)
         try:
             if kind in NAMESPACES:
-                context.lake.drop_namespace(name)
+                context.lake.namespaces.drop(name)
             elif kind == "TABLE":
                 context.lake.drop_table(name)
             else:
@@ -190,7 +190,7 @@ def alter(context: Context, tree: sql.Alter) -> Any:
             case _:
                 changes += _changes(action)
     if changes:
-        context.lake.table(name).alter(changes)
+        context.lake.table(name).alter.apply(changes)
     return context.done()
 
 
@@ -252,15 +252,15 @@ def alter_by_text(table: Table, action: str) -> bool:
     quoted = r"((?:`[^`]+`|[\w.])+)"
     found = re.fullmatch(rf"(?:alter|change)\s+(?:column\s+)?{quoted}\s+(?:(first)|after\s+{quoted})", action, re.IGNORECASE)
     if found:
-        table.alter([MoveColumn(found[1], first=bool(found[2]), after=None if found[2] else found[3].strip("`"))])
+        table.alter.apply([MoveColumn(found[1], first=bool(found[2]), after=None if found[2] else found[3].strip("`"))])
         return True
     found = re.fullmatch(rf"alter\s+(?:column\s+)?{quoted}\s+type\s+(.+)", action, re.IGNORECASE)
     if found:
-        table.alter([WidenColumn(found[1], arrow_of(sql.DataType.build(found[2], dialect="spark")))])
+        table.alter.apply([WidenColumn(found[1], arrow_of(sql.DataType.build(found[2], dialect="spark")))])
         return True
     found = re.fullmatch(rf"(?:alter|change)\s+(?:column\s+)?{quoted}\s+drop\s+not\s+null", action, re.IGNORECASE)
     if found:
-        table.alter([DropNotNull(found[1])])
+        table.alter.apply([DropNotNull(found[1])])
         return True
     found = re.fullmatch(r"unset\s+tblproperties\s*\((.+)\)", action, re.IGNORECASE | re.DOTALL)
     if found:

@@ -123,7 +123,7 @@ class _Running:
 def _spec(source: QueryTable) -> TableSpec:
     """As of the slot that is read, at which columns may have been others."""
     table, as_of = source.table, source.as_of
-    return table.spec if as_of is None else table._standing.retry_on_new_checkpoint(lambda: table._snapshot_as_of(as_of)).spec
+    return table.spec if as_of is None else table._context.latest.retry_on_new_checkpoint(lambda: table._context.snapshot_as_of(as_of)).spec
 
 
 _SHAPE = "_objcat_shape"

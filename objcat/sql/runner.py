@@ -19,7 +19,8 @@ from objcat.sql.names import shorten, table_name
 from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
-    from objcat.table.table import AsOf, Table
+    from objcat.common.validation import AsOf
+    from objcat.table.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,9 @@ class SqlLake(Protocol):
     def tables(self, namespace: str | None = None) -> list[str]:
         """See `Lake.tables`."""
 
-    def namespaces(self, within: str | None = None) -> list[str]:
+    @property
+    def namespaces(self) -> Any:
         """See `Lake.namespaces`."""
-
-    def namespace_properties(self, name: str) -> Mapping[str, str]:
-        """See `Lake.namespace_properties`."""
 
     @property
     def create_table(self) -> Callable[..., Table]:
@@ -55,14 +54,6 @@ class SqlLake(Protocol):
     @property
     def write(self) -> Callable[..., CommitResult]:
         """See `Lake.write`."""
-
-    @property
-    def create_namespace(self) -> Callable[..., None]:
-        """See `Lake.create_namespace`."""
-
-    @property
-    def drop_namespace(self) -> Callable[..., None]:
-        """See `Lake.drop_namespace`."""
 
     @property
     def drop_table(self) -> Callable[..., None]:

@@ -21,7 +21,7 @@ def describe(context: Context, tree: sql.Describe) -> Any:
     """DESCRIBE [TABLE] name, DESCRIBE HISTORY name."""
     table = context.lake.table(table_name(tree.this))
     if (tree.args.get("style") or "").upper() == "HISTORY":
-        return context.runner.told(table.history().to_arrow())
+        return context.runner.told(table.inspect.history().to_arrow())
     return context.runner.told(_columns(table))
 
 
@@ -48,10 +48,10 @@ def show(context: Context, text: str) -> Any:
     if kind == "TABLES":
         return context.runner.told(pa.table({"table": pa.array(lake.tables(name), pa.string())}))
     if kind in ("NAMESPACES", "SCHEMAS", "DATABASES"):
-        return context.runner.told(pa.table({"namespace": pa.array(lake.namespaces(name), pa.string())}))
+        return context.runner.told(pa.table({"namespace": pa.array(lake.namespaces.list(name), pa.string())}))
     if name is not None:
         if kind == "PARTITIONS":
-            return context.runner.told(lake.table(name).partitions())
+            return context.runner.told(lake.table(name).inspect.partitions())
         if kind == "COLUMNS":
             return context.runner.told(_columns(lake.table(name)))
         if kind == "TBLPROPERTIES":

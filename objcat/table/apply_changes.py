@@ -11,7 +11,7 @@ from objcat.errors import InvalidInput
 from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
 from objcat.planning.changes import ChangesPlan
 from objcat.table.change_feed import ChangeFeed
-from objcat.tasks.changes import CHANGE_FIELDS, COMMIT_SLOT
+from objcat.tasks.change_columns import CHANGE_FIELDS, COMMIT_SLOT
 from objcat.timeline.log_state import AppVersion
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check_follows(feed: ChangeFeed, reached: int | None, *, app_id: str) -> None
     """Refuse a feed that leaves out changes. reached: the slot up to which the table has them; None: it has none. Raises InvalidInput."""
     instance(feed, ChangeFeed, what="source", such_as="what source.changes(...) returns")
     if _CHANGE_TYPE not in feed.schema.names:
-        raise InvalidInput("upsert_from() takes what source.changes(...) returns: incremental() does not tell of deletes")
+        raise InvalidInput("apply_changes() takes what source.changes(...) returns: incremental() does not tell of deletes")
     if reached is not None and feed.since > reached:
         raise InvalidInput(
             f"the changes begin after slot {feed.since}, but {app_id!r} has brought those up to slot {reached} only, so some would be left "

@@ -21,9 +21,9 @@ from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
 from objcat.maintenance.savepoint import check_readable
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.schema import TableSchema
-from objcat.metadata.schema_evolution import under
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
+from objcat.metadata.type_widening import under
 from objcat.planning.changes import ChangeRange, ChangesPlan, clusterings_of, plan_changes, with_widest
 from objcat.planning.commits import Commits
 from objcat.planning.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental

@@ -1,16 +1,41 @@
-"""Where a handle stands in a log: at the newest view that it has seen, on a checkpoint that is still there."""
+"""`TableContext`: what the parts of a handle share. `LatestView`: the newest view of a log that a handle has seen."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
+from fileio.errors import FileIOError
+from fileio.store import FileIO
+from objcat.common.memory_errors import after_commit
+from objcat.common.validation import AsOf, moment_ms
+from objcat.errors import AlreadyApplied, InvalidInput, ObjcatError
+from objcat.maintenance.auto import AutoMaintenance
+from objcat.maintenance.savepoint import check_readable
+from objcat.maintenance.workers import Workers
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.timeline.entry import Entry
-from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.planning.commits import CommitInfo, Commits
+from objcat.table.batch_input import workers_on
+from objcat.table.change_feed import FeedContext
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Entry, Txn
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.reopening import reopening
+from objcat.write.bucket_size_warning import BucketSizeWarning
+from objcat.write.service_commit import ServiceCommit
+from objcat.write.transaction import CommitResult, already_applied_result, result_of
+
+logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
+CLOCKS_APART_MS = 60_000
+"""So far apart clocks of machines may be, and nobody is told."""
 
 
 class LatestView:
@@ -64,3 +89,136 @@ class LatestView:
         with self._lock:
             if opened.slot >= self._view.slot:
                 self._view = opened
+
+
+class TableContext:
+    """What the parts of a handle share: where the table is, the newest view of its log, and what follows a commit. Not public.
+
+    auto_maintenance: what writes begin when something is due. listeners: are told of every commit of rows. Safe for many threads.
+    """
+
+    def __init__(
+        self, name: str, timeline: Timeline[Tables], table: str, view: LogView[Tables], *, auto_maintenance: AutoMaintenance | None = None
+    ) -> None:
+        self.name = name
+        self.id = table
+        self.timeline = timeline
+        self.fileio: FileIO = timeline.fileio
+        self.manifests = Manifests(timeline.fileio)
+        self.latest = LatestView(timeline, view)
+        self.committer = Committer(timeline.fileio)
+        self.commits = Commits(timeline.fileio)
+        self.advice = BucketSizeWarning(name)
+        self.auto_maintenance = auto_maintenance or AutoMaintenance()
+        self.listeners: list[Callable[[CommitResult], None]] = []
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r} at {self.fileio.url!r}, slot {self.view.slot})"
+
+    # ---- the newest state
+
+    @property
+    def view(self) -> LogView[Tables]:
+        """The newest view of the log that was seen. No request."""
+        return self.latest.view
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot that was seen. No request."""
+        return snapshot_of(self.view, self.id, where=self.fileio.url)
+
+    @property
+    def spec(self) -> TableSpec:
+        """What the table is, as of `snapshot`."""
+        return self.snapshot.spec
+
+    def refresh(self) -> Snapshot:
+        """The newest snapshot: one GET when nothing is new."""
+        return snapshot_of(self.latest.refresh(), self.id, where=self.fileio.url)
+
+    def retry_on_new_checkpoint(self, work: Callable[[], R]) -> R:
+        """See `LatestView.retry_on_new_checkpoint`."""
+        return self.latest.retry_on_new_checkpoint(work)
+
+    def commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitInfo]:
+        """When transactions that rows name were committed, see `objcat.planning.commits`. The handle has seen their slots."""
+        return self.retry_on_new_checkpoint(lambda: self.commits.find(self.view.outcomes, txns))
+
+    def check_readable(self, slot: int) -> None:
+        check_readable(self.timeline.refresh(self.view).log, self.id, slot, where=self.fileio.url)
+
+    def _warn_of_clocks(self, newest: Snapshot) -> None:
+        """A moment is looked up in the times of commits, which nobody can check where the store has no clock."""
+        ahead_ms = newest.committed_at_ms - self.fileio.env.now_ms()
+        if ahead_ms > CLOCKS_APART_MS and not self.fileio.capabilities.store_clock:
+            logger.warning(
+                "the newest commit of %r is dated %d s ahead of this machine's clock: one of the two is wrong, so that a moment may name "
+                "another slot than is meant; table.inspect.history() has the slots",
+                self,
+                ahead_ms // 1000,
+            )
+
+    def snapshot_as_of(self, as_of: AsOf) -> Snapshot:
+        newest = self.refresh()
+        if isinstance(as_of, int):
+            if as_of < 0 or as_of > newest.slot:
+                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {newest.slot}")
+            view = self.timeline.at(as_of)
+        else:
+            when_ms = moment_ms(as_of, what="as_of")
+            self._warn_of_clocks(newest)
+            try:
+                view = self.timeline.at_time(when_ms, self.view)
+            except InvalidInput as error:
+                raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later") from error
+        check_readable(newest.log, self.id, view.slot, where=self.fileio.url)
+        if self.id not in view.state:
+            self.timeline.check_checkpoint(view)
+            raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
+        return snapshot_of(view, self.id, where=self.fileio.url)
+
+    # ---- what follows a commit
+
+    def committed(self, write: Callable[[], ServiceCommit[Any] | None], *, spark: Any = None) -> CommitResult | None:
+        """Run a write that is a service, and say what it committed; the handle has seen it. spark: that writes."""
+        began, since_slot = self.fileio.metrics.snapshot(), self.view.slot
+        try:
+            done = write()
+        except AlreadyApplied as applied:
+            return already_applied_result(self.fileio, applied.winner_slot, began)
+        if done is None:
+            return None
+        sent = self.fileio.metrics.snapshot() - began
+        result = result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
+        self.after_service(None)
+        with after_commit(result.slot):
+            self.after_write(result, since_slot=since_slot, spark=spark)
+        return result
+
+    def after_service(self, result: R) -> R:
+        """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
+        try:
+            self.refresh()
+        except (ObjcatError, FileIOError, MemoryError) as error:
+            logger.warning("%r could not look at what its service did: %s", self, error)
+        return result
+
+    def after_write(self, result: CommitResult, *, since_slot: int, spark: Any = None) -> None:
+        """What every commit of rows ends with: maintenance that is due (see `AutoMaintenance.after`), and listeners. spark: that wrote."""
+        workers = None if spark is None else partial(workers_on, spark, self.fileio, table=self.name)
+        self.auto_maintenance.after(self.timeline, self.view, self.id, self.manifests, since_slot=since_slot, workers=workers)
+        for listener in list(self.listeners):
+            try:
+                listener(result)
+            except Exception as error:  # noqa: BLE001 - the commit is durable, whatever others make of it
+                logger.warning("a listener of %r failed over slot %d: %r", self, result.slot, error)
+
+    def workers(self, spark: Any) -> Workers | None:
+        """Those of a session. Raises Unsupported for a store that its executors cannot open."""
+        return None if spark is None else workers_on(spark, self.fileio, table=self.name)
+
+    def feed_context(self) -> FeedContext:
+        self.refresh()
+        return FeedContext(
+            timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self.commits, view=self.view
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,12 +30,16 @@ from objcat.metadata.files import TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_state import Tables
 from objcat.planning.scan import parse_filter
+from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
 from objcat.table.erasure_search import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
 from objcat.table.erasure_traces import Traces, trace
 from objcat.table.key_filters import Keyed, keys_text
+from objcat.table.maintenance import TableMaintenance
+from objcat.table.open_scan import open_scan
+from objcat.table.write_batch import write_batch
 from objcat.tasks.merged_rows import split_by_group
-from objcat.tasks.model import Filter
+from objcat.tasks.model import Filter, Operation
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.checkpoint_expiry import valid_roots
@@ -44,9 +48,6 @@ from objcat.timeline.entry import Action, Footprint
 from objcat.timeline.log_view import LogView
 from objcat.timeline.rollback import RolledBackAt
 from objcat.write.service_commit import ServiceResult
-
-if TYPE_CHECKING:
-    from objcat.table.table import Table
 
 KEYS_MAX = 1000
 """That one erasure takes by value."""
@@ -112,10 +113,10 @@ class Certificate:
     not_promised: tuple[str, ...]
 
 
-def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
+def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
     """As of `Table.plan_erasure`."""
     where, _ = _meant(table, keys)
-    rows = table.scan(where=where).count()
+    rows = open_scan(table, where=where).count()
     view = table.timeline.open()
     plan = plan_clean(table.timeline, view, table.id, before=view.slot)
     return ErasurePlan(
@@ -126,7 +127,7 @@ def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
     )
 
 
-def erase(table: Table, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> Certificate:
+def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> Certificate:
     """As of `Table.erase`. reliably: of the handle."""
     where, given = _meant(table, keys)
     _check_saved(table, where, left="nothing was erased")
@@ -140,13 +141,13 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float, reliably: Relia
         reliably(lambda: _merge_all(table))
         _end_empty_partitions(table)
         advance(1)
-        dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
+        dead = [one for one in TableMaintenance(table).rollback_failed_writes(older_than_s=older_than_s) if one.files]
         files, cleaned = reliably(lambda: _clean(table, dead))
         advance(1)
         forgotten = forget(table.timeline, table.id, advance=advance)
         # Once slots have expired, nobody can save them any more.
         _check_saved(table, where, left="what no savepoint holds is erased; erase again then")
-        again = table.scan(where=where)
+        again = open_scan(table, where=where)
         search, under_way = reliably(lambda: _searched(table, traces, literals_of(where), older_than_s=older_than_s))
         advance(1)
     if search.found:
@@ -176,7 +177,7 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float, reliably: Relia
     )
 
 
-def _searched(table: Table, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:
+def _searched(table: TableContext, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:
     """Search every object of the table for what only the rows held that were erased, and how many objects were left out since their
     transactions are under way."""
     timeline, fileio = table.timeline, table.fileio
@@ -198,7 +199,7 @@ def _searched(table: Table, traces: Traces, literals: Collection[str], *, older_
     return search, len(listed) - len(examined)
 
 
-def _manifests(table: Table, view: LogView[Tables]) -> tuple[set[str], set[str]]:
+def _manifests(table: TableContext, view: LogView[Tables]) -> tuple[set[str], set[str]]:
     """Manifests of other tables that share the log, and those of the table's own index."""
     others: set[str] = set()
     of_index: set[str] = set()
@@ -217,17 +218,17 @@ def _manifests(table: Table, view: LogView[Tables]) -> tuple[set[str], set[str]]
     return others, of_index
 
 
-def _readable(table: Table, view: LogView[Tables]) -> Iterator[pa.Table]:
+def _readable(table: TableContext, view: LogView[Tables]) -> Iterator[pa.Table]:
     """All rows that can still be read: of the newest slot, and of those that savepoints keep."""
     slots: list[int | None] = [None, *sorted(slot for slot in view.log.marks(table.id).saved)]
     for slot in slots:
-        planned = table.scan(as_of=slot).plan
+        planned = open_scan(table, as_of=slot).plan
         snapshot = planned.snapshot
         for rows in scan_groups(table.fileio, planned.task(planned.groups)):
             yield physical(rows, snapshot.spec)
 
 
-def _traces(table: Table, where: str, given: pa.Table | None) -> Traces:
+def _traces(table: TableContext, where: str, given: pa.Table | None) -> Traces:
     """What the store holds of the rows meant, before anything is deleted."""
     spec = table.refresh().spec
     predicate = parse_filter(where, spec.table_schema)
@@ -235,7 +236,7 @@ def _traces(table: Table, where: str, given: pa.Table | None) -> Traces:
     return trace(table.fileio, spec, predicate, own_files(table.timeline, table.id, table.timeline.open()), keys=given)
 
 
-def _end_tombstones(table: Table, traces: Traces) -> None:
+def _end_tombstones(table: TableContext, traces: Traces) -> None:
     """End deletes of these keys that compactions keep, as older rows could come late. A delete without an ordering value leaves nothing."""
     snapshot = table.refresh()
     spec = snapshot.spec
@@ -253,10 +254,10 @@ def _end_tombstones(table: Table, traces: Traces) -> None:
     found = pa.concat_tables(left) if left else None
     if found is not None and found.num_rows:
         # A column of the key may be the ordering column, which a delete that ends everything must not have.
-        table.delete(logical(found.group_by(wanted).aggregate([]), spec.table_schema))
+        write_batch(table, logical(found.group_by(wanted).aggregate([]), spec.table_schema), Operation.DELETE)
 
 
-def _end_empty_partitions(table: Table) -> None:
+def _end_empty_partitions(table: TableContext) -> None:
     """End the file groups of partitions in which there is no row: their texts are values of rows. One that was split has the bucket count
     of new ones again, so that nobody needs to remember it."""
 
@@ -279,13 +280,13 @@ def _end_empty_partitions(table: Table) -> None:
     run(table, prepare, metadata=None, action=Action.REPLACE)
 
 
-def _clean(table: Table, dead: Sequence[RolledBackWriter]) -> tuple[tuple[str, ...], int | None]:
+def _clean(table: TableContext, dead: Sequence[RolledBackWriter]) -> tuple[tuple[str, ...], int | None]:
     """Delete the files that only older slots name. Returns what is gone, with what dead writers left, and the slot of the clean. Raises
     Unavailable for files that are still there."""
     timeline = table.timeline
     view = timeline.open()
     plan = plan_clean(timeline, view, table.id, before=view.slot)
-    cleaned = table.clean(before=view.slot)
+    cleaned = TableMaintenance(table).clean(before=view.slot)
     files = () if plan is None else tuple(sorted({*plan.removes, *plan.leftovers}))
     files = (*files, *sorted({path for one in dead for path in one.paths}.difference(files)))
     rolled_back = {one.txn for one in dead if isinstance(one.outcome, RolledBackAt)}
@@ -298,7 +299,7 @@ def _clean(table: Table, dead: Sequence[RolledBackWriter]) -> tuple[tuple[str, .
     return files, cleaned.slot
 
 
-def _merge_all(table: Table) -> None:
+def _merge_all(table: TableContext) -> None:
     """Merge all log rows that there are now: a delete is only above the rows that it ends until then. A compaction yields to another one,
     which may have been planned before the delete, so it is looked whether any are left. Raises Contention."""
     until = table.refresh().slot
@@ -315,7 +316,7 @@ def _merge_all(table: Table) -> None:
     raise Contention(said, winner_slot=table.snapshot.slot)
 
 
-def _meant(table: Table, keys: str | Any) -> tuple[str, pa.Table | None]:
+def _meant(table: TableContext, keys: str | Any) -> tuple[str, pa.Table | None]:
     """SQL text that is true for the rows meant: those of a filter, or those with these keys; and the keys, by physical names. Raises
     InvalidInput, InvalidBatch, NullKey."""
     if isinstance(keys, str):
@@ -332,7 +333,7 @@ def _meant(table: Table, keys: str | Any) -> tuple[str, pa.Table | None]:
     return keys_text(spec, known), known
 
 
-def _check_saved(table: Table, where: str, *, left: str) -> None:
+def _check_saved(table: TableContext, where: str, *, left: str) -> None:
     """Raises InvalidInput when savepoints keep such rows. left: what was done, in words."""
     kept = _saved_with(table, where)
     if kept:
@@ -342,15 +343,15 @@ def _check_saved(table: Table, where: str, *, left: str) -> None:
         )
 
 
-def _saved_with(table: Table, where: str) -> tuple[int, ...]:
+def _saved_with(table: TableContext, where: str) -> tuple[int, ...]:
     """Slots of savepoints whose files hold such rows, whether a reader sees them or newer ones, or columns that the filter cannot be asked
     of."""
     return tuple(slot for slot in sorted(table.refresh().log.marks(table.id).saved) if _is_held_at(table, where, slot))
 
 
-def _is_held_at(table: Table, where: str, slot: int) -> bool:
+def _is_held_at(table: TableContext, where: str, slot: int) -> bool:
     try:
-        plan = table.scan(where=where, as_of=slot).plan
+        plan = open_scan(table, where=where, as_of=slot).plan
         return any(_holds(table, snapshot, plan.where) for snapshot in (plan.snapshot, plan.snapshot.index) if snapshot is not None)
     except InvalidInput:
         return True
@@ -362,7 +363,7 @@ def _is_held_at(table: Table, where: str, slot: int) -> bool:
         return False  # It was released and cleaned while its files were read.
 
 
-def _holds(table: Table, snapshot: Snapshot, where: Filter | None) -> bool:
+def _holds(table: TableContext, snapshot: Snapshot, where: Filter | None) -> bool:
     """Whether a file that a snapshot needs holds a row that passes: not only those of its own file groups, since the rows of a log object,
     and of a base file that was split, may be of others that have rewritten them."""
     assert where is not None, "an erasure has a filter"

@@ -25,7 +25,7 @@ import sqlglot
 
 from fileio.contract import ObjectMeta
 from fileio.errors import NotFound
-from fileio.local.backend import temporaries_of
+from fileio.local.options import temporaries_of
 from fileio.store import FileIO
 from objcat.datafile.bucket_hash import key_digests
 from objcat.datafile.casting import relabelled

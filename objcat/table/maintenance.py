@@ -1,24 +1,21 @@
-"""What a handle does for the upkeep of its table: services on demand, and what its policy says is due after a write."""
+"""`TableMaintenance`: the table services of one table, as `table.maintenance` has them; and a round of maintenance of many tables."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
 from fileio.env import Env, map_io
 from fileio.errors import FileIOError
-from fileio.store import FileIO
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.progress import shown_progress
 from objcat.common.validation import name_list, seconds, whole_number
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.inspection.verify_files import VERIFIED_BYTES
-from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.clean import CleanPlan, CleanResult, clean, plan_clean
 from objcat.maintenance.cluster import ClusteringResult, cluster
 from objcat.maintenance.cluster_keys import Clustering
@@ -34,24 +31,15 @@ from objcat.maintenance.compact import (
 from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.maintenance.maintain import MaintenanceReport, MaintenanceStep, maintain
 from objcat.maintenance.metrics import prometheus_text, samples_of
-from objcat.maintenance.restore import RestoreResult, restore
 from objcat.maintenance.savepoint import SavepointResult, release, savepoint
 from objcat.maintenance.split_buckets import SplitResult, split_buckets
-from objcat.maintenance.workers import Workers
 from objcat.metadata.files import files_named_by
 from objcat.metadata.maintenance_policy import Retention, policy_of
-from objcat.metadata.manifest import Manifests
-from objcat.metadata.snapshot import Snapshot, snapshot_of
-from objcat.metadata.table_state import Tables
-from objcat.table.batch_input import workers_on
-from objcat.table.context import LatestView
+from objcat.table.context import TableContext
 from objcat.timeline.archive import Archived, archive
 from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints
-from objcat.timeline.commit import Committer
 from objcat.timeline.dead_writers import RolledBackWriter, rollback_dead_writers
 from objcat.timeline.entry import FileGroupId
-from objcat.timeline.log_view import Timeline
-from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +51,7 @@ R = TypeVar("R")
 
 def maintain_tables(
     names: Sequence[str],
-    open_table: Callable[[str], Serviced],
+    open_table: Callable[[str], TableMaintenance],
     env: Env,
     *,
     io_bytes_max: int | None,
@@ -84,9 +72,7 @@ def maintain_tables(
         for name in (*names[first:], *names[:first]):
             time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
             try:
-                maintained = open_table(name).maintain(
-                    io_bytes_max=left, seconds_max=time_left, verify_bytes_max=verify_bytes_max, spark=spark
-                )
+                maintained = open_table(name).run(io_bytes_max=left, seconds_max=time_left, verify_bytes_max=verify_bytes_max, spark=spark)
             except (ObjcatError, FileIOError) as error:
                 maintained = MaintenanceReport(
                     table=name, steps=(MaintenanceStep(service="open", done=False, why=str(error), failed=True),)
@@ -99,29 +85,18 @@ def maintain_tables(
 
 
 @reports_full_memory
-class Serviced:
-    """The services of one table, as methods of its handle. Safe for many threads.
+class TableMaintenance:
+    """The table services of one table: what `table.maintenance` is. Safe for many threads.
 
-    manifests: of the handle, which keeps what it has read. standing: where the handle stands. upkeep: what its writes begin.
-    Where a service takes `spark`, the executors of that session do its work, each opening the store for itself; this process when None.
+    Every service may run at any time, beside every writer and every other service. Where one takes `spark`, the executors of that session
+    do its work, each opening the store for itself; this process when None.
     """
 
-    def __init__(self, name: str, timeline: Timeline[Tables], table: str, standing: LatestView, upkeep: AutoMaintenance) -> None:
-        self.name = name
-        self.id = table
-        self.timeline = timeline
-        self.fileio: FileIO = timeline.fileio
-        self.manifests = Manifests(timeline.fileio)
-        self._standing = standing
-        self._committer = Committer(timeline.fileio)
-        self._upkeep = upkeep
-        self._listeners: list[Callable[[CommitResult], None]] = []
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
 
-    def refresh(self) -> Snapshot:
-        """The newest snapshot: one GET when nothing is new."""
-        return snapshot_of(self._standing.refresh(), self.id, where=self.fileio.url)
-
-    # ---- services
+    def __repr__(self) -> str:
+        return f"TableMaintenance({self._context.name!r} at {self._context.fileio.url!r})"
 
     def compact(
         self, *, strategy: CompactionStrategy | None = None, homes: Collection[FileGroupId] | None = None, spark: SparkSession | None = None
@@ -131,7 +106,9 @@ class Serviced:
         strategy: which file groups, see `objcat.CompactionStrategy`, all when None. homes: only those that have keys in common with one of
         these. Raises as `compact`.
         """
-        return self._served(compact(self.timeline, self.id, homes=homes, strategy=strategy, workers=self._workers(spark)))
+        return self._context.after_service(
+            compact(self._context.timeline, self._context.id, homes=homes, strategy=strategy, workers=self._context.workers(spark))
+        )
 
     def schedule_compaction(
         self, *, strategy: CompactionStrategy | None = None, homes: Collection[FileGroupId] | None = None
@@ -140,19 +117,21 @@ class Serviced:
 
         Writes one object, and no data. `resolve(plan.txn)` takes it back. strategy, homes: as of `compact`.
         """
-        return schedule_compaction(self.timeline, self.id, homes=homes, strategy=strategy)
+        return schedule_compaction(self._context.timeline, self._context.id, homes=homes, strategy=strategy)
 
     def scheduled_compactions(self) -> list[CompactionPlan]:
         """The plans that wait, oldest first. One LIST, and one GET for each."""
-        return scheduled_compactions(self.timeline, self.id)
+        return scheduled_compactions(self._context.timeline, self._context.id)
 
     def execute_scheduled(self, *, spark: SparkSession | None = None) -> list[Executed]:
         """Execute the plans that wait, each as one commit. Of several that execute one plan one wins, and nothing is done twice.
 
         A plan that cannot be executed any more is taken back. Raises as `execute_scheduled`.
         """
-        self.refresh()
-        return self._served(execute_scheduled(self.timeline, self.id, workers=self._workers(spark)))
+        self._context.refresh()
+        return self._context.after_service(
+            execute_scheduled(self._context.timeline, self._context.id, workers=self._context.workers(spark))
+        )
 
     def cluster(
         self,
@@ -171,7 +150,9 @@ class Serviced:
         filter, as of `scan`, is true. io_bytes_max: what is read and written, at most. Raises as `cluster`.
         """
         clustering = Clustering(by=tuple(name_list(by, what="by")), zorder=zorder, where=where, io_bytes_max=io_bytes_max)
-        return self._served(cluster(self.timeline, self.id, clustering, workers=self._workers(spark)))
+        return self._context.after_service(
+            cluster(self._context.timeline, self._context.id, clustering, workers=self._context.workers(spark))
+        )
 
     def clean(
         self,
@@ -190,7 +171,7 @@ class Serviced:
         five is given. Raises as `clean`.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
-        return self._served(clean(self.timeline, self.id, view=self._standing.refresh(), **kept))
+        return self._context.after_service(clean(self._context.timeline, self._context.id, view=self._context.latest.refresh(), **kept))
 
     def plan_clean(
         self,
@@ -206,10 +187,12 @@ class Serviced:
         leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
-        plan = self._standing.retry_on_new_checkpoint(lambda: plan_clean(self.timeline, self._standing.refresh(), self.id, **kept))
+        plan = self._context.retry_on_new_checkpoint(
+            lambda: plan_clean(self._context.timeline, self._context.latest.refresh(), self._context.id, **kept)
+        )
         if plan is None:
             return None
-        there = map_io(self.fileio.env, self.fileio.exists, plan.leftovers)
+        there = map_io(self._context.fileio.env, self._context.fileio.exists, plan.leftovers)
         plan = replace(plan, leftovers=tuple(path for path, is_there in zip(plan.leftovers, there, strict=True) if is_there))
         return plan if plan.removes or plan.leftovers else None
 
@@ -219,7 +202,7 @@ class Serviced:
             if value is not None:
                 whole_number(value, what=name, least=1)
         if (keep_slots, before) == (None, None):
-            return {"retention": policy_of(self.refresh().spec.properties).retention if said == Retention() else said}
+            return {"retention": policy_of(self._context.refresh().spec.properties).retention if said == Retention() else said}
         if said != Retention() or None not in (keep_slots, before):
             raise InvalidInput("clean() takes keep_slots, or before, or what keep_commits, keep_versions and keep_hours keep")
         if keep_slots is not None:
@@ -231,20 +214,11 @@ class Serviced:
 
         Raises SnapshotExpired when it was cleaned, else as `savepoint`.
         """
-        return self._served(savepoint(self.timeline, self.id, slot=slot, name=name))
+        return self._context.after_service(savepoint(self._context.timeline, self._context.id, slot=slot, name=name))
 
-    def release(self, *, slot: int) -> SavepointResult | None:
+    def release_savepoint(self, *, slot: int) -> SavepointResult | None:
         """Take a savepoint back; None when the slot is not saved. Raises as `release`."""
-        return self._served(release(self.timeline, self.id, slot=slot))
-
-    def restore(self, *, to: int) -> RestoreResult:
-        """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
-
-        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, TableClosed for a table that was dropped (it has
-        no name: undrop_table() brings it back under one), else as `restore`.
-        """
-        self.refresh()
-        return self._served(restore(self.timeline, self.id, to=to))
+        return self._context.after_service(release(self._context.timeline, self._context.id, slot=slot))
 
     def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:
         """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
@@ -252,7 +226,7 @@ class Serviced:
         partition: of a table that is partitioned, which one, e.g. `city=Rome`: each has a number of its own. Returns None when it has that
         many already. Raises as `split_buckets`.
         """
-        return self._served(split_buckets(self.timeline, self.id, partition=partition, count=count))
+        return self._context.after_service(split_buckets(self._context.timeline, self._context.id, partition=partition, count=count))
 
     def archive(self, *, keep_slots: int = 1000) -> Archived:
         """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
@@ -260,19 +234,19 @@ class Serviced:
         Each slot stays an object, a tombstone. Readers see no difference, and nothing expires. Of tables that share a log, it is the log of
         all. Raises TableClosed, else as `objcat.timeline.archive.archive`.
         """
-        self.refresh()
-        return archive(self.timeline, keep_slots=keep_slots)
+        self._context.refresh()
+        return archive(self._context.timeline, keep_slots=keep_slots)
 
-    def collect_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
+    def expire_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
         """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
 
         Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises TableClosed, else
         as `objcat.timeline.checkpoint_expiry.collect_checkpoints`.
         """
-        self.refresh()
-        return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
+        self._context.refresh()
+        return self._context.after_service(collect_checkpoints(self._context.timeline, self._context.committer, keep=keep))
 
-    def rollback_dead(self, *, older_than_s: float = 3600) -> list[RolledBackWriter]:
+    def rollback_failed_writes(self, *, older_than_s: float = 3600) -> list[RolledBackWriter]:
         """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
         `older_than_s` seconds by the store's clock, and delete what it left.
 
@@ -280,9 +254,9 @@ class Serviced:
         Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
         and storage errors: call it again.
         """
-        return rollback_dead_writers(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
+        return rollback_dead_writers(self._context.timeline, self._context.view, older_than_s=older_than_s, names_of=files_named_by)
 
-    def maintain(
+    def run(
         self,
         *,
         io_bytes_max: int | None = None,
@@ -297,56 +271,20 @@ class Serviced:
         seconds_max: nothing begins later. verify_bytes_max: about how many bytes of files, drawn at random, are held against the digests of
         their entries; 0 for none. Raises as `maintain`.
         """
-        return self._served(
+        return self._context.after_service(
             maintain(
-                self.timeline,
-                self.id,
-                name=self.name,
+                self._context.timeline,
+                self._context.id,
+                name=self._context.name,
                 io_bytes_max=io_bytes_max,
                 seconds_max=seconds_max,
                 verify_bytes_max=verify_bytes_max,
-                workers=self._workers(spark),
+                workers=self._context.workers(spark),
             )
         )
 
     def metrics(self, *, recent: int = 100, verify_bytes_max: int = 0) -> str:
         """What a monitor asks of a table, in Prometheus's text format: see `objcat.maintenance.metrics`, also for its costs and errors."""
-        return prometheus_text(samples_of(self.timeline, self.id, name=self.name, recent=recent, verify_bytes_max=verify_bytes_max))
-
-    def on_commit(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
-        """Call a function after every commit of rows through this handle, in the thread that wrote, with what the write returns.
-
-        It is told of durable commits only. An error of it is logged, and fails no write. Returns a function that ends it.
-        """
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
-
-    def _tell(self, result: CommitResult) -> None:
-        """Tell the listeners of a commit."""
-        for listener in list(self._listeners):
-            try:
-                listener(result)
-            except Exception as error:  # noqa: BLE001 - the commit is durable, whatever others make of it
-                logger.warning("a listener of %r failed over slot %d: %r", self, result.slot, error)
-
-    def _served(self, result: R) -> R:
-        """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
-        try:
-            self.refresh()
-        except (ObjcatError, FileIOError, MemoryError) as error:
-            logger.warning("%r could not look at what its service did: %s", self, error)
-        return result
-
-    def _workers(self, spark: SparkSession | None) -> Workers | None:
-        """Those of a session. Raises Unsupported for a store that its executors cannot open."""
-        return None if spark is None else workers_on(spark, self.fileio, table=self.name)
-
-    def _look_after(self, since_slot: int, *, spark: SparkSession | None = None) -> None:
-        """What every write of rows ends with: see `AutoMaintenance.after`. spark: that has written."""
-        workers = None if spark is None else partial(workers_on, spark, self.fileio, table=self.name)
-        self._upkeep.after(self.timeline, self._standing.view, self.id, self.manifests, since_slot=since_slot, workers=workers)
+        return prometheus_text(
+            samples_of(self._context.timeline, self._context.id, name=self._context.name, recent=recent, verify_bytes_max=verify_bytes_max)
+        )

@@ -2,114 +2,181 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.errors import FileIOError
-from objcat.common.memory_errors import after_commit, reports_full_memory
+from objcat.catalog.table_lifecycle import change_properties
+from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import (
+    AsOf,
+    KeyScope,
     OnExisting,
     ScanMode,
     SchemaModeName,
     SortName,
-    moment_ms,
+    TableType,
     name_list,
     one_of,
     text,
-    text_mapping,
-    whole_number,
 )
-from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
-from objcat.inspection.history import History
-from objcat.inspection.snapshot_stats import TableStats, files_of, partitions_of_snapshot, stats_of
-from objcat.maintenance.auto import AutoMaintenance
-from objcat.maintenance.savepoint import check_readable
+from objcat.errors import InvalidInput
+from objcat.maintenance.restore import RestoreResult, restore
+from objcat.metadata.partitioning import fields_asked
 from objcat.metadata.properties import SchemaMode
-from objcat.metadata.snapshot import Snapshot, snapshot_of
-from objcat.metadata.table_state import Tables
-from objcat.planning.commits import CommitInfo, Commits
-from objcat.planning.scan import MODES, SNAPSHOT, ScanPlan, plan_scan
-from objcat.table.alter import Altered
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import Index, TableSpec, index_asked
+from objcat.planning.scan import SNAPSHOT
+from objcat.table.alter import TableAlterer
 from objcat.table.apply_changes import DELETES, batch_of, check_follows, version_of
-from objcat.table.batch_input import parse_layout, prepare_batch, session_of
-from objcat.table.change_feed import ChangeFeed, FeedContext, changes, incremental
-from objcat.table.context import LatestView
+from objcat.table.batch_input import parse_layout
+from objcat.table.change_feed import ChangeFeed, changes, incremental
+from objcat.table.context import TableContext
 from objcat.table.delete import delete_where
 from objcat.table.erase import Certificate, ErasurePlan, plan_erasure
 from objcat.table.erase import erase as erase_for_good
 from objcat.table.insert import insert_new
+from objcat.table.inspect import TableInspector
+from objcat.table.maintenance import TableMaintenance
 from objcat.table.merge import Merge, soft_delete, update, upsert_partial
+from objcat.table.open_scan import open_scan
 from objcat.table.overwrite import delete_partition, overwrite
 from objcat.table.scan import Scan
-from objcat.tasks.model import Operation, WriteLayout
-from objcat.timeline.commit import check_log_unchanged
-from objcat.timeline.entry import Txn, parse_txn
-from objcat.timeline.log import with_changes
+from objcat.table.write_batch import write_batch
+from objcat.tasks.model import Operation
+from objcat.timeline.entry import parse_txn
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import Resolution, resolve
-from objcat.write.bucket_size_warning import BucketSizeWarning
-from objcat.write.service_commit import ServiceCommit
-from objcat.write.transaction import CommitResult, WriteOperation, already_applied_result, result_of
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CLOCKS_APART_MS = 60_000
-"""So far apart clocks of machines may be, and nobody is told."""
-
 logger = logging.getLogger("objcat")
-
-R = TypeVar("R")
-AsOf = int | str | dt.datetime
 
 
 @reports_full_memory
-class Table(Altered):
+class Table:
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
-    def __init__(
-        self, name: str, timeline: Timeline[Tables], table: str, view: LogView[Tables], *, upkeep: AutoMaintenance | None = None
-    ) -> None:
-        super().__init__(name, timeline, table, LatestView(timeline, view), upkeep or AutoMaintenance())
-        self._advice = BucketSizeWarning(name)
-        self._commits = Commits(timeline.fileio)
+    def __init__(self, context: TableContext) -> None:
+        """Users get handles from `Lake.table`, `Lake.create_table` and `objcat.table_at`."""
+        self._context = context
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r} at {self.fileio.url!r}, slot {self._standing.view.slot})"
+        return f"Table({self.name!r} at {self.url!r}, slot {self._context.view.slot})"
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """Its name in the lake; of a table without a lake, its URL."""
+        return self._context.name
+
+    @property
+    def id(self) -> str:
+        """The id of the table in its log, which renames do not change."""
+        return self._context.id
+
+    @property
+    def maintenance(self) -> TableMaintenance:
+        """Table services: compact, cluster, clean, savepoints, archive, and `run` for all that is due."""
+        return TableMaintenance(self._context)
+
+    @property
+    def alter(self) -> TableAlterer:
+        """Changes of columns and of the partition spec."""
+        return TableAlterer(self._context)
+
+    @property
+    def inspect(self) -> TableInspector:
+        """What the metadata says: files, partitions, statistics, history."""
+        return TableInspector(self._context)
+
+    def refresh(self) -> Snapshot:
+        """The newest snapshot: one GET when nothing is new."""
+        return self._context.refresh()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot that this handle has seen."""
+        return self._context.snapshot
+
+    @property
+    def spec(self) -> TableSpec:
+        """What the table is, as its log has it: columns by id."""
+        return self.snapshot.spec
+
+    @property
+    def url(self) -> str:
+        """Where the table's log and files are. No secret is in it."""
+        return self._context.fileio.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow fields, by the names that they have now."""
+        return self.spec.table_schema.to_arrow()
+
+    @property
+    def key(self) -> list[str] | None:
+        """The key columns by name; None for a table that only grows."""
+        return [column.name for column in self.spec.key_columns] or None
+
+    @property
+    def ordering(self) -> str | None:
+        """The name of the column whose greater value wins; None where the later commit wins."""
+        column = self.spec.ordering_column
+        return None if column is None else column.name
+
+    @property
+    def index(self) -> Index | None:
+        """How a key finds its file group, as `create_table` takes it; None for a table without a key. Of buckets the count is that of now;
+        a partition that was split by itself has more."""
+        snapshot = self.snapshot
+        return index_asked(snapshot.spec, snapshot.table.bucket_count(""))
+
+    @property
+    def table_type(self) -> TableType:
+        """ "merge_on_read" or "copy_on_write": what `create_table` takes as `kind`."""
+        return cast("TableType", self.spec.kind)
+
+    @property
+    def partitioning(self) -> list[str]:
+        """Where new rows go, as `partition_by` of `create_table` says it, such as `["city", "day(at)"]`; empty: one partition for all."""
+        spec = self.spec
+        return fields_asked(spec.partitioning, spec.table_schema)
+
+    @property
+    def key_scope(self) -> KeyScope:
+        """ "table" or "partition": within what a key is unique."""
+        return cast("KeyScope", self.spec.key_scope)
+
+    @property
+    def lateness(self) -> dt.timedelta | None:
+        """How far before its commit a row may lie; None: as far as it likes."""
+        lateness_ms = self.spec.lateness_ms
+        return None if lateness_ms is None else dt.timedelta(milliseconds=lateness_ms)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Text to text: settings, and notes of users."""
+        return dict(self.spec.properties)
+
+    def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
+
+        `docs/guide.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name was meant for a
+        setting, TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        self._context.latest.keep(
+            change_properties(self._context.timeline, self._context.view, self.id, set_=properties or {}, unset=unset)
+        )
 
     # ---- the newest state
-
-    def history(self, *, limit: int | None = None) -> History:
-        """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
-
-        limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, TableNotFound when the log was deleted by
-        hand under this handle, storage errors.
-        """
-        span = None if limit is None else whole_number(limit, what="limit")
-        newest = self.refresh().log
-        while True:
-            after = -1 if span is None else max(-1, newest.slot - span)
-            entries = with_changes(self.fileio, self.timeline.log.read_after(after))
-            if after < newest.slot:
-                is_whole = len(entries) >= newest.slot - after
-                if not is_whole:
-                    self.timeline.check_absent(after + len(entries) + 1, newest.slot)
-                found = entries[newest.slot - after - 1] if is_whole else None
-                check_log_unchanged(newest, found, where=self.fileio.url)
-            mine = [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
-            if limit is None or span is None:
-                return History(mine, self.id)
-            if after < 0 or len(mine) >= limit:
-                return History(mine[max(0, len(mine) - limit) :], self.id)
-            # Others share the log.
-            span *= 4
 
     def resolve(self, txn: str) -> Resolution:
         """Settle a write whose outcome nobody knows (CommitUnknown), or whose writer died: for ever.
@@ -118,7 +185,29 @@ class Table(Altered):
         Fenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not answer:
         call it again.
         """
-        return resolve(self.fileio, parse_txn(txn), view=self._standing.view)
+        return resolve(self._context.fileio, parse_txn(txn), view=self._context.view)
+
+    def restore(self, *, to: int) -> RestoreResult:
+        """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
+
+        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, TableClosed for a table that was dropped (it has
+        no name: undrop_table() brings it back under one), else as `restore`.
+        """
+        self._context.refresh()
+        return self._context.after_service(restore(self._context.timeline, self._context.id, to=to))
+
+    def on_commit(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
+        """Call a function after every commit of rows through this handle, in the thread that wrote, with what the write returns.
+
+        It is told of durable commits only. An error of it is logged, and fails no write. Returns a function that ends it.
+        """
+        self._context.listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._context.listeners:
+                self._context.listeners.remove(listener)
+
+        return end
 
     # ---- writing
 
@@ -147,7 +236,7 @@ class Table(Altered):
         Raises InvalidBatch, InvalidPredicate and NullKey (nothing was written), CommitConflict (nothing is visible: write again),
         StreamRewound (a RESTORE took back versions of `app`), Fenced, CommitUnknown (look before you write again).
         """
-        return self._write(data, Operation.UPSERT, metadata, app, schema_mode, delete_when=delete_when)
+        return write_batch(self._context, data, Operation.UPSERT, metadata, app, schema_mode, delete_when=delete_when)
 
     @overload
     def insert(
@@ -191,12 +280,12 @@ class Table(Altered):
         (DuckDB joins the keys in this process), else as `upsert`.
         """
         if one_of(on_existing, get_args(OnExisting), what="on_existing") == "replace":
-            return self._write(data, Operation.INSERT, metadata, app, schema_mode)
+            return write_batch(self._context, data, Operation.INSERT, metadata, app, schema_mode)
         if schema_mode not in (None, SchemaMode.STRICT):
             raise InvalidInput(
                 f"insert() with on_existing={on_existing!r} changes no schema: add the columns by alter(), or upsert the batch"
             )
-        return insert_new(self, data, fails=on_existing == "fail", metadata=metadata, app=app)
+        return insert_new(self._context, data, fails=on_existing == "fail", metadata=metadata, app=app)
 
     def bulk_insert(
         self,
@@ -214,7 +303,7 @@ class Table(Altered):
         a range of their values, which filters on them profit from. In a table with a key rows lie by bucket and key anyway. Else as
         `insert`, and memory is bounded: a stream, as of an Arrow reader, goes through local disk. Raises InvalidInput, else as `insert`.
         """
-        return self._write(data, Operation.INSERT, metadata, app, schema_mode, layout=parse_layout(sort, self.spec))
+        return write_batch(self._context, data, Operation.INSERT, metadata, app, schema_mode, layout=parse_layout(sort, self.spec))
 
     @overload
     def delete(self, keys: str, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None) -> CommitResult | None: ...
@@ -239,24 +328,23 @@ class Table(Altered):
         if isinstance(keys, (str, pc.Expression)):
             if app is not None:
                 raise InvalidInput("delete() with a filter takes no app: what it deletes depends on when it runs")
-            return delete_where(self, keys, metadata=metadata, spark=spark)
-        return self._write(keys, Operation.DELETE, metadata, app)
+            return delete_where(self._context, keys, metadata=metadata, spark=spark)
+        return write_batch(self._context, keys, Operation.DELETE, metadata, app)
 
     def plan_erasure(self, keys: str | Any) -> ErasurePlan:
         """What `erase` would do now; sends reads only. keys: as of `erase`. Raises InvalidPredicate, and as `scan`."""
-        return plan_erasure(self, keys)
+        return plan_erasure(self._context, keys)
 
     def erase(self, keys: str | Any, *, older_than_s: float = 3600) -> Certificate:
         """Delete rows, and every file that holds them or held them; all slots but the newest expire.
 
         keys: a batch of up to 1,000 keys, as of `delete`, or a filter as SQL text, such as `"visitor = 'ana'"`. Log rows of the whole table
         are merged, since a log file has rows of many file groups; what writers left that have been silent for `older_than_s` is rolled
-        back, as by `rollback_dead`. Writers go on meanwhile: what they write is not touched. Cut short, it is finished when it is called
-        again.
-        Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when the store did not delete
-        a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, Fenced, CommitUnknown and storage errors.
-        """
-        return erase_for_good(self, keys, older_than_s=older_than_s, reliably=self._standing.retry_on_new_checkpoint)
+        back, as by `maintenance.rollback_failed_writes`. Writers go on meanwhile: what they write is not touched. Cut short, it is finished
+        when it is called again. Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when
+        the store did not delete a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, Fenced, CommitUnknown and
+        storage errors."""
+        return erase_for_good(self._context, keys, older_than_s=older_than_s, reliably=self._context.retry_on_new_checkpoint)
 
     def update(
         self,
@@ -277,7 +365,7 @@ class Table(Altered):
         Raises InvalidInput for values that do not fit their columns and for key columns, InvalidPredicate, MissingDependency (DuckDB
         evaluates in this process), else as `Merge.execute`.
         """
-        return update(self, values, where, metadata=metadata, app=app, spark=spark)
+        return update(self._context, values, where, metadata=metadata, app=app, spark=spark)
 
     def merge(self, source: Any, *, on: str | None = None, source_alias: str = "source", target_alias: str = "target") -> Merge:
         """Begin a merge: say what happens to rows that match by key and to those that do not, then `execute()` it.
@@ -287,7 +375,7 @@ class Table(Altered):
         target_alias: what expressions call the two.
         """
         aliases = (text(source_alias, what="source_alias"), text(target_alias, what="target_alias"))
-        return Merge(self, source, on, aliases)
+        return Merge(self._context, source, on, aliases)
 
     def upsert_partial(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
         """Insert or update rows by key, of which the batch has only some columns: the others stay as they are, and are null in new rows.
@@ -297,28 +385,27 @@ class Table(Altered):
         itself, in one commit: of one key the later row wins, column by column. A frame or an Arrow table has the same columns in every row,
         and null there is null.
         """
-        return upsert_partial(self, data, metadata=metadata, app=app)
+        return upsert_partial(self._context, data, metadata=metadata, app=app)
 
-    def applied(self, app_id: str) -> int | None:
+    def app_version(self, app_id: str) -> int | None:
         """The version that an application has reached in this table; None when it has written nothing. One GET when nothing is new."""
         self.refresh()
-        reached = self._standing.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
+        reached = self._context.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
         return None if reached is None else reached.version
 
-    def upsert_from(
+    def apply_changes(
         self, source: ChangeFeed, *, app_id: str, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
     ) -> CommitResult | None:
         """Follow another table: write its changes here, rows and deletes, as one commit that counts once; None when there are none.
 
-        source: `source.changes(since=table.applied("job"), net=True)`, or since=-1 the first time. The columns that this table has too are
-        written. app_id: names the work; its version is the last slot of the changes, so that changes which are tried again are written
+        source: `source.changes(since=table.app_version("job"), net=True)`, or since=-1 the first time. The columns that this table has too
+        are written. app_id: names the work; its version is the last slot of the changes, so that changes which are tried again are written
         once. Net changes begin where the version is: a key that came and went would else be neither in them nor gone. spark: reads and
         writes on Spark. Raises InvalidInput when changes would be left out, CommitConflict when others have brought some of them (read them
-        anew), else as `upsert`.
-        """
-        reached = self.applied(app_id)
+        anew), else as `upsert`."""
+        reached = self.app_version(app_id)
         check_follows(source, reached, app_id=app_id)
-        known = self._standing.view.log.marks(self.id).apps.get(app_id)
+        known = self._context.view.log.marks(self.id).apps.get(app_id)
         app = version_of(source, app_id=app_id, rewound_at=None if known is None else known.rewound_at)
         batch = batch_of(source, self.spec, spark, table=self.name)
         return None if batch is None else self.upsert(batch, metadata=metadata, app=app, delete_when=DELETES)
@@ -335,7 +422,7 @@ class Table(Altered):
 
         flag: a column of truth values; then it becomes true, and the others stay. Scans return such rows as all others. Else as `update`.
         """
-        return soft_delete(self, self.refresh().spec, where, flag=flag, metadata=metadata, spark=spark)
+        return soft_delete(self._context, self.refresh().spec, where, flag=flag, metadata=metadata, spark=spark)
 
     def insert_overwrite(
         self,
@@ -355,7 +442,7 @@ class Table(Altered):
         divides a partition, and where rows of the batch live in a partition of an earlier partitioning that no filter names; else as
         `insert`.
         """
-        return overwrite(self, data, where=where, whole=False, metadata=metadata, app=app, schema_mode=schema_mode)
+        return overwrite(self._context, data, where=where, whole=False, metadata=metadata, app=app, schema_mode=schema_mode)
 
     def overwrite(
         self,
@@ -366,7 +453,7 @@ class Table(Altered):
         schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
         """Replace all rows of the table by a batch, as one commit. Else as `insert_overwrite`."""
-        return overwrite(self, data, where=None, whole=True, metadata=metadata, app=app, schema_mode=schema_mode)
+        return overwrite(self._context, data, where=None, whole=True, metadata=metadata, app=app, schema_mode=schema_mode)
 
     def delete_partition(self, where: str | pc.Expression, *, metadata: Mapping[str, str] | None = None) -> CommitResult | None:
         """Take partitions away, as one commit that reads and writes no data; None when there are none.
@@ -375,24 +462,7 @@ class Table(Altered):
         InvalidInput when the filter names other columns or divides a partition, InvalidPredicate, CommitConflict when others write there
         faster than this can be planned, Fenced, CommitUnknown.
         """
-        return delete_partition(self, where, metadata=metadata)
-
-    def committed(self, write: Callable[[], ServiceCommit[Any] | None], *, spark: SparkSession | None = None) -> CommitResult | None:
-        """Run a write that is a service, and say what it committed; the handle has seen it. spark: that writes."""
-        began, since_slot = self.fileio.metrics.snapshot(), self._standing.view.slot
-        try:
-            done = write()
-        except AlreadyApplied as applied:
-            return already_applied_result(self.fileio, applied.winner_slot, began)
-        if done is None:
-            return None
-        sent = self.fileio.metrics.snapshot() - began
-        result = result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
-        self._served(None)
-        with after_commit(result.slot):
-            self._look_after(since_slot, spark=spark)
-            self._tell(result)
-        return result
+        return delete_partition(self._context, where, metadata=metadata)
 
     # ---- reading
 
@@ -414,36 +484,7 @@ class Table(Altered):
         compaction has merged yet are not there (of a copy-on-write table the same as "snapshot"). Raises InvalidPredicate, InvalidInput,
         and SnapshotExpired when the slot was cleaned.
         """
-        columns = None if columns is None else name_list(columns, what="columns")
-        one_of(mode, MODES, what="mode")
-        if limit is not None:
-            whole_number(limit, what="limit")
-
-        def plan() -> ScanPlan:
-            snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
-            return plan_scan(snapshot, self.manifests, where=where, columns=columns, mode=mode)
-
-        planned = self._standing.retry_on_new_checkpoint(plan)
-        return Scan(
-            self.fileio,
-            planned,
-            self.manifests,
-            limit=limit,
-            check=lambda: self._check_readable(planned.snapshot.slot),
-            commits=self._commits_of,
-        )
-
-    def stats(self) -> TableStats:
-        """How much the newest snapshot holds: rows, bytes, files, file groups, by its metadata alone. Raises storage errors."""
-        return self._standing.retry_on_new_checkpoint(lambda: stats_of(self.refresh(), self.manifests))
-
-    def files(self) -> pa.Table:
-        """The data files of the newest snapshot, one row for each: see `objcat.inspection.snapshot_stats.FILES`. Raises storage errors."""
-        return self._standing.retry_on_new_checkpoint(lambda: files_of(self.refresh(), self.manifests))
-
-    def partitions(self) -> pa.Table:
-        """The partitions of the newest snapshot, one row for each: see `PARTITIONS` of `objcat.inspection.snapshot_stats`."""
-        return self._standing.retry_on_new_checkpoint(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
+        return open_scan(self._context, where=where, columns=columns, as_of=as_of, limit=limit, mode=mode)
 
     def incremental(
         self, *, since: AsOf, until: AsOf | None = None, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None
@@ -458,7 +499,9 @@ class Table(Altered):
         (`since` may be).
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        return self._standing.retry_on_new_checkpoint(lambda: incremental(self._source(), since, until, where=where, columns=columns))
+        return self._context.retry_on_new_checkpoint(
+            lambda: incremental(self._context.feed_context(), since, until, where=where, columns=columns)
+        )
 
     def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> ChangeFeed:
         """What every commit after `since` up to `until` inserted, updated and deleted, exactly.
@@ -471,108 +514,4 @@ class Table(Altered):
         be read.
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        return self._standing.retry_on_new_checkpoint(lambda: changes(self._source(), since, until, columns=columns, net=net))
-
-    def _source(self) -> FeedContext:
-        self.refresh()
-        return FeedContext(
-            timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self._commits, view=self._standing.view
-        )
-
-    # ---- how
-
-    def _write(
-        self,
-        data: Any,
-        operation: Operation,
-        metadata: Mapping[str, str] | None,
-        app: AppVersion | None,
-        schema_mode: SchemaModeName | None = None,
-        *,
-        delete_when: str | None = None,
-        layout: WriteLayout | None = None,
-    ) -> CommitResult:
-        told = text_mapping({} if metadata is None else metadata, what="metadata")
-        change = prepare_batch(
-            self.fileio, data, self.spec, operation, schema_mode, delete_when, table=self.name, newest=lambda: self.refresh().spec
-        )
-        # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there. Rows
-        # without a key are appended as blindly as an upsert is.
-        places = operation is Operation.INSERT and not self.spec.is_keyless
-        if places or self.spec.rewrites or self.spec.is_located or app is not None:
-            self.refresh()
-        write: WriteOperation[Any] = WriteOperation(
-            timeline=self.timeline,
-            table=self.id,
-            manifests=self.manifests,
-            committer=self._committer,
-            engine=change.engine,
-            data=change.data,
-            operation=operation,
-            schema_mode=change.schema_mode,
-            delete_when=change.delete_when,
-            layout=layout,
-            metadata=told,
-            app=app,
-            advice=self._advice,
-        )
-        began = self._standing.view.slot
-        try:
-            # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.
-            result, followed = self._standing.retry_on_new_checkpoint(lambda: write.run(self._standing.view))
-        except CommitConflict:
-            # The next try begins from what has won; and a table that was dropped is better called so.
-            with contextlib.suppress(FileIOError):
-                self.refresh()
-            raise
-        with after_commit(result.slot):
-            try:
-                self._standing.advance(followed)
-            except (ObjcatError, FileIOError) as error:
-                # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
-                logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
-            self.timeline.after_commit(self._standing.view, self._standing.rebase)
-            if not result.already_applied:
-                self._look_after(began, spark=session_of(change.data))
-                self._tell(result)
-        return result
-
-    def _snapshot_of(self, view: LogView[Tables]) -> Snapshot:
-        return snapshot_of(view, self.id, where=self.fileio.url)
-
-    def _commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitInfo]:
-        """When transactions that rows name were committed, see `objcat.planning.commits`. The handle has seen their slots."""
-        return self._standing.retry_on_new_checkpoint(lambda: self._commits.find(self._standing.view.outcomes, txns))
-
-    def _check_readable(self, slot: int) -> None:
-        check_readable(self.timeline.refresh(self._standing.view).log, self.id, slot, where=self.fileio.url)
-
-    def _warn_of_clocks(self, newest: Snapshot) -> None:
-        """A moment is looked up in the times of commits, which nobody can check where the store has no clock."""
-        ahead_ms = newest.committed_at_ms - self.fileio.env.now_ms()
-        if ahead_ms > CLOCKS_APART_MS and not self.fileio.capabilities.store_clock:
-            logger.warning(
-                "the newest commit of %r is dated %d s ahead of this machine's clock: one of the two is wrong, so that a moment may name "
-                "another slot than is meant; table.history() has the slots",
-                self,
-                ahead_ms // 1000,
-            )
-
-    def _snapshot_as_of(self, as_of: AsOf) -> Snapshot:
-        newest = self.refresh()
-        if isinstance(as_of, int):
-            if as_of < 0 or as_of > newest.slot:
-                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {newest.slot}")
-            view = self.timeline.at(as_of)
-        else:
-            when_ms = moment_ms(as_of, what="as_of")
-            self._warn_of_clocks(newest)
-            try:
-                view = self.timeline.at_time(when_ms, self._standing.view)
-            except InvalidInput as error:
-                raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later") from error
-        check_readable(newest.log, self.id, view.slot, where=self.fileio.url)
-        if self.id not in view.state:
-            self.timeline.check_checkpoint(view)
-            raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
-        return self._snapshot_of(view)
+        return self._context.retry_on_new_checkpoint(lambda: changes(self._context.feed_context(), since, until, columns=columns, net=net))

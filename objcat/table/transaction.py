@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
-from objcat.catalog.catalog import Catalog, CatalogNames, NameBinding
+from objcat.catalog.catalog import Catalog
+from objcat.catalog.names import CatalogNames, NameBinding
 from objcat.common.memory_errors import after_commit, reports_full_memory
 from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
 from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
@@ -31,7 +32,8 @@ from objcat.tasks.model import Operation
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Entry, Footprint
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.reopening import reopening
 from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import CommitResult, commit_write
 
@@ -177,7 +179,7 @@ class Transaction:
         isolation: IsolationName,
         metadata: Mapping[str, str],
         app: AppVersion | None,
-        upkeep: AutoMaintenance,
+        auto_maintenance: AutoMaintenance,
     ) -> None:
         self.isolation = Isolation(one_of(isolation, Isolation, what="isolation"))
         self.result: CommitResult | None = None
@@ -186,7 +188,7 @@ class Transaction:
         self._keep_log = keep_log
         self._metadata = text_mapping(metadata, what="metadata")
         self._app = app
-        self._upkeep = upkeep
+        self._auto_maintenance = auto_maintenance
         self._names: CatalogNames | None = None
         self._block: _Block | None = None
         self._tables: dict[str, TransactionTable] = {}
@@ -278,4 +280,4 @@ class Transaction:
             spark = next((spark for change in changes if (spark := session_of(change.data)) is not None), None)
             workers = None if spark is None else partial(workers_on, spark, block.timeline.fileio, table=table.name)
             if changes:
-                self._upkeep.after(block.timeline, view, table.id, block.manifests, since_slot=block.opened, workers=workers)
+                self._auto_maintenance.after(block.timeline, view, table.id, block.manifests, since_slot=block.opened, workers=workers)

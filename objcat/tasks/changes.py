@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,26 +21,25 @@ from objcat.errors import InvalidInput
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.manifest import Pruning
 from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.change_columns import (
+    CHANGE_FIELDS,
+    CHANGE_TYPE,
+    CHANGES,
+    COMMIT_FIELDS,
+    COMMIT_SLOT,
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+)
 from objcat.tasks.merged_rows import current_rows
 from objcat.tasks.model import Filter
+from objcat.tasks.row_differences import ChangeStep, net_changes, physical_columns, row_difference, unpaired_rows
 from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
 from objcat.timeline.entry import FileGroupId
 
-COMMIT_SLOT = "_commit_slot"
-"""Hidden column: the slot of the commit that wrote the row."""
-COMMIT_TIME = "_commit_time"
-"""Hidden column: the commit time of that slot."""
-COMMIT_FIELDS = (pa.field(COMMIT_SLOT, pa.int64()), pa.field(COMMIT_TIME, pa.timestamp("us", tz="UTC")))
-
-CHANGE_TYPE = "_change_type"
-"""Of a change: one of the four below."""
-INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")
-CHANGE_FIELDS = (pa.field(CHANGE_TYPE, pa.string()), *COMMIT_FIELDS)
-
 TOGETHER_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of log rows that are merged at once, about."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def dated(rows: pa.Table, commits: pa.Table) -> pa.Table:
@@ -227,7 +225,7 @@ def read_changed(fileio: FileIO, task: IncrementTask | ChangeTask) -> Iterator[p
     except pa.ArrowInvalid as error:
         raise InvalidInput(
             f"a RESTORE took a column back to a type that was then widened in another way ({str(error).splitlines()[0]}): read what "
-            "changed up to the slot of that RESTORE, and what changed since, apart; history() tells which it is"
+            "changed up to the slot of that RESTORE, and what changed since, apart; inspect.history() tells which it is"
         ) from error
 
 
@@ -239,25 +237,6 @@ def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
 
 
 # ---- changes -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeStep:
-    """What one commit did to a class of homes.
-
-    added: log rows that it put on top. groups: what is live since then in the homes that it wrote anew or ended. whole: they are all that
-    is left of the class.
-    """
-
-    slot: int
-    committed_at_ms: int
-    added: tuple[LogSlice, ...] = ()
-    groups: tuple[FileGroup, ...] = ()
-    whole: bool = False
-
-    @property
-    def replaces(self) -> bool:
-        return self.whole or bool(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +285,11 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
         changes = _met(changes, spec)
     if task.moved:
         # What one slot takes from a file group and gives to another as it was has not changed.
-        same = changes.select([*_physical(spec), TXN_COLUMN, COMMIT_SLOT])
+        same = changes.select([*physical_columns(spec), TXN_COLUMN, COMMIT_SLOT])
         gone = pc.equal(changes.column(CHANGE_TYPE), DELETE)
-        changes = changes.filter(pa.array(_unpaired(same, ~np.asarray(gone.to_numpy()))))
+        changes = changes.filter(pa.array(unpaired_rows(same, ~np.asarray(gone.to_numpy()))))
     if task.net or task.latest is not None:
-        changes = _net(changes, spec)
+        changes = net_changes(changes, spec)
     if task.latest is not None:
         there = changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER])))
         wanted = pa.schema([*task.latest.table_schema.to_arrow_physical(), *COMMIT_FIELDS])
@@ -319,7 +298,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
 
 
 def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> pa.Table:
-    read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], _physical(spec), spec.table_schema)
+    read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], physical_columns(spec), spec.table_schema)
     state = _concat(spec, [current_rows(fileio, spec, group) for group in changed.before])
     if not any(step.replaces for step in changed.steps):
         state = _of_keys(state, [rows.select([c.physical for c in spec.key_columns]) for rows in read.values()], spec)
@@ -330,9 +309,9 @@ def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> p
             parts = [drop_late_rows(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
             marked = [_marked(part, txn_of_path(rows.object.path)) for part, rows in zip(parts, step.added, strict=True)]
             after = _lasting(_merged(_concat(spec, [after, *marked]), spec, keep_deletes=True), spec)
-        found.append(_difference(state, after, step, spec))
+        found.append(row_difference(state, after, step, spec))
         state = after
-    return pa.concat_tables(found) if found else _difference(state, state, ChangeStep(0, 0), spec)
+    return pa.concat_tables(found) if found else row_difference(state, state, ChangeStep(0, 0), spec)
 
 
 def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
@@ -365,17 +344,13 @@ def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([*CHANGE_FIELDS, *(schema.field(name) for name in columns)])
 
 
-def _physical(spec: TableSpec) -> list[str]:
-    return [column.physical for column in spec.table_schema.columns]
-
-
 def _carrier(step: ChangeStep) -> FileGroup:
     """The log rows of a step, as what reads them takes them."""
     return FileGroup(step.added[0].home, logs=step.added)
 
 
 def _concat(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
-    names = [*_physical(spec), OP_COLUMN, TXN_COLUMN]
+    names = [*physical_columns(spec), OP_COLUMN, TXN_COLUMN]
     schema = pa.schema(
         [*((f.name, f.type) for f in spec.table_schema.to_arrow_physical()), (OP_COLUMN, pa.int8()), (TXN_COLUMN, pa.string())]
     )
@@ -418,112 +393,3 @@ def _without(state: pa.Table, homes: Sequence[FileGroupId], spec: TableSpec) -> 
     (count,) = {home.bucket_count for home in homes}
     buckets = bucket_of([state.column(column.physical) for column in spec.bucket_columns], count)
     return state.filter(pa.array(~np.isin(buckets, [home.bucket for home in homes])))
-
-
-def _difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: TableSpec) -> pa.Table:
-    """What a step changed: two versions of a row are the same when one transaction wrote them."""
-    before, after = (rows.filter(pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)) for rows in (before, after))
-    both = pa.concat_tables([before, after])
-    if spec.is_keyless:
-        return _by_row(both, before.num_rows, step)
-    first, last = _pairs(both, spec)
-    is_after = last >= before.num_rows
-    is_pair = first != last
-    txns = both.column(TXN_COLUMN)
-    same = np.asarray(pc.equal(txns.take(pa.array(first)), txns.take(pa.array(last))).to_numpy(zero_copy_only=False), dtype=np.bool_)
-    codes = np.where(
-        is_pair, np.where(same, -1, CHANGES.index(UPDATE_AFTER)), np.where(is_after, CHANGES.index(INSERT), CHANGES.index(DELETE))
-    )
-    changed = codes >= 0
-    return _told(both, first[changed], last[changed], codes[changed], step)
-
-
-def _by_row(rows: pa.Table, count_before: int, step: ChangeStep) -> pa.Table:
-    """As `_difference` of a table without a key: which rows of before (the first ones) are gone, and which others have come."""
-    alone = np.flatnonzero(_unpaired(rows, np.arange(rows.num_rows) >= count_before))
-    codes = np.where(alone < count_before, CHANGES.index(DELETE), CHANGES.index(INSERT))
-    return _told(rows, alone, alone, codes, step)
-
-
-def _unpaired(rows: pa.Table, side: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Rows that have no partner among those of the other side which are the same in all columns, the transaction too. Each pairs once."""
-    number = np.zeros(rows.num_rows, np.int64)
-    for column in rows.columns:
-        codes, most = _codes(column)
-        number = np.unique(number * most + codes, return_inverse=True)[1].astype(np.int64)
-    counts = [np.bincount(number[side == one], minlength=rows.num_rows + 1) for one in (False, True)]
-    alone = np.zeros(rows.num_rows, np.bool_)
-    for one in (False, True):
-        position = np.flatnonzero(side == one)
-        order = position[np.argsort(number[position], kind="stable")]
-        starts = np.cumsum(counts[one]) - counts[one]
-        turn = np.arange(len(order)) - starts[number[order]]
-        alone[order] = turn >= counts[not one][number[order]]
-    return alone
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[Ints, int]:
-    """A number for every value, equal for equal ones; and one that all are below."""
-    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-    if pa.types.is_nested(column.type):
-        values = pa.array([repr(value) for value in values.to_pylist()], pa.string())
-    encoded = values.dictionary_encode(null_encoding="encode")
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64), len(encoded.dictionary) + 1
-
-
-def _pairs(rows: pa.Table, spec: TableSpec) -> tuple[Ints, Ints]:
-    """Positions of the first and the last row of every key."""
-    if not rows.num_rows:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order, last = key_runs(rows, [column.physical for column in spec.key_columns])
-    first = np.concatenate(([0], last[:-1] + 1))
-    return order[first], order[last]
-
-
-def _told(rows: pa.Table, first: Ints, last: Ints, codes: npt.NDArray[np.int64], step: ChangeStep) -> pa.Table:
-    """One row for a change, two for an update."""
-    is_update = codes == CHANGES.index(UPDATE_AFTER)
-    repeats = np.where(is_update, 2, 1)
-    starts = np.cumsum(repeats) - repeats
-    position = np.repeat(last, repeats)
-    position[starts[is_update]] = first[is_update]
-    kinds = np.repeat(codes, repeats)
-    kinds[starts[is_update]] = CHANGES.index(UPDATE_BEFORE)
-    told = rows.take(pa.array(position)).drop_columns([OP_COLUMN])
-    hidden = (
-        pa.array(CHANGES).take(pa.array(kinds)),
-        pa.array(np.full(len(kinds), step.slot)),
-        pa.array(np.full(len(kinds), step.committed_at_ms * 1000)).cast(CHANGE_FIELDS[2].type),
-    )
-    for field, values in zip(CHANGE_FIELDS, hidden, strict=True):
-        told = told.append_column(field, values)
-    return told
-
-
-def _net(changes: pa.Table, spec: TableSpec) -> pa.Table:
-    """Of every key its first state and its last one: one change, or none; at the slot of its last change. Without a key, rows that came and
-    went are left out."""
-    kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy())
-    if spec.is_keyless:
-        same = changes.select([*_physical(spec), TXN_COLUMN])
-        return changes.filter(pa.array(_unpaired(same, kinds == CHANGES.index(INSERT))))
-    first, last = _pairs(changes, spec)
-    was = kinds[first] != CHANGES.index(INSERT)
-    is_there = kinds[last] != CHANGES.index(DELETE)
-    txns = changes.column(TXN_COLUMN)
-    same = np.asarray(pc.equal(txns.take(pa.array(first)), txns.take(pa.array(last))).to_numpy(zero_copy_only=False), dtype=np.bool_)
-    position = np.concatenate((first[was & is_there & ~same], last[is_there & ~(was & same)], first[was & ~is_there]))
-    kind = np.concatenate(
-        (
-            np.full(np.count_nonzero(was & is_there & ~same), CHANGES.index(UPDATE_BEFORE)),
-            np.where(was, CHANGES.index(UPDATE_AFTER), CHANGES.index(INSERT))[is_there & ~(was & same)],
-            np.full(np.count_nonzero(was & ~is_there), CHANGES.index(DELETE)),
-        )
-    )
-    when = np.concatenate((last[was & is_there & ~same], last[is_there & ~(was & same)], last[was & ~is_there]))
-    net = changes.take(pa.array(position))
-    net = net.set_column(net.column_names.index(CHANGE_TYPE), CHANGE_FIELDS[0], pa.array(CHANGES).take(pa.array(kind)))
-    for field in COMMIT_FIELDS:
-        net = net.set_column(net.column_names.index(field.name), field, changes.column(field.name).take(pa.array(when)))
-    keys = [(pc.field(column.physical), "ascending") for column in spec.key_columns]
-    return net.sort_by([*keys, (CHANGE_TYPE, "descending")]) if net.num_rows else net

@@ -16,7 +16,8 @@ from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, lo
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.log import with_changes
-from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.reopening import reopening
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 
 

@@ -27,8 +27,6 @@ logger = logging.getLogger("objcat.timeline")
 S = TypeVar("S")
 R = TypeVar("R")
 
-REOPENINGS_MAX = 8
-"""How often an operation moves to another checkpoint because its own was collected, which takes a collection each time, or is damaged."""
 REFRESH_SLOTS_MAX = 64
 """A view that is further behind looks for a newer checkpoint instead of reading every entry."""
 TAIL_ENTRIES_MAX = 96
@@ -36,23 +34,6 @@ TAIL_ENTRIES_MAX = 96
 PUBLISHING_S_MAX = 60.0
 """While a checkpoint is being published, no second one is begun, unless it takes longer than this."""
 HINT_PAUSE_S = 1.0
-
-
-def reopening(timeline: Timeline[Any], work: Callable[[], R], reopen: Callable[[], None] = lambda: None) -> R:
-    """What `work` returns; done again when objects of the checkpoint that it stands on were collected meanwhile, or are damaged.
-
-    reopen: what makes `work` stand on another one, or in the end on the log itself; nothing where it opens the log by itself.
-    """
-    for _ in range(REOPENINGS_MAX):
-        try:
-            return work()
-        except CheckpointCollected as error:
-            timeline.pass_over(error)
-            reopen()
-    # One checkpoint after another is gone or damaged: the log itself needs none.
-    timeline.pass_over_all()
-    reopen()
-    return work()
 
 
 class LogReducer(Protocol[S]):

@@ -20,7 +20,8 @@ from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, n
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.reopening import reopening
 from objcat.timeline.txn_outcomes import TxnOutcome
 
 

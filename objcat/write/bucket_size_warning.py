@@ -36,7 +36,7 @@ class BucketSizeWarning:
             self._said = True
             logger.warning(
                 "%s: %s holds %.1f GB, and buckets are best below 1 GB: give its partition more, with "
-                "table.split_buckets(partition=%r), and compact the table",
+                "table.maintenance.split_buckets(partition=%r), and compact the table",
                 self._where,
                 largest,
                 sizes[largest] / 1000**3,

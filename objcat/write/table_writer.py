@@ -19,7 +19,8 @@ from objcat.metadata.file_groups import FileGroupMap
 from objcat.metadata.files import FileGroup, LogObject, LogSlice, TableDelta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.properties import SchemaMode
-from objcat.metadata.schema_evolution import changed_ids, widened_spec
+from objcat.metadata.schema_differences import changed_ids
+from objcat.metadata.schema_evolution import widened_spec
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import MemoryIndex, TableSpec
 from objcat.predicate.parse import Predicate

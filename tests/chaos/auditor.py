@@ -53,7 +53,7 @@ def audit(table: Any, store: FileIO, attempts: Sequence[Attempt]) -> Verdict:
     settled = settle(table, store, attempts)
     by_name = {attempt.name: attempt for attempt in attempts}
     log: list[Slot] = []
-    for entry in table.history():
+    for entry in table.inspect.history():
         name = entry.metadata.get("attempt")
         if name is not None and name not in by_name:
             add(f"slot {entry.slot} is of the attempt {name}, which no journal announced")
@@ -78,7 +78,7 @@ def settle(table: Any, store: FileIO, attempts: Sequence[Attempt]) -> list[Mappi
     unknown = [attempt.said["txn"] for attempt in attempts if attempt.outcome == "unknown"]
     settled.extend(resolution(txn, table.resolve(txn)) for txn in unknown)
     for _ in range(SWEEPS_MAX):
-        committed = {entry.txn for entry in table.history()}
+        committed = {entry.txn for entry in table.inspect.history()}
         left = {txn_of_intent(key) for key in store.list_keys("intents/")}
         left |= {key.split("/")[1] for key in store.list_keys("data/")} - committed
         settled.extend(resolution(txn, table.resolve(txn)) for txn in sorted(left))

@@ -313,14 +313,14 @@ def check(place: Place, work: str, story: Story, acknowledged: Mapping[str, Rows
     """Every readable slot (so many of them at most) holds what the log means, what was acknowledged is in the log, the doctor finds nothing
     broken."""
     table = place.lake().table(story.beside)
-    entries = table.timeline.log.read_after(-1)
+    entries = table._context.timeline.log.read_after(-1)
     states = list(story.states)
     missing = dict(acknowledged)
     for entry in entries[len(states) :]:
         written = missing.pop(entry.txn, None)
         states.append(WORKS[work].means(entry, states) if written is None else {**states[-1], **written})
     assert not missing, f"acknowledged, and not in the log: {missing}"
-    view = table.timeline.open()
+    view = table._context.timeline.open()
     assert len(entries) <= view.slot + 1
     marks = view.log.marks(table.id)
     readable = [slot for slot in range(story.begins, len(entries)) if marks.is_readable(slot)]
@@ -329,16 +329,16 @@ def check(place: Place, work: str, story: Story, acknowledged: Mapping[str, Rows
         found = table.scan(as_of=slot).to_arrow()
         assert found.num_rows == len(states[slot]), f"slot {slot}"
         assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == states[slot], f"slot {slot}"
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
 
 
 def tidy(place: Place, story: Story) -> None:
     """What somebody does who knows that everybody is dead."""
     table = place.lake().table(story.beside)
-    table.rollback_dead(older_than_s=0)
+    table.maintenance.rollback_failed_writes(older_than_s=0)
     for _ in range(2):
-        table.clean(keep_slots=1)
+        table.maintenance.clean(keep_slots=1)
 
 
 def orphans(place: Place, story: Story) -> list[str]:
@@ -348,8 +348,8 @@ def orphans(place: Place, story: Story) -> list[str]:
 
 def orphans_of(table: objcat.Table) -> list[str]:
     """Every object of a lake with one log that is no slot and that nothing needs which can be read; of a directory, every file."""
-    above, _, log = table.fileio.url.rpartition("/tables/")
-    needed = {f"tables/{log}/{key}" for key in _needed(table.timeline, table.timeline.open())}
+    above, _, log = table._context.fileio.url.rpartition("/tables/")
+    needed = {f"tables/{log}/{key}" for key in _needed(table._context.timeline, table._context.timeline.open())}
     if above.startswith("file:"):
         root = above.removeprefix("file://")
         # Copies that were being written are taken away a day after their writers died.
@@ -360,7 +360,7 @@ def orphans_of(table: objcat.Table) -> list[str]:
         objcat.connect(root).fileio.delete(["tables/last"])
         stored = {os.path.relpath(os.path.join(directory, name), root) for directory, _, names in os.walk(root) for name in names}
     else:
-        stored = {f"tables/{log}/{key}" for key in table.fileio.list_keys()}
+        stored = {f"tables/{log}/{key}" for key in table._context.fileio.list_keys()}
     return sorted(key for key in stored - needed if key.startswith(f"tables/{log}/") or not key.startswith(("tables/", "_catalog/")))
 
 

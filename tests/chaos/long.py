@@ -36,7 +36,7 @@ def main(server: ServerName, kind: Any, seconds: float) -> int:
         attempts: Any = read_journals(run)
         table, objects = open_table(*where(store), TABLE)
         verdict = audit(table, objects, attempts)
-        report = examine(table.timeline, deep=True)
+        report = examine(table._context.timeline, deep=True)
         broke = Counter(attempt.operation for attempt in attempts if attempt.outcome == "broke")
     print(f"{happened}; {dict(sorted(verdict.counts.items()))}; broke: {dict(broke)}")
     for problem in [*verdict.problems, *([] if report.healthy else map(str, report.findings))]:

@@ -105,11 +105,11 @@ def served(result: Any) -> Said:
 
 
 def compact(session: Session, name: str) -> Step:
-    return Step({}, lambda: served(session.table.compact()))
+    return Step({}, lambda: served(session.table.maintenance.compact()))
 
 
 def clean(session: Session, name: str) -> Step:
-    return Step({}, lambda: served(session.table.clean(keep_slots=KEPT_SLOTS)))
+    return Step({}, lambda: served(session.table.maintenance.clean(keep_slots=KEPT_SLOTS)))
 
 
 OPERATIONS: Mapping[str, tuple[int, Callable[[Session, str], Step]]] = {
@@ -131,8 +131,8 @@ def choose(session: Session) -> str:
 
 def under_way(table: Any) -> list[str]:
     """The transactions that have an intent, or files and no slot."""
-    found = {txn_of_intent(key) for key in table.fileio.list_keys("intents/")}
-    found |= {key.split("/")[1] for key in table.fileio.list_keys("data/")} - {entry.txn for entry in table.history()}
+    found = {txn_of_intent(key) for key in table._context.fileio.list_keys("intents/")}
+    found |= {key.split("/")[1] for key in table._context.fileio.list_keys("data/")} - {entry.txn for entry in table.inspect.history()}
     return sorted(found)
 
 
@@ -152,4 +152,4 @@ def resolution(txn: str, found: Resolution) -> dict[str, Any]:
 def open_table(url: str, options: Mapping[str, Any], name: str, **settings: Any) -> tuple[Any, FileIO]:
     """A handle on the table, and the objects below its prefix."""
     table = objcat.connect(url, options, **settings).table(name)
-    return table, table.fileio
+    return table, table._context.fileio

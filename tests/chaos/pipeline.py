@@ -105,7 +105,7 @@ def _opened(stage: Stage) -> dict[str, objcat.Table]:
 def feed(table: objcat.Table, chance: random.Random) -> Step:
     """What one of many databases has done: rows that came, changed, moved to another city or went."""
     if chance.random() < COMPACTIONS:
-        return Step({}, lambda: served(table.compact()))
+        return Step({}, lambda: served(table.maintenance.compact()))
     db = chance.choice(DATABASES)
     keys = chance.sample(range(KEYS), chance.randint(1, 5))
     writes: dict[int, str | None] = dict.fromkeys(keys)
@@ -117,16 +117,16 @@ def feed(table: objcat.Table, chance: random.Random) -> Step:
 
 def copy(source: objcat.Table, target: objcat.Table, *, net: bool) -> Step | None:
     """The first hop: the rows of the changes. None when there are none."""
-    reached = target.applied("copy")
+    reached = target.app_version("copy")
     changes = source.changes(since=-1 if reached is None else reached, net=net)
     if changes.until == changes.since:
         return None
-    return Step(_SOME, lambda: derived(target.upsert_from(changes, app_id="copy", metadata=between(changes))))
+    return Step(_SOME, lambda: derived(target.apply_changes(changes, app_id="copy", metadata=between(changes))))
 
 
 def add_up(source: objcat.Table, target: objcat.Table) -> Step | None:
     """The second hop: what the changes add to sums, and take away from them. None when there are none."""
-    reached = target.applied("sums")
+    reached = target.app_version("sums")
     changes = source.changes(since=-1 if reached is None else reached, net=True)
     if changes.until == changes.since:
         return None

@@ -281,7 +281,7 @@ class Supervisor:
         self.happened.spark_commits = sum(
             tail.commits_of[f"p{place.number}-{life}"] for place in self.places if place.spark for life in range(1, place.lives + 1)
         )
-        self.happened.fenced = tail.errors["Fenced"]
+        self.happened.fenced = tail.errors["WriterFenced"]
         exchanges = [exchange for place in self.places if place.proxy for exchange in place.proxy.exchanges]
         self.happened.faults = sum(exchange.fault is not None for exchange in exchanges)
         self.happened.cuts = sum(exchange.fault == "cut_answer" for exchange in exchanges)

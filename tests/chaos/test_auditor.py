@@ -63,7 +63,7 @@ def acknowledged_and_lost(_table: Any, _store: FileIO, attempts: list[Attempt]) 
 
 def failed_and_there(_table: Any, _store: FileIO, attempts: list[Attempt]) -> None:
     first = of(attempts, "insert")
-    first.outcome, first.said = "failed", {"error": "Fenced"}
+    first.outcome, first.said = "failed", {"error": "WriterFenced"}
 
 
 def other_rows(_table: Any, _store: FileIO, attempts: list[Attempt]) -> None:

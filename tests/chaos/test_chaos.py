@@ -35,7 +35,7 @@ def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.
     attempts = read_journals(directory)
     table, objects = open_table(*where(store), TABLE)
     verdict = audit(table, objects, attempts)
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     with capsys.disabled():
         print(f"\n{told}: {happened}; {dict(sorted(verdict.counts.items()))}")
     assert verdict.problems == [], "\n".join([told, *verdict.problems])

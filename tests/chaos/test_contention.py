@@ -45,7 +45,7 @@ def check_log(store: ServerHandle, results: list[Told]) -> None:
     """The log is what was acknowledged: each commit once, in the slot that its writer was told, and nothing else."""
     table, fileio = open_table(*where(store), "t")
     assert sorted(result["slot"] for result in results) == list(range(1, len(results) + 1))
-    assert {result["slot"]: result["txn"] for result in results} == {entry.slot: entry.txn for entry in table.history()[1:]}
+    assert {result["slot"]: result["txn"] for result in results} == {entry.slot: entry.txn for entry in table.inspect.history()[1:]}
     assert list(fileio.list_keys("intents/")) == []
 
 

@@ -41,7 +41,7 @@ def run(ground: Ground, work: str, nth: int | None, moment: FaultKind) -> Died:
         finished = ground.finish(place, work, 5000)
         acknowledged = {**beside.acknowledged, finished["txn"]: {5000: 1}}
         if moment == "delayed_landing":
-            place.lake().table(story.beside).rollback_dead(older_than_s=0)
+            place.lake().table(story.beside).maintenance.rollback_failed_writes(older_than_s=0)
     # What landed late has changed nothing.
     check(place, work, story, acknowledged, slots_max=slots_max)
     tidy(place, story)

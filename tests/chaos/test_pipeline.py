@@ -104,7 +104,7 @@ def run(
         places = list(places_of(store, plan, stack.enter_context))
         happened = Pipeline(plan, seed, directory, places, Impatience(tables, directory), Derived()).run()
     for table in tables.values():
-        table.rollback_dead(older_than_s=0)
+        table.maintenance.rollback_failed_writes(older_than_s=0)
     # Whoever derives once more, undisturbed, brings what is missing.
     if (step := copy(tables[CHANGES], tables[COPY], net=True)) is not None:
         step.run()
@@ -128,15 +128,17 @@ def check(tables: Mapping[str, objcat.Table]) -> None:
         list(rows.values())
     )
     for name, app in ((COPY, "copy"), (TOTALS, "sums")):
-        brought = [(int(entry.metadata["since"]), int(entry.metadata["until"])) for entry in tables[name].history() if entry.metadata]
+        brought = [
+            (int(entry.metadata["since"]), int(entry.metadata["until"])) for entry in tables[name].inspect.history() if entry.metadata
+        ]
         assert len(brought) >= HOPS_MIN, f"{name} was derived {len(brought)} times"
-        assert brought[0][0] == -1 and tables[name].applied(app) == brought[-1][1]
+        assert brought[0][0] == -1 and tables[name].app_version(app) == brought[-1][1]
         for (_, until), (since, later) in pairwise(brought):
             # All changes in their order may be brought again; what is net, or added up, may not.
             assert since <= until < later and (name == COPY or since == until), brought
     for table in tables.values():
         # A delete that was lost, or is under way, may leave an intent behind: no illness.
-        report = examine(table.timeline, deep=True)
+        report = examine(table._context.timeline, deep=True)
         assert report.healthy, report.findings
 
 

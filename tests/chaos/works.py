@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import objcat
-from fileio.streams import StreamSettings
+from fileio.stream_settings import StreamSettings
 from objcat.timeline.entry import Action, Entry
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -93,9 +93,9 @@ def keyless(story: Story) -> None:
 def expiring(story: Story) -> None:
     """Slots whose files a clean deletes, one of them saved."""
     keyed(story)
-    story.table.savepoint(slot=1)
+    story.table.maintenance.savepoint(slot=1)
     for value in (2, 3):
-        story.table.compact()
+        story.table.maintenance.compact()
         story.same()
         story.upsert(rows(*range(8), v=value))
     story.same()
@@ -111,7 +111,7 @@ def with_dead(story: Story) -> None:
 
 def planned(story: Story) -> None:
     keyed(story)
-    assert story.table.schedule_compaction()
+    assert story.table.maintenance.schedule_compaction()
     story.same()
 
 
@@ -134,7 +134,7 @@ def long(story: Story) -> None:
     for value in range(70):
         story.upsert(rows(value % 20, v=100 + value))
         if value % 15 == 14:
-            story.table.compact()
+            story.table.maintenance.compact()
             story.same()
     story.dead("upsert")
     story.same()
@@ -213,11 +213,11 @@ def upload(lake: objcat.Lake, _: Path) -> object:
 def save(lake: objcat.Lake, _: Path) -> object:
     """A slot is saved, another one no longer."""
     table = lake.table("t")
-    return table.savepoint(), table.release(slot=1)
+    return table.maintenance.savepoint(), table.maintenance.release_savepoint(slot=1)
 
 
 def archive(lake: objcat.Lake, _: Path) -> object:
-    return lake.table("t").archive(keep_slots=1), lake.table("t").collect_checkpoints(keep=1)
+    return lake.table("t").maintenance.archive(keep_slots=1), lake.table("t").maintenance.expire_checkpoints(keep=1)
 
 
 def maintain(lake: objcat.Lake, _: Path) -> object:
@@ -225,7 +225,7 @@ def maintain(lake: objcat.Lake, _: Path) -> object:
     due: Any = importlib.import_module("objcat.maintenance.maintain")
     due.KEPT_SLOTS, due.FILE_SLOTS_MAX, due.COLLECTED_SLOTS_MIN = 2, 4, 4
     due.COMPACT_AFTER_COMMITS, due.KEPT_CHECKPOINTS, due.DEAD_AFTER_S = 1, 1, 0
-    done = lake.table("t").maintain()
+    done = lake.table("t").maintenance.run()
     assert not [step for step in done.steps if step.failed], done
     return done
 
@@ -240,23 +240,23 @@ class Work:
 
 
 WORKS: dict[str, Work] = {
-    "compact": Work(keyed, lambda lake, _: lake.table("t").compact()),
-    "cluster": Work(keyless, lambda lake, _: lake.table("t").cluster(["v"])),
-    "clean": Work(expiring, lambda lake, _: lake.table("t").clean(keep_slots=1)),
+    "compact": Work(keyed, lambda lake, _: lake.table("t").maintenance.compact()),
+    "cluster": Work(keyless, lambda lake, _: lake.table("t").maintenance.cluster(["v"])),
+    "clean": Work(expiring, lambda lake, _: lake.table("t").maintenance.clean(keep_slots=1)),
     "restore": Work(expiring, lambda lake, _: lake.table("t").restore(to=4), restored),
     "erase": Work(keyed, lambda lake, _: lake.table("t").erase(f"id = {ERASED}", older_than_s=0), erased),
     "purge": Work(shared, lambda lake, _: lake.purge_table("t", older_than_s=0)),
-    "rollback": Work(with_dead, lambda lake, _: lake.table("t").rollback_dead(older_than_s=0)),
+    "rollback": Work(with_dead, lambda lake, _: lake.table("t").maintenance.rollback_failed_writes(older_than_s=0)),
     "import": Work(importing, lambda lake, sources: lake.import_parquet(sources, "t", key=None, commit_bytes=1), imported),
     "maintain": Work(long, maintain),
     "upsert": Work(keyed, upsert, upserted),
     "upload": Work(keyed, upload, was_uploaded),
     "erase, copy-on-write": Work(rewriting, lambda lake, _: lake.table("t").erase(f"id = {ERASED}", older_than_s=0), erased),
     "erase, record index": Work(looked_up, lambda lake, _: lake.table("t").erase(f"id = {ERASED}", older_than_s=0), erased),
-    "cluster, record index": Work(looked_up, lambda lake, _: lake.table("t").cluster(["v"])),
-    "cluster, bucket index": Work(keyed, lambda lake, _: lake.table("t").cluster(["v"])),
-    "execute": Work(planned, lambda lake, _: lake.table("t").execute_scheduled()),
-    "split": Work(keyed, lambda lake, _: lake.table("t").split_buckets(count=4)),
+    "cluster, record index": Work(looked_up, lambda lake, _: lake.table("t").maintenance.cluster(["v"])),
+    "cluster, bucket index": Work(keyed, lambda lake, _: lake.table("t").maintenance.cluster(["v"])),
+    "execute": Work(planned, lambda lake, _: lake.table("t").maintenance.execute_scheduled()),
+    "split": Work(keyed, lambda lake, _: lake.table("t").maintenance.split_buckets(count=4)),
     "save": Work(expiring, save),
     "archive": Work(long, archive),
 }

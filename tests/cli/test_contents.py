@@ -29,14 +29,14 @@ def test_stats(table: objcat.Table, tmp_path: Path) -> None:
         assert part in " ".join(done.stdout.split()), done.stdout
     found = json.loads(run("stats", f"{tmp_path}/trips", "--json").stdout)
     assert (found["rows"], found["rows_exact"], found["partitions"]) == (3001, False, 2)
-    table.compact()
+    table.maintenance.compact()
     assert "at most" not in run("stats", f"{tmp_path}/trips").stdout
 
 
 def test_files(table: objcat.Table, tmp_path: Path) -> None:
     done = run("files", f"{tmp_path}/trips", columns=200)
     assert done.returncode == 0, done.stderr
-    paths = table.files().column("path").to_pylist()
+    paths = table.inspect.files().column("path").to_pylist()
     assert len(paths) == 5
     assert all(path in done.stdout for path in paths)
     short = run("files", f"{tmp_path}/trips", "--limit", "2", columns=200)

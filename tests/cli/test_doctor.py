@@ -13,7 +13,8 @@ import pytest
 
 import objcat
 from fileio.contract import GetResult, Overwrite
-from objcat.inspection.doctor import Coverage, Report, Severity, examine, examine_names
+from objcat.inspection.doctor import examine, examine_names
+from objcat.inspection.findings import Coverage, Report, Severity
 from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.cli.commands import run
@@ -28,13 +29,13 @@ def table(tmp_path: Path) -> objcat.Table:
     table.insert([{"id": i, "fare": 1.0} for i in range(10)])
     table.upsert([{"id": 3, "fare": 2.0}])
     table.upsert([{"id": i, "fare": 3.0} for i in range(5)])
-    while list(table.fileio.list_keys("intents/")):  # they go off the critical path
+    while list(table._context.fileio.list_keys("intents/")):  # they go off the critical path
         pass
     return table
 
 
 def read(table: objcat.Table, slot: int) -> dict[str, Any]:
-    result = table.fileio.get(f"log/{slot:020d}.json")
+    result = table._context.fileio.get(f"log/{slot:020d}.json")
     assert isinstance(result, GetResult)
     return dict(json.loads(result.data))
 
@@ -47,11 +48,11 @@ def change_slot(table: objcat.Table, slot: int, change: Callable[[dict[str, Any]
     entry = read(table, slot)
     del entry["digest"]  # as if an older objcat had written it
     change(entry)
-    table.fileio.put(f"log/{slot:020d}.json", json.dumps(entry).encode(), Overwrite())
+    table._context.fileio.put(f"log/{slot:020d}.json", json.dumps(entry).encode(), Overwrite())
 
 
 def test_a_healthy_table_has_no_findings(table: objcat.Table) -> None:
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy and report.findings == []
     assert report.counts["slots"] == 4
     assert report.counts["files"] == 4
@@ -59,9 +60,9 @@ def test_a_healthy_table_has_no_findings(table: objcat.Table) -> None:
 
 
 def test_it_changes_nothing(table: objcat.Table) -> None:
-    before = {meta.key: meta.version for page in table.fileio.list() for meta in page.objects}
-    examine(table.timeline, deep=True)
-    assert {meta.key: meta.version for page in table.fileio.list() for meta in page.objects} == before
+    before = {meta.key: meta.version for page in table._context.fileio.list() for meta in page.objects}
+    examine(table._context.timeline, deep=True)
+    assert {meta.key: meta.version for page in table._context.fileio.list() for meta in page.objects} == before
 
 
 def first_path(table: objcat.Table, slot: int, kind: str) -> str:
@@ -70,15 +71,15 @@ def first_path(table: objcat.Table, slot: int, kind: str) -> str:
 
 
 def gap(table: objcat.Table) -> None:
-    table.fileio.delete(["log/00000000000000000002.json"])
+    table._context.fileio.delete(["log/00000000000000000002.json"])
 
 
 def lost_file(table: objcat.Table) -> None:
-    table.fileio.delete([first_path(table, 1, "bases")])
+    table._context.fileio.delete([first_path(table, 1, "bases")])
 
 
 def cut_file(table: objcat.Table) -> None:
-    table.fileio.put(first_path(table, 2, "logs"), b"short", Overwrite())
+    table._context.fileio.put(first_path(table, 2, "logs"), b"short", Overwrite())
 
 
 def equal_times(table: objcat.Table) -> None:
@@ -120,7 +121,7 @@ def unjudged(table: objcat.Table) -> None:
 )
 def test_each_damage_is_found(table: objcat.Table, tmp_path: Path, damage: Callable[[objcat.Table], None], invariant: str) -> None:
     damage(table)
-    report = examine(table.timeline)
+    report = examine(table._context.timeline)
     broken = {finding.invariant for finding in report.findings if finding.severity is Severity.BROKEN}
     # Files of another transaction than their entry's are refused by the fold, too.
     assert broken == ({invariant, "P9"} if damage is twice else {invariant})
@@ -147,11 +148,11 @@ def test_a_lake_is_examined_with_all_its_tables(table: objcat.Table, tmp_path: P
 def test_a_lake_is_examined_to_the_end_when_one_log_cannot_be_read(table: objcat.Table, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     lake.create_table("notes", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
-    table.fileio.put("log/00000000000000000001.json", b"not an entry", Overwrite())
+    table._context.fileio.put("log/00000000000000000001.json", b"not an entry", Overwrite())
     done = run("doctor", str(tmp_path), "--json")
     health = {report["url"]: report["healthy"] for report in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 1, done.stderr
-    assert len(health) == 3 and [url for url, healthy in health.items() if not healthy] == [table.fileio.url]
+    assert len(health) == 3 and [url for url, healthy in health.items() if not healthy] == [table._context.fileio.url]
 
 
 def test_a_log_without_a_name_is_left_over(table: objcat.Table, tmp_path: Path) -> None:
@@ -164,11 +165,11 @@ def test_a_log_without_a_name_is_left_over(table: objcat.Table, tmp_path: Path) 
 
 def test_a_name_whose_drop_died_half_way_says_what_finishes_it(table: objcat.Table, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    view = table.timeline.open()
+    view = table._context.timeline.open()
     closing = CommitAttempt(
-        txn=new_txn(table.fileio.env), action=Action.CLOSE, base=view.log, changes={}, footprint={table.id: Footprint()}
+        txn=new_txn(table._context.fileio.env), action=Action.CLOSE, base=view.log, changes={}, footprint={table.id: Footprint()}
     )
-    Committer(table.fileio).commit(closing)
+    Committer(table._context.fileio).commit(closing)
     (finding,) = examine_names(lake.fileio).findings
     assert finding.subject == "city.trips" and "drop_table" in finding.remedy
     lake.drop_table("city.trips")
@@ -177,15 +178,15 @@ def test_a_name_whose_drop_died_half_way_says_what_finishes_it(table: objcat.Tab
 
 def test_rows_in_the_wrong_bucket_are_found_in_depth(table: objcat.Table) -> None:
     path = first_path(table, 1, "bases")
-    local = Path(str(table.fileio.url).removeprefix("file://").removeprefix("file:")) / path
+    local = Path(str(table._context.fileio.url).removeprefix("file://").removeprefix("file:")) / path
     rows = pq.read_table(local)
     size = local.stat().st_size
     other = rows.set_column(0, rows.schema.field(0), pa.array([key + 1 for key in rows.column(0).to_pylist()], pa.int64()))
     pq.write_table(other, local, compression="zstd")
     change_slot(table, 1, lambda entry: _resize(entry, path, local.stat().st_size))
     assert size > 0
-    assert examine(table.timeline).healthy
-    assert ("P9", "broken") in found(examine(table.timeline, deep=True))
+    assert examine(table._context.timeline).healthy
+    assert ("P9", "broken") in found(examine(table._context.timeline, deep=True))
 
 
 def _resize(entry: dict[str, Any], path: str, size: int) -> None:
@@ -196,13 +197,13 @@ def _resize(entry: dict[str, Any], path: str, size: int) -> None:
 
 
 def test_what_a_dead_writer_left_is_no_illness_and_names_the_command(table: objcat.Table, tmp_path: Path) -> None:
-    table.fileio.put(f"data/{TXN}/local-0-0.log.parquet", b"half")
+    table._context.fileio.put(f"data/{TXN}/local-0-0.log.parquet", b"half")
     done = run("doctor", f"{tmp_path}/city.trips")
     assert done.returncode == 0
     assert "what was examined holds" in done.stdout and "rows were not read" in done.stdout and "objcat rollback" in done.stdout
     assert "rolled back at slot 4; 1 files were removed" in run("rollback", f"{tmp_path}/city.trips", TXN).stdout
-    assert examine(table.timeline).findings == []
-    table.fileio.put(f"data/{TXN}/local-0-1.log.parquet", b"half")
+    assert examine(table._context.timeline).findings == []
+    table._context.fileio.put(f"data/{TXN}/local-0-1.log.parquet", b"half")
     assert "is rolled back at slot 4; 1 files were removed" in run("rollback", f"{tmp_path}/city.trips", "--older-than", "0").stdout
     assert "nothing to settle" in run("rollback", f"{tmp_path}/city.trips", "--older-than", "0").stdout
 
@@ -230,7 +231,7 @@ def test_it_says_how_far_it_looked(table: objcat.Table, tmp_path: Path) -> None:
 
 
 def test_what_it_could_not_come_to_it_has_not_looked_at(table: objcat.Table) -> None:
-    table.fileio.put("log/00000000000000000001.json", b"not an entry", Overwrite())
-    report = examine(table.timeline, deep=True)
+    table._context.fileio.put("log/00000000000000000001.json", b"not an entry", Overwrite())
+    report = examine(table._context.timeline, deep=True)
     assert not report.healthy
     assert {name for name, coverage in report.coverage.items() if coverage is not Coverage.NOT_LOOKED_AT} == set()

@@ -79,11 +79,11 @@ def test_the_page_and_this_test_know_every_command() -> None:
 def test_it_prints_what_the_page_says(place: Path, command: str) -> None:
     shape, keys = ROWS[command]
     if command == "release":
-        objcat.connect(place / "lake").table("trips").savepoint()
+        objcat.connect(place / "lake").table("trips").maintenance.savepoint()
     if command == "profiles":
         (place / "config" / "objcat").mkdir(parents=True)
         (place / "config" / "objcat" / "profiles.toml").write_text('[a]\nurl = "x"\n[b]\nurl = "y"\n')
-    txn = objcat.connect(place / "lake").table("trips").history(limit=1)[0].txn
+    txn = objcat.connect(place / "lake").table("trips").inspect.history(limit=1)[0].txn
     found = []
     words = {"TABLE": f"{place}/lake/trips", "LAKE": f"{place}/lake", "EMPTY": f"{place}/none", "TXN": txn, "FILE": f"{place}/file"}
     for arguments in CALLS[command]:
@@ -136,7 +136,7 @@ def test_an_error_is_an_object_too(place: Path, arguments: list[str], error: str
 
 
 def test_an_answer_of_no_is_told_on_stdout(place: Path) -> None:
-    path = objcat.connect(place / "lake").table("trips").files()["path"][0].as_py()
+    path = objcat.connect(place / "lake").table("trips").inspect.files()["path"][0].as_py()
     next((place / "lake").rglob(path.rpartition("/")[2])).unlink()
     done = run("doctor", f"{place}/lake/trips", "--json")
     assert (done.returncode, done.stderr) == (1, "") and json.loads(done.stdout)["healthy"] is False

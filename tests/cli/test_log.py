@@ -27,7 +27,7 @@ def test_log_as_json_is_one_object_a_commit(table: objcat.Table, tmp_path: Path)
     assert done.returncode == 0
     assert [(r["slot"], r["action"], r["rows"]) for r in rows] == [(0, "CREATE", 0), (1, "DELTA_COMMIT", 10), (2, "DELTA_COMMIT", 1)]
     assert rows[2]["metadata"] == {"job": "night [run]"}
-    assert rows[1]["txn"] == table.history()[1].txn
+    assert rows[1]["txn"] == table.inspect.history()[1].txn
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -37,7 +37,7 @@ def test_log_for_people_shows_every_commit(table: objcat.Table, tmp_path: Path, 
     assert done.returncode == 0
     for word in ("CREATE", "DELTA_COMMIT", "ROLLBACK", "night"):
         assert word in done.stdout
-    assert (table.history()[1].txn in done.stdout) == (columns == 200)
+    assert (table.inspect.history()[1].txn in done.stdout) == (columns == 200)
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,13 @@ def test_a_lake_is_maintained_once(table: objcat.Table, tmp_path: Path) -> None:
     again = run("maintain", str(tmp_path))
     assert again.returncode == 0
     assert again.stdout == f"nothing is due\n1 files were verified, {done['verified_bytes']:,} bytes\n"
-    (path,) = table.refresh().paths(table.manifests)
-    table.fileio.put(path, table.fileio.read(path)[:-1] + b"?")
+    (path,) = table.refresh().paths(table._context.manifests)
+    table._context.fileio.put(path, table._context.fileio.read(path)[:-1] + b"?")
     damaged = run("maintain", str(tmp_path))
     assert damaged.returncode == 1 and "city.trips: verify left: files are not what was committed" in damaged.stdout
     assert path in damaged.stdout and "that of what was committed" in damaged.stdout
     assert 'objcat_damaged_files{table="city.trips"} 1\n' in run("maintain", str(tmp_path), "--metrics", "--verify-bytes", "1").stdout
-    table.fileio.put(path, table.fileio.read(path)[:-1] + b"1")
+    table._context.fileio.put(path, table._context.fileio.read(path)[:-1] + b"1")
     assert table.scan().to_arrow().sort_by("id") == rows.sort_by("id")
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_maintained_is_one_sentence(table: objcat.Table, tmp_path
     ("number", "how", "code"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "ended by SIGTERM", 143)], ids=["Ctrl-C", "SIGTERM"]
 )
 def test_an_interrupted_command_says_how_to_go_on(table: objcat.Table, tmp_path: Path, number: signal.Signals, how: str, code: int) -> None:
-    assert table.compact() is not None
+    assert table.maintenance.compact() is not None
     command = [sys.executable, "-m", "objcat.cli", "maintain", str(tmp_path), "--watch", "--every", "3600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None and watching.stderr is not None

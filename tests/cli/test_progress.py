@@ -35,8 +35,8 @@ def test_a_command_shows_how_far_its_service_is(tmp_path: Path, monkeypatch: pyt
     table = objcat.create_table_at(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.Bucket(2))
     table.upsert(pa.table({"id": range(100)}))
     with progress("compacting t"):
-        table.compact()
+        table.maintenance.compact()
     assert "compacting t: 0 of 2 file groups" in said and said[-1] == "compacting t: 2 of 2 file groups"
     with progress("cleaning t"):
-        table.clean(keep_slots=1)
+        table.maintenance.clean(keep_slots=1)
     assert said[-1] == "cleaning t: 1 of 1 files"

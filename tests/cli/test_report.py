@@ -107,7 +107,7 @@ def test_nothing_in_it_is_markup_or_turns_text(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path / "lake")
     table = lake.create_table("trips", schema, key=["id"], partition_by=["id"], properties={f"p{hostile}": hostile})
     table.upsert([{"id": hostile, f"c{hostile}": hostile, "s": None}], metadata={hostile: hostile})
-    table.savepoint(name=hostile)
+    table.maintenance.savepoint(name=hostile)
     intent = {**INTENT, "host": hostile, "engine": hostile}
     leave(tmp_path, intent, silent_s=7300)
     page = page_of(tmp_path)
@@ -135,7 +135,7 @@ def test_it_says_what_to_do(table: objcat.Table, tmp_path: Path) -> None:
     url = f"{tmp_path}/lake/trips"
     table.upsert([{"id": i, "city": city} for i in range(30) for city in ("Rome", "<b>&")])
     shown = words_of(page_of(tmp_path))
-    groups = table.stats().groups
+    groups = table.inspect.stats().groups
     assert f"{groups} of {groups} file groups are unmerged: objcat compact {url}" in shown
     assert "ALTER TABLE `trips` SET TBLPROPERTIES ('compact_after_commits' = '20')" in shown and "Nobody is at work." in shown
     assert "rollback" not in shown
@@ -155,7 +155,7 @@ def test_it_says_what_to_do(table: objcat.Table, tmp_path: Path) -> None:
     assert "20260101T080000000Z-0100000000000001 no sign of life COMMIT spark on node-7" in shown
     assert "20260101T080000000Z-0200000000000001 at work COMMIT spark on node-8" in shown
     assert "1 plan waits" in shown and "20260101T080000000Z-0300000000000001 a plan COMPACTION" in shown
-    table.compact()
+    table.maintenance.compact()
     table.set_properties({"compact_after_commits": "7"})
     for path in (tmp_path / "lake").rglob("intents/*"):
         path.unlink()
@@ -164,13 +164,13 @@ def test_it_says_what_to_do(table: objcat.Table, tmp_path: Path) -> None:
 
 
 def test_it_tells_what_the_table_is_and_what_can_be_read(table: objcat.Table, tmp_path: Path) -> None:
-    table.savepoint(name="before the move", slot=1)
-    table.compact()
+    table.maintenance.savepoint(name="before the move", slot=1)
+    table.maintenance.compact()
     table.upsert([{"id": 1, "city": "Rome"}])
-    table.clean(keep_slots=2)
+    table.maintenance.clean(keep_slots=2)
     bound = table.snapshot.log.marks(table.id).bound
     shown = words_of(page_of(tmp_path))
-    times = {entry.slot: f"{entry.committed_at_ms // 1000}" for entry in table.history()}
+    times = {entry.slot: f"{entry.committed_at_ms // 1000}" for entry in table.inspect.history()}
     assert bound > 1 and set(times) >= {1, bound}
     said = {slot: dt.datetime.fromtimestamp(int(at), dt.UTC).strftime("%Y-%m-%d %H:%M:%S") for slot, at in times.items()}
     assert f"every slot from {bound} {said[bound]}" in shown and f"savepoint 1 {said[1]} before the move" in shown

@@ -60,7 +60,7 @@ def refused(*arguments: str) -> str:
 
 
 def test_schema(table: objcat.Table, lake: str) -> None:
-    table.add_column("tip", "int")
+    table.alter.add_column("tip", "int")
     shown = says("schema", f"{lake}/city.trips")
     for part in ("id", "decimal", "tip", "kind: merge_on_read", "key: id", "ordering: at", "index: type=bucket, count=2, columns=['id']"):
         assert part in shown, shown
@@ -71,7 +71,7 @@ def test_schema(table: objcat.Table, lake: str) -> None:
     assert [column["column"] for column in then["columns"]] == SCHEMA.names
     nulls = {line.split()[0]: line.split()[2] for line in shown.splitlines() if line.split()[:1] in (["id"], ["city"], ["at"])}
     assert nulls == {"id": "no", "city": "yes", "at": "no"}, shown
-    table.split_buckets()
+    table.maintenance.split_buckets()
     assert "bucket counts: (all)=4" in says("schema", f"{lake}/city.trips") and "bucket counts" not in shown
 
 
@@ -164,8 +164,8 @@ def test_an_export_that_fails_leaves_no_file(table: objcat.Table, lake: str, tmp
         ([url, str(target / "rows.csv"), "--columns", "fair"], "did you mean 'fare'"),
     ):
         assert part in refused("export", *arguments)
-    for path in table.fileio.list_keys("data/"):
-        table.fileio.delete([path])
+    for path in table._context.fileio.list_keys("data/"):
+        table._context.fileio.delete([path])
     assert "restore" in refused("export", url, str(target / "rows.csv"))
     assert [path.name for path in target.iterdir()] == ["there.csv"]
     assert (target / "there.csv").read_text() == "mine"

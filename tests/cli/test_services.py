@@ -97,7 +97,7 @@ def test_compact(table: objcat.Table, url: str) -> None:
     assert (done["slot"], done["rows"], len(done["homes"])) == (3, 20, 2)
     assert says("compact", url).startswith("nothing to compact")
     assert told("compact", url) is None
-    assert table.stats().log_objects == 0
+    assert table.inspect.stats().log_objects == 0
 
 
 def test_a_compaction_is_planned_by_one_job_and_executed_by_another(table: objcat.Table, url: str) -> None:
@@ -146,7 +146,7 @@ def test_cluster_joins_groups_of_keys_that_are_looked_up(tmp_path: Path) -> None
     table = objcat.connect(tmp_path).create_table("trips", SCHEMA, key=["id"], index=objcat.Record(2), properties=properties)
     for number in range(3):
         table.upsert([{"id": 2 * number, "fare": 1.0}, {"id": 2 * number + 1, "fare": 2.0}])
-    groups = table.stats().groups
+    groups = table.inspect.stats().groups
     table.set_properties({"target_file_bytes": "100000"})
     assert f"{groups} file groups became 1; 6 rows were written" in says("cluster", f"{tmp_path}/trips")
     assert table.scan().count() == 6
@@ -155,8 +155,8 @@ def test_cluster_joins_groups_of_keys_that_are_looked_up(tmp_path: Path) -> None
 def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url: str, tmp_path: Path) -> None:
     assert says("clean", url, "--keep-slots", "9").startswith("nothing to delete")
     assert told("clean", url, "--keep-slots", "9", "--dry-run")["files"] == 0
-    old = set(table.files().column("path").to_pylist())
-    table.compact()
+    old = set(table.inspect.files().column("path").to_pylist())
+    table.maintenance.compact()
     before = everything(tmp_path)
     would = told("clean", url, "--keep-slots", "1", "--dry-run")
     assert (set(would["paths"]), would["files"], would["bound"]) == (old, len(old), 3)
@@ -165,7 +165,7 @@ def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url
     assert everything(tmp_path) == before
     done = told("clean", url, "--keep-slots", "1")
     assert (done["files"], done["bound"]) == (len(old), 3)
-    assert old.isdisjoint(table.fileio.list_keys("data/"))
+    assert old.isdisjoint(table._context.fileio.list_keys("data/"))
     assert told("clean", url, "--keep-slots", "1", "--dry-run")["files"] == 0
     assert "are gone for certain" in says("clean", url, "--keep-slots", "1")
     assert says("clean", url, "--keep-slots", "1").startswith("nothing to delete")
@@ -175,7 +175,7 @@ def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url
 
 
 def test_clean_takes_what_is_to_be_kept_and_else_what_the_table_says(table: objcat.Table, url: str) -> None:
-    table.compact()
+    table.maintenance.compact()
     assert says("clean", url).startswith("nothing to delete")
     assert told("clean", url, "--keep-hours", "1")["slot"] is None
     assert told("clean", url, "--keep-commits", "1", "--keep-hours", "1", "--dry-run")["files"] == 0
@@ -188,9 +188,9 @@ def test_a_savepoint_keeps_what_clean_would_take(table: objcat.Table, url: str) 
     assert told("savepoint", url, "--slot", "1", "--name", "month")["saved"] == 1
     assert says("savepoint", url, "--slot", "1").startswith("nothing to do")
     assert "no slot 99" in refused("savepoint", url, "--slot", "99")
-    table.compact()
+    table.maintenance.compact()
     says("clean", url, "--keep-slots", "1")
-    assert objcat.table_at(table.fileio.url).scan(as_of=1).count() == 20
+    assert objcat.table_at(table._context.fileio.url).scan(as_of=1).count() == 20
     assert "saved are 1" in says("release", url, "2")
     assert "slot 1 is released" in says("release", url, "1")
     assert told("release", url, "1") is None
@@ -215,7 +215,7 @@ def test_restore(table: objcat.Table, url: str, tmp_path: Path) -> None:
     assert told("restore", url, "3")["restored"] == 3
     for dry in ([], ["--dry-run"]):
         assert "slots go from 0 to 5" in refused("restore", url, "77", *dry)
-    table.compact()
+    table.maintenance.compact()
     says("clean", url, "--keep-slots", "1")
     for dry in ([], ["--dry-run"]):
         assert "was cleaned" in refused("restore", url, "1", *dry)
@@ -231,7 +231,7 @@ def test_undrop(url: str, tmp_path: Path) -> None:
 
 
 def test_purge_says_what_it_would_delete(table: objcat.Table, url: str, tmp_path: Path) -> None:
-    files = set(table.fileio.list_keys("data/"))
+    files = set(table._context.fileio.list_keys("data/"))
     assert "is not dropped" in refused("purge", url, "--older-than", "0", "--dry-run")
     objcat.connect(tmp_path).drop_table("city.trips")
     before = everything(tmp_path)
@@ -257,14 +257,14 @@ def test_rollback_says_what_it_would_settle(table: objcat.Table, url: str, tmp_p
     assert everything(tmp_path) == before
     done = told("rollback", url, would["txn"])
     assert (done["txn"], done["committed"], done["files"]) == (would["txn"], False, 1)
-    assert set(would["files"]).isdisjoint(table.fileio.list_keys("data/"))
+    assert set(would["files"]).isdisjoint(table._context.fileio.list_keys("data/"))
 
 
 def test_collect_says_what_it_would_delete(table: objcat.Table, url: str, tmp_path: Path) -> None:
     for number in range(40):
         table.upsert([{"id": number % 3, "fare": float(number)}])
         if table.snapshot.slot in (16, 32):
-            table.timeline.publish(table.timeline.open())
+            table._context.timeline.publish(table._context.timeline.open())
     objects = everything(tmp_path)
     would = told("collect", url, "--keep", "1", "--dry-run")
     assert (would["slot"], would["voided"]) == (None, [16])
@@ -276,7 +276,7 @@ def test_collect_says_what_it_would_delete(table: objcat.Table, url: str, tmp_pa
 
 
 def test_erase(table: objcat.Table, url: str, tmp_path: Path) -> None:
-    first = set(table.files().column("path").to_pylist())
+    first = set(table.inspect.files().column("path").to_pylist())
     says("savepoint", url, "--slot", "1")
     before = everything(tmp_path)
     would = told("erase", url, "--where", "id in (3, 4)", "--dry-run")
@@ -288,7 +288,7 @@ def test_erase(table: objcat.Table, url: str, tmp_path: Path) -> None:
     says("release", url, "1")
     done = told("erase", url, "--where", "id in (3, 4)")
     assert (done["deleted"], done["found"], done["where"]) == (2, 0, "id in (3, 4)")
-    assert first < set(done["files"]) and set(done["files"]).isdisjoint(table.fileio.list_keys("data/"))
+    assert first < set(done["files"]) and set(done["files"]).isdisjoint(table._context.fileio.list_keys("data/"))
     kept = pa.concat_tables(pq.read_table(path) for path in tmp_path.glob("tables/*/data/**/*.parquet"))
     assert kept.num_rows == 18, "no file holds such a row"
     assert objcat.connect(tmp_path).table("city.trips").scan().count() == 18

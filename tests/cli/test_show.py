@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> objcat.Table:
 
 
 def test_a_slot_and_its_transaction_show_the_same(table: objcat.Table, tmp_path: Path) -> None:
-    txn = table.history()[1].txn
+    txn = table.inspect.history()[1].txn
     by_slot = run("show", f"{tmp_path}/trips", "1", columns=200)
     by_txn = run("show", f"{tmp_path}/trips", txn, columns=200)
     assert by_slot.returncode == by_txn.returncode == 0
@@ -35,7 +35,7 @@ def test_a_slot_and_its_transaction_show_the_same(table: objcat.Table, tmp_path:
 
 def test_changes_of_the_schema_and_of_properties_are_told_in_words(table: objcat.Table, tmp_path: Path) -> None:
     table.upsert([{"id": 1, "tip": 0.5, "place": {"x": 1}}], schema_mode="add")
-    table.alter([objcat.RenameColumn("tip", "extra"), objcat.AddColumn("n", "int", first=True), objcat.AddColumn("place.y", "int")])
+    table.alter.apply([objcat.RenameColumn("tip", "extra"), objcat.AddColumn("n", "int", first=True), objcat.AddColumn("place.y", "int")])
     table.set_properties({"owner": "me", "level": "2"})
     table.set_properties({"level": "3"}, unset=["owner"])
     table.restore(to=2)
@@ -66,22 +66,22 @@ def test_as_json_it_is_the_entry(table: objcat.Table, tmp_path: Path) -> None:
     done = run("show", f"{tmp_path}/trips", "1", "--json")
     shown = json.loads(done.stdout)
     assert shown["slot"] == 1 and shown["metadata"] == {"job": "night [run]"}
-    slot = table.fileio.get("log/00000000000000000001.json")
+    slot = table._context.fileio.get("log/00000000000000000001.json")
     assert isinstance(slot, GetResult)
     assert shown == json.loads(slot.data)
 
 
 def test_a_transaction_under_way_shows_who_is_at_it(table: objcat.Table, tmp_path: Path) -> None:
-    txn = new_txn(table.fileio.env)
-    Committer(table.fileio).announce(txn, Action.DELTA_COMMIT, table.timeline.open().log, engine="spark").result()
+    txn = new_txn(table._context.fileio.env)
+    Committer(table._context.fileio).announce(txn, Action.DELTA_COMMIT, table._context.timeline.open().log, engine="spark").result()
     done = run("show", f"{tmp_path}/trips", txn, columns=200)
     assert done.returncode == 0
     assert "INFLIGHT" in done.stdout and "spark" in done.stdout
 
 
 def test_an_intent_that_is_none_is_one_sentence(table: objcat.Table, tmp_path: Path) -> None:
-    txn = new_txn(table.fileio.env)
-    table.fileio.put(f"intents/{txn}.inflight.json", b"nothing", Create())
+    txn = new_txn(table._context.fileio.env)
+    table._context.fileio.put(f"intents/{txn}.inflight.json", b"nothing", Create())
     done = run("show", f"{tmp_path}/trips", txn)
     assert done.returncode == 2
     assert "is not an intent" in done.stderr and len(done.stderr.strip().splitlines()) == 1

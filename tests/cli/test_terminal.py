@@ -49,7 +49,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     for text in HOSTILE.values():
         row = {"id": text, "part": text, **{column(name): HOSTILE[name] for name in HOSTILE}}
         table.upsert([row], metadata={f"by {text}": text})
-    table.savepoint(name=" ".join(HOSTILE.values()))
+    table.maintenance.savepoint(name=" ".join(HOSTILE.values()))
     return place
 
 

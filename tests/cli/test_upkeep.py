@@ -22,12 +22,12 @@ def table(tmp_path: Path) -> objcat.Table:
     for number in range(40):
         table.upsert([{"id": number % 3, "fare": float(number)}])
         if table.snapshot.slot in (16, 32):
-            table.timeline.publish(table.timeline.open())
+            table._context.timeline.publish(table._context.timeline.open())
     return table
 
 
 def test_a_dry_run_of_collect_minds_savepoints_that_are_older_than_every_checkpoint(table: objcat.Table, tmp_path: Path) -> None:
-    assert table.savepoint(slot=1) is not None
+    assert table.maintenance.savepoint(slot=1) is not None
     for number in range(4):
         table.upsert([{"id": number}])
     said = run("collect", f"{tmp_path}/city.trips", "--keep", "1", "--dry-run", "--json")
@@ -51,21 +51,21 @@ def test_old_entries_are_archived_and_old_checkpoints_collected(table: objcat.Ta
     assert run("collect", url, "--keep", "1").stdout == "nothing to collect\n"
     opened = objcat.connect(tmp_path).table("city.trips")
     assert opened.scan().to_arrow().sort_by("id") == rows
-    assert [entry.slot for entry in opened.history()] == list(range(42))
+    assert [entry.slot for entry in opened.inspect.history()] == list(range(42))
     assert opened.scan(as_of=3).to_arrow().num_rows == 3
     assert run("doctor", url).returncode == 0
 
 
 def test_a_history_file_of_an_archiver_that_died_is_found_and_goes(table: objcat.Table, tmp_path: Path) -> None:
     url = f"{tmp_path}/city.trips"
-    (path,) = table.archive(keep_slots=30).files
+    (path,) = table.maintenance.archive(keep_slots=30).files
     died = f"{path.removesuffix('.parquet')[:-16]}{'0' * 16}.parquet"
-    table.fileio.put(died, table.fileio.read(path))
-    report = examine(table.timeline)
+    table._context.fileio.put(died, table._context.fileio.read(path))
+    report = examine(table._context.timeline)
     assert report.healthy and [finding.subject for finding in report.findings] == [died]
     assert run("archive", url, "--keep-slots", "30").stdout == "nothing to archive\n"
-    assert list(table.fileio.list_keys("history/")) == [path]
-    assert examine(table.timeline).findings == []
+    assert list(table._context.fileio.list_keys("history/")) == [path]
+    assert examine(table._context.timeline).findings == []
 
 
 def test_a_dropped_table_is_purged(table: objcat.Table, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_dropped_table_is_purged(table: objcat.Table, tmp_path: Path) -> None:
     done = run("purge", url, "--older-than", "0", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"] > 0
-    assert not list(table.fileio.list_keys("data/"))
+    assert not list(table._context.fileio.list_keys("data/"))
     assert "cannot come back" in run("purge", url, "--older-than", "0").stderr
     assert run("ls", str(tmp_path), "--dropped", "--json").stdout == ""
     assert run("doctor", str(tmp_path)).returncode == 0

@@ -128,11 +128,11 @@ def survive(master: str, directory: Path) -> dict[str, Any]:
                 expected = {i: f"{kind}-upsert-speculate{i}" for i in range(ROWS) if i % 2}
             local = table.scan().to_arrow()
             native = table.scan().to_spark(spark).toArrow()
-            swept = sum(one.files for one in table.rollback_dead(older_than_s=0))
+            swept = sum(one.files for one in table.maintenance.rollback_failed_writes(older_than_s=0))
             found[name] = {
                 "rows": result.rows,
                 "swept": swept,
-                "findings": [finding.says for finding in examine(table.timeline, deep=True).findings],
+                "findings": [finding.says for finding in examine(table._context.timeline, deep=True).findings],
                 "attempts": len(list((directory / name).glob(f"{STRAGGLER}-*"))),
                 "right": all(
                     dict(zip(t["id"].to_pylist(), t["value"].to_pylist(), strict=True)) == expected and t.num_rows == len(expected)
@@ -177,11 +177,11 @@ def serve(master: str, directory: Path) -> dict[str, Any]:
             Counter(zip(t["id"].to_pylist(), t["value"].to_pylist(), strict=True))
             for t in (scan.to_arrow(), scan.to_spark(spark).toArrow())
         ]
-        table.rollback_dead(older_than_s=0)
+        table.maintenance.rollback_failed_writes(older_than_s=0)
         found[name] = {
             "right": both == [Counter(expected)] * 2,
             "attempts": len(list((directory / name).iterdir())),
-            "findings": [finding.says for finding in examine(table.timeline, deep=True).findings],
+            "findings": [finding.says for finding in examine(table._context.timeline, deep=True).findings],
         }
 
     merged = dict(old[: ROWS // 2]) | dict(above)
@@ -190,16 +190,16 @@ def serve(master: str, directory: Path) -> dict[str, Any]:
     check("delete where", keyed, kept.items(), lambda: keyed.delete(f"id < {ROWS // 4}", spark=spark), lethal=True)
     updated = {key: value if key % 2 else "even" for key, value in kept.items()}
     check("update", keyed, updated.items(), lambda: keyed.update({"value": "'even'"}, where="id % 2 = 0", spark=spark), lethal=True)
-    check("compact", keyed, updated.items(), lambda: keyed.compact(spark=spark), lethal=True)
+    check("compact", keyed, updated.items(), lambda: keyed.maintenance.compact(spark=spark), lethal=True)
     check("overwrite", keyed, above, lambda: keyed.overwrite(given("overwrite")))
     moved = lambda: placed_table.upsert(given("move").selectExpr("id", "value", "(id + 1) % 3 part"))  # noqa: E731 - one line of many
     check("move", placed_table, merged.items(), moved)
-    check("compact moved", placed_table, merged.items(), lambda: placed_table.compact(spark=spark), lethal=True)
+    check("compact moved", placed_table, merged.items(), lambda: placed_table.maintenance.compact(spark=spark), lethal=True)
     check("append", keyless, [*old, *above], lambda: keyless.insert(given("append")))
     check("bulk", keyless, [*old, *above * 2], lambda: keyless.bulk_insert(given("bulk"), sort=["value"]))
     save = lambda: given("format").write.format("objcat").mode("append").save(f"{directory}/lake/keyless")  # noqa: E731
     check("format", keyless, [*old, *above * 3], save)
-    check("cluster", keyless, [*old, *above * 3], lambda: keyless.cluster(["id"], spark=spark), lethal=True)
+    check("cluster", keyless, [*old, *above * 3], lambda: keyless.maintenance.cluster(["id"], spark=spark), lethal=True)
     left = [*old[: ROWS // 2], *[row for row in [*old, *above * 3] if row[0] >= ROWS]]
     gone = f"id >= {ROWS // 2} AND id < {ROWS}"
     check("delete keyless", keyless, left, lambda: keyless.delete(gone, spark=spark), lethal=True)
@@ -297,8 +297,8 @@ def stopped(_master: str, directory: Path) -> dict[str, Any]:
         "foreach_batch": lambda _, frame: foreach_batch(table, app_id="stopped")(frame, 0),
         "delete": lambda spark, _: table.delete("id < 5", spark=spark),
         "update": lambda spark, _: table.update({"value": "'x'"}, spark=spark),
-        "compact": lambda spark, _: table.compact(spark=spark),
-        "maintain": lambda spark, _: table.maintain(spark=spark),
+        "compact": lambda spark, _: table.maintenance.compact(spark=spark),
+        "maintain": lambda spark, _: table.maintenance.run(spark=spark),
         "scan": lambda spark, _: table.scan().to_spark(spark),
     }
     found: dict[str, Any] = {}
@@ -314,12 +314,12 @@ def stopped(_master: str, directory: Path) -> dict[str, Any]:
     tell("upsert while it is stopped", lambda: table.upsert(frame.coalesce(1).mapInArrow(held, frame.schema)))
     done()
     other, held_by_workers, done = _stopped_once_begun(directory, "compact")
-    tell("compact while it is stopped", lambda: _behind(held_by_workers, lambda: table.compact(spark=other)))
+    tell("compact while it is stopped", lambda: _behind(held_by_workers, lambda: table.maintenance.compact(spark=other)))
     done()
     for name, work in works.items():
         tell(name, partial(work, spark, frame))
-    table.rollback_dead(older_than_s=0)
-    findings = [finding.says for finding in examine(table.timeline, deep=True).findings]
+    table.maintenance.rollback_failed_writes(older_than_s=0)
+    findings = [finding.says for finding in examine(table._context.timeline, deep=True).findings]
     return found | {"findings": findings, "same": before == table.scan().to_arrow().sort_by("id")}
 
 

@@ -45,7 +45,7 @@ def compare_at_the_end(table: DrawnTable) -> None:
         compare_rows(table, slot)
     for (_, comparison), _ in itertools.product(COMPARISONS, range(3)):
         comparison(table)
-    report = examine(table.table.timeline, deep=True)
+    report = examine(table.table._context.timeline, deep=True)
     assert report.healthy, f"the doctor finds {report.findings}"
 
 

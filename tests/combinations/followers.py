@@ -37,7 +37,7 @@ def follow(table: DrawnTable) -> None:
         follower.upsert(table.batch(table.at(first).values, columns))
     ends = {until, *(rng.randint(first + 1, until) for _ in range(rng.randrange(3)) if first < until)}
     for end in sorted(ends):
-        applied = follower.applied(APP)
+        applied = follower.app_version(APP)
         reached = first if applied is None else applied
         net = rng.random() < 0.5
         since = reached if net or rng.random() < 0.6 else rng.randint(first, reached)
@@ -45,10 +45,10 @@ def follow(table: DrawnTable) -> None:
         feed = table.table.changes(since=since, until=end, net=net)
         # Spark reads net changes only, and what a handle remembers of keys it does not know.
         by_spark = net and not isinstance(follower.spec.index, MemoryIndex)
-        done = follower.upsert_from(feed, app_id=APP, spark=table.spark() if by_spark else None)
+        done = follower.apply_changes(feed, app_id=APP, spark=table.spark() if by_spark else None)
         if done is not None:
-            assert follower.applied(APP) == end
-            again = follower.upsert_from(table.table.changes(since=since, until=end), app_id=APP)
+            assert follower.app_version(APP) == end
+            again = follower.apply_changes(table.table.changes(since=since, until=end), app_id=APP)
             assert again is not None
             assert (again.already_applied, again.slot) == (True, done.slot)
         state = State(tuple(columns), table.at(end).rows, {})

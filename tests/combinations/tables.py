@@ -159,14 +159,14 @@ class DrawnTable:
 
     def readable(self) -> list[int]:
         """The slots that are not cleaned, and at which there is a table."""
-        view = self.table.timeline.open()
+        view = self.table._context.timeline.open()
         marks = view.log.marks(self.table.id)
         return [slot for slot in range(self.created, view.slot + 1) if marks.is_readable(slot) and self.states[slot] is not None]
 
     @property
     def bound(self) -> int:
         """Slots below it are cleaned."""
-        return self.table.timeline.open().log.marks(self.table.id).bound
+        return self.table._context.timeline.open().log.marks(self.table.id).bound
 
     def tell(self, *what: object) -> None:
         self.story.append(" ".join(map(str, what)))
@@ -329,7 +329,7 @@ class DrawnTable:
         columns = [column for column in self.columns if column.name in names]
         if not columns:
             return [""] * len(rows)
-        live = frozenset() if anew else snapshot.live_partitions(self.table.manifests)
+        live = frozenset() if anew else snapshot.live_partitions(self.table._context.manifests)
         batch = batch_of([{uid: as_key(value) if uid in self.key else value for uid, value in row.items()} for row in rows], columns)
         physical = [spec.table_schema.column(column.name).physical for column in columns]
         types = [spec.table_schema.to_arrow_physical(nullable=True).field(name).type for name in physical]
@@ -352,7 +352,7 @@ class DrawnTable:
         batch = batch_of([{uid: as_key(value) for uid, value in row.items() if uid in self.key} for row in rows], [*columns.values()])
         schema = spec.table_schema.to_arrow_physical(nullable=True)
         arrays = [batch.column(column.name).cast(schema.field(column.physical).type) for column in spec.bucket_columns]
-        homes = [group.home for group in snapshot.file_groups(self.table.manifests)]
+        homes = [group.home for group in snapshot.file_groups(self.table._context.manifests)]
         return [
             not any(home.partition == place and number % home.bucket_count == home.bucket for home in homes)
             for number, place in zip(spark_hash(arrays).tolist(), places, strict=True)

@@ -18,17 +18,17 @@ def compact(table: DrawnTable) -> None:
     table.tell("compact", how)
     if how == "some":
         strategy = objcat.CompactionStrategy(io_bytes_max=1, log_count_min=table.rng.choice([None, 2]))
-        table.table.compact(strategy=strategy, spark=table.spark())
+        table.table.maintenance.compact(strategy=strategy, spark=table.spark())
     elif how == "plan":
-        table.table.schedule_compaction()
+        table.table.maintenance.schedule_compaction()
     else:
-        table.table.compact(spark=table.spark())
+        table.table.maintenance.compact(spark=table.spark())
     table.stands()
 
 
 def execute_plans(table: DrawnTable) -> None:
     table.tell("execute_scheduled")
-    table.table.execute_scheduled(spark=table.spark())
+    table.table.maintenance.execute_scheduled(spark=table.spark())
     table.stands()
 
 
@@ -41,41 +41,41 @@ def cluster(table: DrawnTable) -> None:
     where = table.sql_filter()[1] if rng.random() < 0.3 else None
     zorder = len(by) > 1 and rng.random() < 0.5
     table.tell("cluster", by, "in z-order" if zorder else "", "where", where)
-    table.table.cluster(by=by, zorder=zorder, where=where, spark=table.spark())
+    table.table.maintenance.cluster(by=by, zorder=zorder, where=where, spark=table.spark())
     table.stands()
 
 
 def split(table: DrawnTable) -> None:
     snapshot = table.table.refresh()
-    live = sorted(snapshot.live_partitions(table.table.manifests))
+    live = sorted(snapshot.live_partitions(table.table._context.manifests))
     if not table.key or snapshot.spec.is_located or not live or max(snapshot.table.bucket_counts.values(), default=0) > 16:
         return
     partition = table.rng.choice(live)
     table.tell("split", partition)
-    table.table.split_buckets(partition=partition)
+    table.table.maintenance.split_buckets(partition=partition)
     table.stands()
 
 
 def savepoint(table: DrawnTable) -> None:
     slot = table.rng.choice(table.readable())
     table.tell("savepoint", slot)
-    table.table.savepoint(slot=slot)
+    table.table.maintenance.savepoint(slot=slot)
     table.stands()
 
 
 def release(table: DrawnTable) -> None:
-    saved = sorted(table.table.timeline.open().log.marks(table.table.id).saved)
+    saved = sorted(table.table._context.timeline.open().log.marks(table.table.id).saved)
     if saved:
         slot = table.rng.choice(saved)
         table.tell("release", slot)
-        table.table.release(slot=slot)
+        table.table.maintenance.release_savepoint(slot=slot)
         table.stands()
 
 
 def clean(table: DrawnTable) -> None:
     slots = table.rng.choice([1, 3, 6, 10])
     table.tell("clean", slots)
-    table.table.clean(keep_slots=slots)
+    table.table.maintenance.clean(keep_slots=slots)
     table.stands()
 
 
@@ -83,15 +83,15 @@ def tidy(table: DrawnTable) -> None:
     archived, collected = table.rng.choice([None, 1, 5]), table.rng.random() < 0.5
     table.tell("archive", archived, "collect_checkpoints", collected)
     if archived is not None:
-        table.table.archive(keep_slots=archived)
+        table.table.maintenance.archive(keep_slots=archived)
     if collected:
-        table.table.collect_checkpoints(keep=1)
+        table.table.maintenance.expire_checkpoints(keep=1)
     table.stands()
 
 
 def maintain(table: DrawnTable) -> None:
     table.tell("maintain")
-    table.table.maintain(spark=table.spark())
+    table.table.maintenance.run(spark=table.spark())
     table.stands()
 
 
@@ -127,7 +127,7 @@ def work_beside(table: DrawnTable) -> None:
     table.tell("to the other table:", what)
     table.other.upsert([{"id": rng.randrange(9)}])
     if what == "compact":
-        table.other.compact()
+        table.other.maintenance.compact()
     elif what == "restore":
         table.other.restore(to=rng.randint(table.other.snapshot.slot - 1, table.other.snapshot.slot))
     table.stands()
@@ -141,7 +141,7 @@ def set_partitioning(table: DrawnTable) -> None:
     by = table.partition_fields(rng.sample(columns, min(len(columns), rng.choice([0, 1, 1, 2]))))
     table.tell("set_partitioning", by)
     table.repartitioned = True
-    table.table.set_partitioning(by)
+    table.table.alter.set_partitioning(by)
     table.stands()
 
 
@@ -172,20 +172,20 @@ def _altered(table: DrawnTable, columns: Sequence[Column], within: str) -> tuple
         column = table.column(rng.choice(free), table.any_type())
         where = _place(table, left, column)
         table.tell("add", _path(within, column.name), column.type, where)
-        target.add_column(_path(within, column.name), arrow_type(column.type), **where)
+        target.alter.add_column(_path(within, column.name), arrow_type(column.type), **where)
     elif kind == "move":
         left.remove(column)
         where = _place(table, left, column)
         table.tell("move", _path(within, column.name), where)
-        target.move_column(_path(within, column.name), **where)
+        target.alter.move_column(_path(within, column.name), **where)
     elif kind == "drop" and column.uid not in fixed and any(other.is_plain for other in left if other is not column):
         table.tell("drop", _path(within, column.name))
-        target.drop_column(_path(within, column.name))
+        target.alter.drop_column(_path(within, column.name))
         left.remove(column)
     elif kind == "rename" and free:
         new = rng.choice(free)
         table.tell("rename", _path(within, column.name), "to", new)
-        target.rename_column(_path(within, column.name), new)
+        target.alter.rename_column(_path(within, column.name), new)
         left[left.index(column)] = replace(column, name=new)
     elif some := [one for one in columns if _changes(table, one, kind)]:
         column = rng.choice(some)
@@ -224,6 +224,6 @@ def _changed_type(table: DrawnTable, kind: Type, path: str) -> Type | None:
         case _ if types := wider(kind):
             new = table.rng.choice(types)
             table.tell("widen", path, "to", new)
-            table.table.widen_column(path, new)
+            table.table.alter.widen_column(path, new)
             return new
     return None

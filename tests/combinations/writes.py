@@ -491,8 +491,8 @@ def erase(table: DrawnTable) -> None:
         what, passes = batch_of(given, keys), lambda row: tuple(row[uid] for uid in table.key) in gone
     else:
         passes, what = table.sql_filter()
-    for slot in sorted(table.table.timeline.open().log.marks(table.table.id).saved):
-        table.table.release(slot=slot)
+    for slot in sorted(table.table._context.timeline.open().log.marks(table.table.id).saved):
+        table.table.maintenance.release_savepoint(slot=slot)
     table.stands()
     draft = table.draft()
     ended = [ident for ident, row in draft.rows.items() if passes(row.values)]

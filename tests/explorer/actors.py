@@ -359,7 +359,7 @@ class ExplorerBackend(Backend):
         return answer
 
 
-_SETTLING = frozenset({"_judge", "_last_look", "settle"})
+_SETTLING = frozenset({"_judge", "_last_look", "resolve_write_outcome"})
 
 
 def _call_site(request: Request) -> str:

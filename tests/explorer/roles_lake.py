@@ -68,7 +68,7 @@ class MakeSpace:
     name: str
 
     def __call__(self, me: Participant) -> None:
-        Lake(me.fileio).create_namespace(self.name)
+        Lake(me.fileio).namespaces.create(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class DropSpace:
     name: str
 
     def __call__(self, me: Participant) -> None:
-        Lake(me.fileio).drop_namespace(self.name)
+        Lake(me.fileio).namespaces.drop(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class TakeBack:
     def __call__(self, me: Participant) -> None:
         lake = Lake(me.fileio)
         table = lake.table(self.name)
-        if drop_created_table(lake.catalog, table.timeline, table.id, opened=self.opened):
+        if drop_created_table(lake.catalog, table._context.timeline, table.id, opened=self.opened):
             me.note(Dropped(table.id))
             me.note(TakenBack(table.id))
 

@@ -58,7 +58,7 @@ def test_a_commit_that_is_found_in_its_slot_is_not_failed_by_what_comes_after() 
         Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: key.endswith("2.json"), times=99),
     ]
     fileio = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=1))
-    log = LogState().advance(table.history())
+    log = LogState().advance(table.inspect.history())
     own = CommitAttempt(txn=new_txn(fileio.env), action=Action.DELTA_COMMIT, base=log, changes={}, footprint={table.id: Footprint()})
     assert Committer(fileio).commit(own).entry.slot == 1
     assert table.refresh().slot == 1

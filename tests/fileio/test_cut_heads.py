@@ -307,7 +307,7 @@ def test_when_every_answer_is_cut_nothing_is_claimed(place: Place) -> None:
             if isinstance(told, list):
                 assert told and all(isinstance(result.error, Unavailable) for result in told), told
             else:
-                assert type(told).__name__ == "Unknown", (case.__name__, at, told)
+                assert type(told).__name__ == "OutcomeUnknown", (case.__name__, at, told)
 
 
 # ---- what comes before an answer
@@ -359,7 +359,7 @@ def test_a_cut_answer_to_the_head_of_a_large_put_is_none(answer: bytes) -> None:
             outcome = store.put("k", body, Overwrite())
             store.close()
             assert heard and b"Expect: 100-continue" in heard[0]
-        assert type(outcome).__name__ == "Unknown", (at, outcome)
+        assert type(outcome).__name__ == "OutcomeUnknown", (at, outcome)
 
 
 def test_a_whole_early_answer_counts() -> None:

@@ -21,7 +21,7 @@ from fileio.gcs.backend import open_gcs
 from fileio.gcs.client import GCSOptions
 from fileio.options import Secret
 from fileio.s3.backend import open_s3
-from fileio.s3.client import S3Options
+from fileio.s3.options import S3Options
 
 PAGE = b"<html><head><title>Log in</title></head><body>Welcome<br>to this network</body></html>"
 XHTML = b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>Log in</title></head><body><p/></body></html>'

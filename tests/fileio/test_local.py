@@ -40,7 +40,8 @@ from fileio.contract import (
     Written,
 )
 from fileio.errors import InvalidConfig, InvalidKey, NotFound, PermissionDenied, StoreFull, Throttled, Unsupported, UploadLost
-from fileio.local.backend import LocalOptions, open_local
+from fileio.local.backend import open_local
+from fileio.local.options import LocalOptions
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -431,8 +432,8 @@ def test_a_writer_that_holds_the_lock_for_too_long_makes_others_give_up_without_
 WRITER = textwrap.dedent(
     """
     import json, sys
-    from fileio.base import Conflict, Create, GetResult, Update, Written
-    from fileio.local import LocalOptions, open_local
+    from fileio.contract import Create, GetResult, PreconditionFailed, Update, Written
+    from fileio.local.backend import LocalOptions, open_local
 
     root, worker, attributes = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
     store = open_local(root, LocalOptions(fsync=False, attributes=attributes))
@@ -456,7 +457,7 @@ WRITER = textwrap.dedent(
         if isinstance(mine, Written):
             print(json.dumps(["swap", f"{worker}-{n}", mine.version]), flush=True)
         else:
-            assert isinstance(mine, Conflict), mine
+            assert isinstance(mine, PreconditionFailed), mine
     """
 )
 

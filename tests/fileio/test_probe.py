@@ -37,7 +37,8 @@ from fileio import (
     Written,
     open_store,
 )
-from fileio.check.probe import ProbeReport, Verdict, check_commit_store, probe
+from fileio.check.probe import check_commit_store, probe
+from fileio.check.report import ProbeReport, Verdict
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from tests.cli.commands import run, run_process

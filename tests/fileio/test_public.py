@@ -15,7 +15,7 @@ PUBLIC = """
     FileIO StoreDescription describe_store open_store require_written
     Backend Upload Capabilities KEY_BYTES_MAX
     Buffer ByteRange Range Suffix PutMode Overwrite Create Update
-    PutOutcome Written Conflict Unknown Version ObjectMeta GetResult NotModified ListPage DeleteResult
+    PutOutcome Written PreconditionFailed OutcomeUnknown Version ObjectMeta GetResult NotModified ListPage DeleteResult
     ReadStream WriteStream StreamSettings
     Env SystemEnv default_env RetryPolicy Secret MetricsSnapshot
     FileIOError NotFound BucketNotFound PermissionDenied CredentialsError Throttled Unavailable StoreFull ObjectChanged UploadLost

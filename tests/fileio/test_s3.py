@@ -51,7 +51,7 @@ from fileio.errors import (
 from fileio.options import Secret
 from fileio.registry import describe_store, open_store
 from fileio.s3.backend import open_s3
-from fileio.s3.client import S3Options
+from fileio.s3.options import S3Options
 from fileio.write_outcomes import RetryPolicy
 from tests.fileio.certificates import self_signed
 

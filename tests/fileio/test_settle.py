@@ -268,8 +268,12 @@ def test_no_verdict_is_ever_wrong(operation: Operation, content_versions: bool) 
     write, read = operation.kinds
     possible = {(kind, fault) for kind in (write, read) for fault in SEARCHED & APPLICABLE[kind]}
     assert possible <= fired, f"never fired: {possible - fired}"
-    assert {"Written", "Unknown", "Throttled"} <= set(seen) <= {"Written", "Unknown", "Throttled", "UploadLost", "Conflict"}
-    assert ("Conflict" in seen) == operation.may_conflict
+    assert (
+        {"Written", "OutcomeUnknown", "Throttled"}
+        <= set(seen)
+        <= {"Written", "OutcomeUnknown", "Throttled", "UploadLost", "PreconditionFailed"}
+    )
+    assert ("PreconditionFailed" in seen) == operation.may_conflict
     assert sum(seen.values()) >= 500
 
 

@@ -34,12 +34,14 @@ from fileio.contract import (
 from fileio.env import SystemEnv
 from fileio.errors import FileIOError, InvalidConfig, NotFound, NotWritten, PermissionDenied, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
+from fileio.read_stream import WINDOW_BYTES, ReadStream
 from fileio.store import FileIO
-from fileio.streams import WINDOW_BYTES, ReadStream, StreamSettings, WriteStream
+from fileio.stream_settings import StreamSettings
 from fileio.testing import Fault, FaultyBackend, Rule
 from fileio.testing.faults import Kind
 from fileio.upload_parts import part_size
 from fileio.write_outcomes import RetryPolicy
+from fileio.write_stream import WriteStream
 
 KEY = "data/object"
 POLICY = RetryPolicy(attempts_max=3, backoff_ms_first=0, backoff_ms_max=0)
@@ -522,10 +524,10 @@ def test_tasks_that_fill_every_thread_may_write_and_read_streams() -> None:
 
 _MEASURE = """
 import resource, sys
-from fileio.base import ObjectMeta, GetResult, Version, Written
+from fileio.contract import ObjectMeta, GetResult, Version, Written
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from fileio.stream import StreamSettings
+from fileio.stream_settings import StreamSettings
 
 PART, PARTS = 8 << 20, 40
 

@@ -27,7 +27,7 @@ def content_of(lake: objcat.Lake) -> dict[str, Any]:
     """A lake, its tables and what they hold."""
     names = lake.tables()
     return {
-        "namespaces": {name: lake.namespace_properties(name) for name in lake.namespaces()},
+        "namespaces": {name: lake.namespaces.properties(name) for name in lake.namespaces.list()},
         "dropped": sorted(dropped.name for dropped in lake.dropped_tables()),
         "tables": {name: table_content(lake.table(name)) for name in names},
         "path-only": {ALONE: table_content(objcat.table_at(lake.fileio.child(ALONE)))},
@@ -38,9 +38,9 @@ def table_content(table: objcat.Table) -> dict[str, Any]:
     """A table: what it is, what happened to it, and its rows at some of its slots."""
     spec = table.spec
     newest = table.snapshot.slot
-    entries = table.history()
+    entries = table.inspect.history()
     born = next(entry.slot for entry in entries if table.id in entry.changes)
-    marks = table.timeline.open().log.marks(table.id)
+    marks = table._context.timeline.open().log.marks(table.id)
     edges = {born, marks.bound - 1, marks.bound, *marks.saved, newest}
     apart = 1 if newest - born < SLOTS_SHOWN_MAX else SLOTS_APART
     return {

@@ -97,11 +97,11 @@ def _trips(maker: Maker) -> None:
             maker.dying(fault, seed).table("city.trips").upsert([trip(20 + seed, "Kyiv", "1.00")])
         except Crash:
             tick()
-            trips.rollback_dead(older_than_s=1)
+            trips.maintenance.rollback_failed_writes(older_than_s=1)
     tick()
     trips.set_properties({"owner": "Ωmega", "unit": "€"})
     tick()
-    trips.split_buckets(count=8)
+    trips.maintenance.split_buckets(count=8)
     tick()
     trips.upsert([trip(6, "Bergen", "66.00", 6), trip(30, "Bergen", "30.00")], metadata={"größe": "klein"})
     tick()
@@ -140,7 +140,7 @@ def _places(maker: Maker) -> None:
     tick()
     places.delete([{"straße": "", "tag": dt.date(2026, 11, 3)}])
     tick()
-    places.compact()
+    places.maintenance.compact()
     upsert(row("Hauptstraße", 1, ("Eve", 1)), row("Ringstraße", 7))
 
 
@@ -258,7 +258,7 @@ def _values(maker: Maker) -> None:
     tick()
     table.delete([{"id": 4, "version": "c"}, {"id": 9, "version": "a"}])
     tick()
-    table.compact()
+    table.maintenance.compact()
     tick()
     table.upsert([{"id": 4, "version": "bb"}, {"id": 9, "version": "aa"}, {"id": 5, "version": "b", "boolean": True}])
 
@@ -298,24 +298,24 @@ def _events(maker: Maker) -> None:
 
     write(0, 22)
     tick()
-    events.savepoint(slot=20, name="before the flood")
+    events.maintenance.savepoint(slot=20, name="before the flood")
     tick()
-    events.compact()
+    events.maintenance.compact()
     write(22, 40)
     tick()
-    events.compact()
+    events.maintenance.compact()
     tick()
-    events.clean(before=30)
+    events.maintenance.clean(before=30)
     write(40, 74)
     tick()
-    collect_checkpoints(events.timeline, Committer(events.fileio), keep=1)
+    collect_checkpoints(events._context.timeline, Committer(events._context.fileio), keep=1)
     write(74, 76)
     tick()
     events.restore(to=84)
     tick()
     events.upsert([{"id": 0, "what": "after the restore", "at": 1000}])
     tick()
-    archive(events.timeline, keep_slots=16)
+    archive(events._context.timeline, keep_slots=16)
     tick()
     events.refresh()
     events.upsert([{"id": 1, "what": "the last one", "at": 1001}], app=objcat.AppVersion(app="other", version=1))
@@ -347,13 +347,13 @@ def _rides(maker: Maker) -> None:
     tick()
     rides.upsert([ride(n, 1) | {"op": "d" if n % 2 else "u"} for n in range(6)], delete_when="op = 'd'")
     tick()
-    rides.set_partitioning(["day(at)"])
+    rides.alter.set_partitioning(["day(at)"])
     tick()
     rides.upsert([ride(n, 30) for n in (0, 20, 21)])
     tick()
     rides.upsert([ride(1, -500), ride(30, -500)])
     tick()
-    rides.compact()
+    rides.maintenance.compact()
     tick()
     rides.delete("city = 'Zürich'")
 
@@ -371,7 +371,7 @@ def _lines(maker: Maker) -> None:
         tick()
         lines.delete("line >= 24 and line < 27")
         tick()
-        lines.compact()
+        lines.maintenance.compact()
 
 
 def _grown(maker: Maker) -> None:
@@ -384,19 +384,19 @@ def _grown(maker: Maker) -> None:
     tick()
     grown.insert([{"id": n, "a": n, "b": f"b{n}", "s": {"x": n}} for n in range(4)])
     tick()
-    grown.alter([objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")])
+    grown.alter.apply([objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")])
     tick()
     grown.upsert([{"id": 1, "a": "new a", "b": 300, "s": {"x": 1, "y": "y"}, "new": 1.5}], schema_mode="add")
     tick()
-    grown.widen_column("b", "bigint")
+    grown.alter.widen_column("b", "bigint")
     tick()
-    grown.drop_column("a")
+    grown.alter.drop_column("a")
     tick()
-    grown.add_column("a", pa.bool_(), after="id")
+    grown.alter.add_column("a", pa.bool_(), after="id")
     tick()
     grown.upsert([{"id": 9, "a": True, "b": 2**40}])
     tick()
-    grown.compact()
+    grown.maintenance.compact()
     tick()
     grown.restore(to=3)
     tick()
@@ -411,7 +411,7 @@ def _names(maker: Maker) -> None:
         tick()
         lake.create_table(name, schema, key=["id"], index=objcat.Bucket(1)).insert([{"id": 1, "value": name}])
     tick()
-    lake.create_namespace("new.home", {"owner": "Ann"})
+    lake.namespaces.create("new.home", {"owner": "Ann"})
     tick()
     lake.rename_table("old.Émile", "new.home.Émile")
     for name in ("old.gone", "old.back"):
@@ -420,12 +420,12 @@ def _names(maker: Maker) -> None:
     tick()
     lake.undrop_table("old.back", new_name="new.back").upsert([{"id": 2, "value": "again"}])
     tick()
-    lake.create_namespace("empty")
+    lake.namespaces.create("empty")
     tick()
-    lake.drop_namespace("empty")
+    lake.namespaces.drop("empty")
     for n in range(40):
         tick()
-        lake.set_namespace_properties("city", {"seen": str(n), f"every tenth {n // 10}": "yes"}, unset=[f"every tenth {n // 10 - 1}"])
+        lake.namespaces.set_properties("city", {"seen": str(n), f"every tenth {n // 10}": "yes"}, unset=[f"every tenth {n // 10 - 1}"])
 
 
 def _alone(maker: Maker) -> None:
@@ -452,16 +452,16 @@ def _sorted(maker: Maker) -> None:
     tick()
     table.insert(rows(range(40), 1))
     tick()
-    table.cluster(by=["text", "id"])
+    table.maintenance.cluster(by=["text", "id"])
     for n in range(36):
         tick()
         table.upsert(rows([n], n % 3))
     tick()
     table.delete([{"id": n, "at": 5} for n in range(0, 9, 4)])
     tick()
-    table.compact(homes=[FileGroupId("", 0, 2)])
+    table.maintenance.compact(homes=[FileGroupId("", 0, 2)])
     tick()
-    table.cluster(by=["text", "at"], zorder=True, where="text < 'text 20'", io_bytes_max=1)
+    table.maintenance.cluster(by=["text", "at"], zorder=True, where="text < 'text 20'", io_bytes_max=1)
     tick()
     table.upsert(rows([4, 5, 50], 4))
     tick()
@@ -476,14 +476,14 @@ def _sorted(maker: Maker) -> None:
     tick()
     looked_up.set_properties({"target_file_bytes": "4096"})
     tick()
-    looked_up.cluster(by=["text"])
+    looked_up.maintenance.cluster(by=["text"])
     tick()
     looked_up.upsert(rows([3, 4, 24, 40], 3))
 
 
 def places_of(lake: objcat.Lake) -> dict[str, str]:
     """Where each table's log is, relative to the lake."""
-    return {name: lake.table(name).fileio.url.removeprefix(lake.fileio.url).strip("/") for name in lake.tables()}
+    return {name: lake.table(name)._context.fileio.url.removeprefix(lake.fileio.url).strip("/") for name in lake.tables()}
 
 
 def objects_of(fileio: FileIO) -> dict[str, bytes]:

@@ -65,7 +65,7 @@ def test_the_names_are_there(unpacked: Path) -> None:
     lake = objcat.connect(unpacked)
     expected = EXPECTED["content"]
     assert lake.tables() == sorted(expected["tables"])
-    assert {name: lake.namespace_properties(name) for name in lake.namespaces()} == expected["namespaces"]
+    assert {name: lake.namespaces.properties(name) for name in lake.namespaces.list()} == expected["namespaces"]
     assert sorted(dropped.name for dropped in lake.dropped_tables()) == expected["dropped"] == ["old.gone"]
     with pytest.raises(TableNotFound, match="undrop_table"):
         lake.table("old.gone")
@@ -93,7 +93,7 @@ def test_tables_that_share_a_log_are_opened_by_name_only(unpacked: Path) -> None
 @pytest.mark.parametrize("place", sorted(set(PLACES.values())))
 def test_nothing_is_wrong_with_a_log(unpacked: Path, place: str) -> None:
     name = next(name for name in PLACES if PLACES[name] == place)
-    report = examine(open_by_name(objcat.connect(unpacked), name).timeline, deep=True)
+    report = examine(open_by_name(objcat.connect(unpacked), name)._context.timeline, deep=True)
     assert report.healthy, report.findings
     assert report.findings == []
     assert report.counts["slots"] and report.counts["rows"]
@@ -101,7 +101,7 @@ def test_nothing_is_wrong_with_a_log(unpacked: Path, place: str) -> None:
 
 def test_times_lead_to_the_slots_that_were_the_newest_then(unpacked: Path) -> None:
     table = objcat.connect(unpacked).table("city.trips")
-    for entry in table.history():
+    for entry in table.inspect.history():
         when = make.NINE.fromtimestamp(entry.committed_at_ms / 1000, make.NINE.tzinfo)
         assert rows_content(table.scan(as_of=when).to_arrow()) == TABLES["city.trips"]["rows"][str(entry.slot)]
 
@@ -145,7 +145,7 @@ def test_every_table_takes_an_upsert_and_keeps_its_past(lake: objcat.Lake) -> No
         if expected["key"] and table.spec.lateness_ms is None:
             open_by_name(lake, name).delete(before.slice(0, 1).select(expected["key"]))
             assert open_by_name(lake, name).scan().to_arrow().num_rows == before.num_rows - 1
-        assert examine(table.timeline).healthy
+        assert examine(table._context.timeline).healthy
 
 
 def test_what_the_log_remembers_decides_over_writers_of_today(lake: objcat.Lake) -> None:
@@ -167,10 +167,10 @@ def test_services_and_names_go_on(lake: objcat.Lake) -> None:
     for name in ("city.trips", "city.Plätze", "log.events", "types.values"):
         table = lake.table(name)
         before = rows_content(table.scan().to_arrow())
-        assert table.compact() is not None
-        assert table.clean(keep_slots=1).files > 0
+        assert table.maintenance.compact() is not None
+        assert table.maintenance.clean(keep_slots=1).files > 0
         assert rows_content(table.scan().to_arrow()) == before
-        assert examine(table.timeline, deep=True).healthy
+        assert examine(table._context.timeline, deep=True).healthy
     events = lake.table("log.events")
     assert rows_at(events, 20) == TABLES["log.events"]["rows"]["20"]
     events.restore(to=20)

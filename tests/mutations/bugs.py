@@ -125,7 +125,7 @@ def _unknown_is_refused(patch: pytest.MonkeyPatch) -> None:
             raise Throttled("no answer, so it failed")
         return outcome
 
-    patch.setattr(fileio.store, "settle", certain)
+    patch.setattr(fileio.store, "resolve_write_outcome", certain)
 
 
 @bug("an SDK that repeats a put unseen", "P2", "write, write: 3 late requests", "write, write: 1 fault")
@@ -136,7 +136,7 @@ def _blind_retry(patch: pytest.MonkeyPatch) -> None:
         outcome = attempt()
         return attempt() if isinstance(outcome, OutcomeUnknown) else outcome
 
-    patch.setattr(fileio.store, "settle", repeat)
+    patch.setattr(fileio.store, "resolve_write_outcome", repeat)
     judge = objcat.timeline.commit._settled_by
     patch.setattr(objcat.timeline.commit, "_settled_by", lambda mine, found: None if found.txn == mine.txn else judge(mine, found))
 

@@ -112,7 +112,7 @@ def _move_leaves(patch: pytest.MonkeyPatch) -> None:
 @bug("a replacement that looks for its keys in no partition that stays", "P5", "replacement, move")
 def _replaced_blindly(patch: pytest.MonkeyPatch) -> None:
     part = replacing.Part
-    patch.setattr(replacing, "Part", lambda *rest, ends, whole: part(*rest, ends=None, whole=whole))
+    patch.setattr(replacing, "TableWriter", lambda *rest, ends, whole: part(*rest, ends=None, whole=whole))
 
 
 @bug("a replacement that ends what was there when it was planned", "P9", "replacement of all, replacement of all")
@@ -203,7 +203,7 @@ def _fenced_plan(patch: pytest.MonkeyPatch) -> None:
 @bug("the same batch from a zombie and a restarted driver", "P5", "one batch, twice")
 def _batch_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objcat.timeline.commit, "check_app_version", lambda *_: None)
-    patch.setattr(objcat.write.transaction, "check_app", lambda *_: None)
+    patch.setattr(objcat.write.transaction, "check_app_version", lambda *_: None)
 
 
 @bug("a transaction that says nothing of its second table", "P9", "transaction, write")

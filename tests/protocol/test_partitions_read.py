@@ -29,16 +29,16 @@ class Moving(Subject):
     def __init__(self, world: World, name: str, shape: str, **settings: Any) -> None:
         super().__init__(world, name, shape, **settings)
         self.choices = PARTITIONINGS[shape]
-        self.table.set_partitioning(self.choices[0])
+        self.table.alter.set_partitioning(self.choices[0])
 
     def do_repartition(self) -> None:
-        self.table.set_partitioning(self.world.random.choice(self.choices))
+        self.table.alter.set_partitioning(self.world.random.choice(self.choices))
 
     def do_split(self) -> None:
-        live = sorted(self.table.refresh().live_partitions(self.table.manifests))
+        live = sorted(self.table.refresh().live_partitions(self.table._context.manifests))
         if live and self.splits < 6:
             self.splits += 1
-            self.table.split_buckets(partition=self.world.random.choice(live))
+            self.table.maintenance.split_buckets(partition=self.world.random.choice(live))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_far_years_have_the_partition_that_the_page_says(tmp_path: Path) -> None
     days = pa.array([-719_529, 2_932_897, -(2**31), 2**31 - 1], pa.int32())
     table = world.lake.create_table("t", pa.schema([("y", pa.date32()), ("v", pa.int64())]), key=None, partition_by=["y", "month(y)"])
     table.insert(pa.table({"y": days.cast(pa.date32()), "v": [1, 2, 3, 4]}))
-    found = {home.partition for home in table.refresh().live_homes(table.manifests)}
+    found = {home.partition for home in table.refresh().live_homes(table._context.manifests)}
     assert found == {
         "y=-0001-12-31/y_month=-0001-12",
         "y=10000-01-01/y_month=10000-01",

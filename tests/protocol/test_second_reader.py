@@ -172,7 +172,7 @@ class Subject:
         named = [name for name in fields.names if name not in (*self.key, "o")]
         new = f"{rng.choice(['x', 'Ä', 'v', 'who_3'])}{next(self.world.batches) % 4}"
         if len(named) < 2:
-            self.table.add_column(f"{new}b" if new in named else new, "smallint")
+            self.table.alter.add_column(f"{new}b" if new in named else new, "smallint")
             return
         path = rng.choice(named)
         inside = _structs(fields.field(path).type, path)
@@ -195,7 +195,7 @@ class Subject:
         rng.shuffle(changes)
         for change in changes:
             with contextlib.suppress(InvalidInput):
-                self.table.alter([change])
+                self.table.alter.apply([change])
                 return
 
     def do_upsert_more(self) -> None:
@@ -253,28 +253,28 @@ class Subject:
                 self.table.upsert(self.batch(), app=objcat.AppVersion(app=app, version=version, resumed_after=int(found[1])))
 
     def do_compact(self) -> None:
-        self.table.compact()
+        self.table.maintenance.compact()
 
     def do_cluster(self) -> None:
         plain = [field.name for field in self.table.schema if not pa.types.is_nested(field.type)]
         by = self.world.random.sample(plain, min(len(plain), self.world.random.choice([1, 2])))
-        self.table.cluster(by=by, zorder=len(by) > 1 and self.world.random.random() < 0.4)
+        self.table.maintenance.cluster(by=by, zorder=len(by) > 1 and self.world.random.random() < 0.4)
 
     def do_split(self) -> None:
         if self.splits < SPLITS_MAX:
             self.splits += 1
-            self.table.split_buckets()
+            self.table.maintenance.split_buckets()
 
     def do_properties(self) -> None:
         self.table.set_properties({"owner": f"Ω{next(self.world.batches)}"})
 
     def do_savepoint(self) -> None:
-        self.table.savepoint(slot=self.some_slot())
+        self.table.maintenance.savepoint(slot=self.some_slot())
 
     def do_release(self) -> None:
         saved = sorted(marks_of(self.table).saved)
         if saved:
-            self.table.release(slot=self.world.random.choice(saved))
+            self.table.maintenance.release_savepoint(slot=self.world.random.choice(saved))
 
     def do_restore(self) -> None:
         self.table.restore(to=self.some_slot())
@@ -282,10 +282,10 @@ class Subject:
 
     def do_clean(self) -> None:
         self.table.refresh()
-        self.table.clean(keep_slots=self.world.random.randrange(20, 60))
+        self.table.maintenance.clean(keep_slots=self.world.random.randrange(20, 60))
 
     def do_archive(self) -> None:
-        archive(self.table.timeline, keep_slots=self.world.random.randrange(1, 20))
+        archive(self.table._context.timeline, keep_slots=self.world.random.randrange(1, 20))
 
     def do_rename(self) -> None:
         self.world.lake.rename_table(self.name, new := self.world.random.choice(["x.Ä", "x.y.z", "w"]) + f"{next(self.world.batches)}")
@@ -306,7 +306,7 @@ class Subject:
         with pytest.raises(Crash):
             lake.table(self.name).upsert(self.batch())
         self.world.env.advance(60)
-        self.table.rollback_dead(older_than_s=1)
+        self.table.maintenance.rollback_failed_writes(older_than_s=1)
 
     def do_forestalled(self) -> None:
         """Somebody else commits between the plan of an operation and its slot."""
@@ -326,7 +326,7 @@ class Subject:
             case "delete":
                 late.delete(self.keys(with_order=self.ordered))
             case "compact":
-                late.compact()
+                late.maintenance.compact()
 
 
 def _structs(data_type: pa.DataType, path: str) -> list[tuple[str, pa.StructType]]:
@@ -365,7 +365,7 @@ def _is_slot(key: str) -> bool:
 
 
 def marks_of(table: objcat.Table) -> Any:
-    return table.timeline.open().log.marks(table.id)
+    return table._context.timeline.open().log.marks(table.id)
 
 
 WEIGHTS = {
@@ -415,7 +415,7 @@ def read(table: Any, slot: int) -> list[str] | str:
 def outcomes_of(table: objcat.Table) -> dict[str, tuple[str, int]]:
     """Of every txn that the log speaks of."""
     outcomes: dict[str, tuple[str, int]] = {}
-    for entry in table.history():
+    for entry in table.inspect.history():
         outcomes[entry.txn] = ("committed", entry.slot)
         if entry.rollback_of is not None:
             outcomes[entry.rollback_of] = ("rolled back", entry.slot)
@@ -428,7 +428,7 @@ def compare(lake: objcat.Lake, path: Path) -> int:
     lakes = [reader.Lake(path), reader.Lake(path, checkpoint=True)]
     for second in lakes:
         assert second.tables() == lake.tables()
-        assert second.namespaces() == {name: lake.namespace_properties(name) for name in lake.namespaces()}
+        assert second.namespaces() == {name: lake.namespaces.properties(name) for name in lake.namespaces.list()}
         assert second.dropped() == sorted(dropped.name for dropped in lake.dropped_tables())
     for name in lake.tables():
         table = lake.table(name)
@@ -536,7 +536,7 @@ def test_a_delete_that_a_compaction_keeps_counts_as_of_its_plan(tmp_path: Path) 
         if pending and request.kind == "put" and _is_slot(request.key):
             table.upsert(pending.pop())
 
-    objcat.Lake(FileIO(FaultyBackend(world.backend, before=before), env=FakeEnv(11))).table("t").compact()
+    objcat.Lake(FileIO(FaultyBackend(world.backend, before=before), env=FakeEnv(11))).table("t").maintenance.compact()
     assert told(table, 4) == shown([{"id": 1, "v": 2, "o": 5}])
     assert compare(world.lake, world.dump(tmp_path)) == 3
 
@@ -591,7 +591,7 @@ def test_tables_with_a_horizon_for_late_rows(tmp_path: Path, kind: pa.DataType) 
         keys = pa.array(world.random.sample(range(6), 2))
         match world.random.choice(["upsert", "upsert", "insert", "delete", "barrier", "compact"]):
             case "compact":
-                table.compact()
+                table.maintenance.compact()
             case "delete":
                 table.delete(pa.table({"id": keys, "o": values.cast(kind)}))
             case "barrier":
@@ -624,7 +624,7 @@ def test_changes_too_large_for_a_slot_and_a_catalog_too_large_for_a_root(tmp_pat
     table.upsert(pa.Table.from_pylist([number(n, n, n) for n in range(4000)], NUMBERS))
     table.delete([{"id": n} for n in range(0, 4000, 7)])
     for n in range(40):
-        world.lake.create_namespace(f"many.Ñ{n}", {"text": "ß" * 2500})
+        world.lake.namespaces.create(f"many.Ñ{n}", {"text": "ß" * 2500})
     world.lake.rename_table("wide", "many.wide")
     path = world.dump(tmp_path)
     assert any(json.loads(root.read_text())["payload"].get("object") for root in path.glob("_catalog/checkpoints/*/root.json"))

@@ -171,7 +171,7 @@ def play(schedule: Schedule, store: ServerHandle, lake: Any) -> None:
     table = lake.create_table(f"t{secrets.token_hex(6)}", SCHEMA, key=["id"], index=schedule.index, kind=schedule.kind)
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(len(schedule.expect)))
-        actors = {who: stack.enter_context(_Entered(_actor(who, schedule, store, table.fileio.url))) for who in schedule.expect}
+        actors = {who: stack.enter_context(_Entered(_actor(who, schedule, store, table._context.fileio.url))) for who in schedule.expect}
         for fault in schedule.faults:
             actors[fault.actor].gate.fault(fault.kind, fault.point, times=fault.times, nth=fault.nth, code=fault.code)
         for step in schedule.steps:
@@ -179,7 +179,7 @@ def play(schedule: Schedule, store: ServerHandle, lake: Any) -> None:
         told = {who: actor.told for who, actor in actors.items()}
         left = {who: actor.gate.pending for who, actor in actors.items() if actor.gate.pending}
     assert left == {}, f"faults that never fired show nothing: {left}"
-    verdict = audit(table, table.fileio, [actor.attempt for actor in actors.values()])
+    verdict = audit(table, table._context.fileio, [actor.attempt for actor in actors.values()])
     for who, actor in actors.items():
         if actor.attempt.outcome == "unknown":
             found = resolution(actor.attempt.said["txn"], table.resolve(actor.attempt.said["txn"]))

@@ -221,35 +221,35 @@ ROLLBACKS = [
         name="A pauses between its data and its slot, and is rolled back",
         actors={"C": SETTLE_A},
         steps=[hold("A", "after", "data"), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
         name="A is rolled back while its slot is on the way",
         actors={"C": SETTLE_A},
         steps=[hold("A", "before", "slot"), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
         name="A is rolled back before its data is written",
         actors={"C": SETTLE_A, **SLOW},
         steps=[hold("A", "after", "intent"), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
         name="A is rolled back after B took the slot that A wants",
         actors={"C": SETTLE_A},
         steps=[hold("A", "before", "slot"), run("B"), run("C"), go("A")],
-        expect={"A": "Fenced", "B": "slot 1", "C": "rolled back at 2"},
+        expect={"A": "WriterFenced", "B": "slot 1", "C": "rolled back at 2"},
         rows={1: "B"},
     ),
     Schedule(
         name="A is rolled back, and B commits before A wakes up",
         actors={"C": SETTLE_A},
         steps=[hold("A", "before", "slot"), run("C"), run("B"), go("A")],
-        expect={"A": "Fenced", "B": "slot 2", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "B": "slot 2", "C": "rolled back at 1"},
         rows={1: "B"},
     ),
     Schedule(
@@ -257,7 +257,7 @@ ROLLBACKS = [
         actors={"C": SETTLE_A},
         faults=[Broken("A", "drop_before", "slot")],
         steps=[hold("A", "before", "slot", 2), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
@@ -295,21 +295,21 @@ ROLLBACKS = [
         actors={"C": SETTLE_A},
         faults=[Broken("C", "drop_after", "slot")],
         steps=[hold("A", "before", "slot"), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
         name="two roll A back at once",
         actors={"C": SETTLE_A, "D": SETTLE_A},
         steps=[hold("A", "before", "slot"), hold("C", "before", "slot"), run("D"), go("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1", "D": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1", "D": "rolled back at 1"},
         rows={},
     ),
     Schedule(
         name="A wakes up between its rollback and the deletion of its files",
         actors={"C": SETTLE_A},
         steps=[hold("A", "before", "slot"), hold("C", "before", "delete"), go("A"), go("C")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
@@ -317,14 +317,14 @@ ROLLBACKS = [
         actors={"C": SETTLE_A, **SLOW},
         faults=[Broken("A", "drop_after", "intent")],
         steps=[hold("A", "before", "look", 2), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
     Schedule(
         name="A's data lands after it was rolled back",
         actors={"C": SETTLE_A},
         steps=[hold("A", "before", "data"), run("C"), go("A")],
-        expect={"A": "Fenced", "C": "rolled back at 1"},
+        expect={"A": "WriterFenced", "C": "rolled back at 1"},
         rows={},
     ),
 ]
@@ -352,7 +352,7 @@ REPLACEMENTS = [
         kind="copy_on_write",
         actors={"B": Does("upsert", (2,)), "C": SETTLE_A},
         steps=[hold("A", "before", "slot"), run("B"), hold("A", "before", "slot"), run("C"), go("A")],
-        expect={"A": "Fenced", "B": "slot 1", "C": "rolled back at 2"},
+        expect={"A": "WriterFenced", "B": "slot 1", "C": "rolled back at 2"},
         rows={2: "B"},
     ),
     Schedule(
@@ -389,7 +389,7 @@ LOCATED = [
         index=objcat.Simple(),
         actors={"A": INSERT, "B": INSERT, "C": SETTLE_A},
         steps=[hold("A", "before", "slot"), run("B"), hold("A", "before", "slot"), run("C"), go("A")],
-        expect={"A": "Fenced", "B": "slot 1", "C": "rolled back at 2"},
+        expect={"A": "WriterFenced", "B": "slot 1", "C": "rolled back at 2"},
         rows={1: "B"},
     ),
     Schedule(
@@ -467,7 +467,7 @@ def test_a_row_that_expects_something_else_fails(stages: Stages) -> None:
     stage = stages("s3")
     play(row(), *stage)
     with pytest.raises(AssertionError, match="they were told"):
-        play(row(expect={"A": "Fenced"}), *stage)
+        play(row(expect={"A": "WriterFenced"}), *stage)
     with pytest.raises(AssertionError, match=r"found \{1: 'A'\}"):
         play(row(rows={}), *stage)
     with pytest.raises(AssertionError, match="never fired"):

@@ -42,21 +42,21 @@ def serve(table: objcat.Table, job: dict[str, Any]) -> None:
     saved: list[int] = []
 
     def save() -> None:
-        done = table.savepoint()
+        done = table.maintenance.savepoint()
         if done is not None:
             saved.append(done.saved)
         if len(saved) > 3:
-            table.release(slot=saved.pop(0))
+            table.maintenance.release_savepoint(slot=saved.pop(0))
 
     services: dict[str, Callable[[], object]] = {
-        "compact": table.compact,
-        "newest": lambda: table.compact(strategy=objcat.CompactionStrategy(io_bytes_max=1)),
-        "plan": table.schedule_compaction,
-        "execute": table.execute_scheduled,
-        "clean": lambda: table.clean(keep_slots=10),
+        "compact": table.maintenance.compact,
+        "newest": lambda: table.maintenance.compact(strategy=objcat.CompactionStrategy(io_bytes_max=1)),
+        "plan": table.maintenance.schedule_compaction,
+        "execute": table.maintenance.execute_scheduled,
+        "clean": lambda: table.maintenance.clean(keep_slots=10),
         "save": save,
-        "cluster": lambda: table.cluster(where="part != 'now'"),
-        "maintain": lambda: table.maintain(io_bytes_max=10**7),
+        "cluster": lambda: table.maintenance.cluster(where="part != 'now'"),
+        "maintain": lambda: table.maintenance.run(io_bytes_max=10**7),
     }
     stop = Path(job["stop"])
     print(json.dumps({"serves": job["services"]}), flush=True)

@@ -34,7 +34,7 @@ def ended(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 def table_of_groups(url: Path) -> objcat.Table:
     table = objcat.connect(url).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(GROUPS))
     table.insert([{"id": key, "v": -1} for key in range(40 * GROUPS)])
-    assert table.stats().groups == GROUPS
+    assert table.inspect.stats().groups == GROUPS
     return table
 
 
@@ -52,7 +52,7 @@ def check(table: objcat.Table, commits: list[dict[str, Any]]) -> None:
     rows = table.scan().to_arrow()
     assert rows.num_rows == len(model)
     assert dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True)) == model
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
 
 
@@ -62,16 +62,16 @@ def test_buckets_double_in_one_slot_and_services_run_while_writers_write(tmp_pat
     services = start(tmp_path, "serve", services=["plan", "newest", "clean", "save", "execute"], stop=str(stop))
     writers = [start(tmp_path, "write", number=number, turns=12, keys=30, seed=number) for number in range(2)]
     try:
-        split = table.split_buckets()
+        split = table.maintenance.split_buckets()
         commits = [commit for writer in writers for commit in ended(writer)]
     finally:
         stop.touch()
     ended(services)
     assert split is not None and split.count == 2 * GROUPS
-    entry = table.timeline.log.read_known(split.slot)
+    entry = table._context.timeline.log.read_known(split.slot)
     assert entry.action is Action.REPLACE and entry.summary is not None and entry.summary.bytes == entry.summary.files == 0
-    assert not list(table.fileio.list_keys(f"data/{split.txn}/"))
-    entries = table.timeline.log.read_after(-1)
+    assert not list(table._context.fileio.list_keys(f"data/{split.txn}/"))
+    entries = table._context.timeline.log.read_after(-1)
     assert sum(entry.action is Action.REPLACE for entry in entries) == 1
     check(table, commits)
 
@@ -115,9 +115,9 @@ class Killed:
 
 def tidied(table: objcat.Table) -> None:
     """What the killed ones left is taken back, and what they had begun is done again."""
-    table.rollback_dead(older_than_s=0)
-    table.execute_scheduled()
-    table.compact()
+    table.maintenance.rollback_failed_writes(older_than_s=0)
+    table.maintenance.execute_scheduled()
+    table.maintenance.compact()
 
 
 def test_a_clustering_of_other_groups_is_killed_and_comes_again_while_a_writer_writes(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_a_clustering_of_other_groups_is_killed_and_comes_again_while_a_writer_w
     finally:
         services.end()
     tidied(table)
-    table.cluster()
+    table.maintenance.cluster()
     check(table, commits)
-    assert table.stats().groups == 3
+    assert table.inspect.stats().groups == 3
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_services_are_killed_in_the_middle_of_their_work(tmp_path: Path, does: s
     split = None
     try:
         if does == "write":
-            split = table.split_buckets()
+            split = table.maintenance.split_buckets()
         while any(writer.poll() is None for writer in writers):
             services.kill(within_s=1.5)
         commits = [commit for writer in writers for commit in ended(writer)]

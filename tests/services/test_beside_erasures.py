@@ -62,8 +62,8 @@ def test_between_any_two_requests(who: str, partition_by: str) -> None:
                     lake_on(backend, 72).table("people").erase("ssn = '123-45-6789'", older_than_s=3600)
                 case _:
                     late = lake_on(backend, 73).table("people")
-                    late.timeline.publish(late.timeline.open())
-                    late.archive(keep_slots=1)
+                    late._context.timeline.publish(late._context.timeline.open())
+                    late.maintenance.archive(keep_slots=1)
 
         erased = (
             objcat.Lake(FileIO(between(backend, at, act), env=FakeEnv(60))).table("people").erase("ssn = '123-45-6789'", older_than_s=0)
@@ -74,7 +74,7 @@ def test_between_any_two_requests(who: str, partition_by: str) -> None:
         for seen in (old, table, lake_on(backend, 74).table("people")):
             assert seen.scan().count() == expected, f"before request {at}"
         assert leaks(backend) == [], f"before request {at}"
-        assert examine(old.timeline, deep=True).healthy, f"before request {at}"
+        assert examine(old._context.timeline, deep=True).healthy, f"before request {at}"
         write(old, [other(501)])
         assert table.scan().count() == expected + 1
         if not acted:
@@ -87,12 +87,12 @@ def test_what_is_found_is_named_and_no_value_is_told() -> None:
     backend = MemoryBackend("found")
     table = made(backend)
     lived(table)
-    table.fileio.put("copies/of-somebody.txt", b"who: Ada Q. Lovelace", Create())
+    table._context.fileio.put("copies/of-somebody.txt", b"who: Ada Q. Lovelace", Create())
     with pytest.raises(NotErased, match=r"1 objects of people still hold values .* copies/of-somebody\.txt among them") as raised:
         table.erase("ssn = '123-45-6789'", older_than_s=0)
     assert raised.value.objects == ("copies/of-somebody.txt",)
     assert not any(needle in str(raised.value) for needle in NEEDLES)
-    table.fileio.delete(["copies/of-somebody.txt"])
+    table._context.fileio.delete(["copies/of-somebody.txt"])
     done = table.erase("ssn = '123-45-6789'", older_than_s=0)
     assert leaks(backend) == []
     assert not any(needle in str(done) for needle in NEEDLES if needle not in done.where)
@@ -108,7 +108,7 @@ def test_a_certificate_lists_what_was_searched_and_what_for() -> None:
     kinds = {one.kind: one for one in done.examined}
     assert {"log entries", "history files", "checkpoint roots", "checkpoint manifests", "data files", "the hint"} <= kinds.keys()
     assert all(one.objects > 0 and one.bytes > 0 and one.found == 0 for one in done.examined)
-    assert sum(one.objects for one in done.examined) + done.under_way == len(list(table.fileio.list_keys("")))
+    assert sum(one.objects for one in done.examined) + done.under_way == len(list(table._context.fileio.list_keys("")))
     assert done.sought >= 8
     assert done.held_by_others >= 1, "her name is in the row of another"
     assert done.too_short >= 3, "numbers, and the date"

@@ -199,17 +199,17 @@ def test_a_clean_that_follows_another_reads_next_to_nothing(asked: dict[str, int
         env.advance(360)
         table.upsert([{"id": number % 5, "v": number}])
         if number % 10 == 9:
-            table.compact()
-    took_slots = [table.clean(**asked).slot is not None for _ in range(3)]
+            table.maintenance.compact()
+    took_slots = [table.maintenance.clean(**asked).slot is not None for _ in range(3)]
     assert took_slots == ([False] * 3 if "keep_commits" in asked else [True, True, False])
     # Where the store has no clock, hours are checked by the times of a few files too.
     requests_max = 24 if "keep_hours" in asked else 20
     for _ in range(2):
         requests[0] = 0
-        assert table.clean(**asked).slot is None
+        assert table.maintenance.clean(**asked).slot is None
         assert requests[0] <= requests_max, requests
         requests[0] = 0
-        assert table.plan_clean(**asked) is None
+        assert table.maintenance.plan_clean(**asked) is None
         assert requests[0] <= requests_max, requests
 
 
@@ -217,12 +217,12 @@ def test_a_plan_shows_only_what_is_still_there() -> None:
     table = objcat.Lake(FileIO(MemoryBackend("cleaned-plan"))).create_table("t", PLAIN, key=["id"], index=objcat.Bucket(1))
     for number in range(4):
         table.upsert([{"id": 1, "v": number}])
-    table.compact()
-    plan = table.plan_clean(keep_slots=1)
+    table.maintenance.compact()
+    plan = table.maintenance.plan_clean(keep_slots=1)
     assert plan is not None and len(plan.removes) == 4
-    assert table.clean(keep_slots=1).files == 4
-    assert table.plan_clean(keep_slots=1) is None
+    assert table.maintenance.clean(keep_slots=1).files == 4
+    assert table.maintenance.plan_clean(keep_slots=1) is None
     # The next clean vouches for it in the log, and the one after it has nothing to say.
-    assert table.clean(keep_slots=1).slot is not None
-    assert table.clean(keep_slots=1).slot is None
-    assert table.plan_clean() is None
+    assert table.maintenance.clean(keep_slots=1).slot is not None
+    assert table.maintenance.clean(keep_slots=1).slot is None
+    assert table.maintenance.plan_clean() is None

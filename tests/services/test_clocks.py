@@ -74,18 +74,18 @@ def test_a_writer_whose_clock_is_ahead_makes_no_history_old(
         clocks.write(clocks.right, 200 + number)
     before = clocks.readable()
     with caplog.at_level(logging.WARNING):
-        done = cleaner(clocks).clean(keep_hours=WEEK_H)
+        done = cleaner(clocks).maintenance.clean(keep_hours=WEEK_H)
     assert done.slot is None and clocks.readable() == before
     assert "older than 168 hours" in done.doubt and "a writer's clock was wrong" in done.doubt
     assert done.doubt in caplog.text
-    assert cleaner(clocks).plan_clean(keep_hours=WEEK_H) is None
+    assert cleaner(clocks).maintenance.plan_clean(keep_hours=WEEK_H) is None
 
 
 def test_what_is_old_by_every_measure_expires() -> None:
     clocks = Clocks()
     clocks.disk.advance(8 * DAY_S)
     newest = clocks.write(clocks.right, 100)
-    done = clocks.right.clean(keep_hours=WEEK_H)
+    done = clocks.right.maintenance.clean(keep_hours=WEEK_H)
     assert done.slot is not None and done.doubt == ""
     assert done.bound == newest - 1, "what was there a week ago can be read"
     assert clocks.readable()[0] == newest - 1
@@ -99,7 +99,7 @@ def test_of_a_jump_in_the_middle_what_is_old_expires_and_what_is_not_stays() -> 
     ahead = FakeEnv(3, now_ms=clocks.disk.now_ms() + 8 * DAY_S * 1000)
     wrong = objcat.table_at(FileIO(clocks.backend, env=ahead))
     clocks.write(wrong, 200)
-    done = clocks.right.clean(keep_hours=WEEK_H)
+    done = clocks.right.maintenance.clean(keep_hours=WEEK_H)
     assert done.slot is not None and done.bound == old
     assert done.doubt
     assert set(young) <= set(clocks.readable())
@@ -113,7 +113,7 @@ def test_a_copy_whose_files_are_new_keeps_its_history() -> None:
     target = FileIO(MemoryBackend("copy", env=clocks.disk), env=clocks.disk)
     for key in source.list_keys():
         target.put(key, source.read(key))
-    done = objcat.table_at(target).clean(keep_hours=WEEK_H)
+    done = objcat.table_at(target).maintenance.clean(keep_hours=WEEK_H)
     assert done.slot is None and "the files were copied" in done.doubt
 
 

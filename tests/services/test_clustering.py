@@ -63,7 +63,7 @@ class Log:
     def check(self) -> None:
         table = self.table()
         assert Counter(tuple(row.values()) for row in table.scan().to_arrow().to_pylist()) == self.rows
-        report = examine(table.timeline, deep=True)
+        report = examine(table._context.timeline, deep=True)
         assert report.healthy, report.findings
 
     def groups(self, where: str | None = None) -> int:
@@ -74,14 +74,14 @@ def test_small_groups_become_few_and_nothing_else_changes() -> None:
     log = Log()
     log.fill()
     before = log.groups()
-    done = log.table().cluster()
+    done = log.table().maintenance.cluster()
     assert done is not None and done.groups_before == before and done.groups == log.groups() < before
     assert done.rows == sum(log.rows.values()) and done.as_of == done.slot - 1
     log.check()
-    assert log.table().cluster() is None
+    assert log.table().maintenance.cluster() is None
     old = log.table().scan(as_of=done.as_of).to_arrow()
     assert Counter(tuple(row.values()) for row in old.to_pylist()) == log.rows
-    assert log.table().clean(keep_slots=1).files == before
+    assert log.table().maintenance.clean(keep_slots=1).files == before
     log.check()
 
 
@@ -90,20 +90,20 @@ def test_rows_in_order_are_left_out_by_their_bounds(kind: str) -> None:
     log = Log(kind=kind)
     log.fill()
     assert log.groups("a < 20") == log.groups()
-    done = log.table().cluster(by=["a"])
+    done = log.table().maintenance.cluster(by=["a"])
     assert done is not None and done.groups > 1 and log.groups("a < 20") == 1
     log.check()
     # What is in order is not done again; what comes out of order is.
-    assert log.table().cluster(by=["a"]) is None
+    assert log.table().maintenance.cluster(by=["a"]) is None
     log.insert([{"a": n, "b": 0, "word": None} for n in (0, 900, 1700)])
-    assert log.table().cluster(by=["a"]) is not None
+    assert log.table().maintenance.cluster(by=["a"]) is not None
     log.check()
 
 
 def test_a_zorder_serves_filters_on_each_of_its_columns() -> None:
     log = Log()
     log.fill(parts=24, rows=200)
-    assert log.table().cluster(by=["a", "b"], zorder=True) is not None
+    assert log.table().maintenance.cluster(by=["a", "b"], zorder=True) is not None
     everything = log.groups()
     assert everything >= 4
     assert log.groups("a < 200") < everything and log.groups("b < 100000") < everything
@@ -114,12 +114,12 @@ def test_partitions_and_filters_and_bounds_of_bytes() -> None:
     log = Log(partition_by=["word"])
     log.fill(parts=6, rows=60)
     groups = log.groups()
-    one = log.table().cluster(where="word = 'word 1'")
+    one = log.table().maintenance.cluster(where="word = 'word 1'")
     assert one is not None and log.groups() == groups - one.groups_before + one.groups
     # Of four partitions that are left, one after the other.
     for left in (4, 3, 2, 1):
-        assert log.table().cluster(io_bytes_max=1) is not None, left
-    assert log.table().cluster(io_bytes_max=1) is None
+        assert log.table().maintenance.cluster(io_bytes_max=1) is not None, left
+    assert log.table().maintenance.cluster(io_bytes_max=1) is None
     log.check()
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_clustered_by(wrong: dict[str, Any], says: str) -> None:
     log = Log()
     log.insert([{"a": 1, "b": 1, "word": "x"}])
     with pytest.raises(InvalidInput, match=says):
-        log.table().cluster(**wrong)
+        log.table().maintenance.cluster(**wrong)
 
 
 # ---- others at the same time
@@ -153,7 +153,7 @@ def test_a_writer_never_conflicts_with_a_clustering() -> None:
         def act(request: Request, at: int = at, acted: list[int] = acted, log: Log = log) -> None:
             if request.number == at and not acted:
                 acted.append(at)
-                log.table().cluster()
+                log.table().maintenance.cluster()
 
         log.insert([{"a": -1, "b": at, "word": "late"}], log.table(act).insert)
         log.check()
@@ -167,25 +167,25 @@ def test_rows_that_come_during_a_clustering_are_there_after_it() -> None:
     log = Log()
     log.fill(parts=4, rows=20)
     late = log.table(once("put", "log/", lambda: log.insert([{"a": -1, "b": -1, "word": "late"}])))
-    done = late.cluster()
+    done = late.maintenance.cluster()
     assert done is not None and done.slot == 6
     log.check()
     # Two at once: the second has nothing to do.
     log.fill(parts=3, rows=20)
-    slow = log.table(once("put", "log/", lambda: log.table().cluster()))
-    assert slow.cluster() is None
+    slow = log.table(once("put", "log/", lambda: log.table().maintenance.cluster()))  # noqa: PLW0108 - a handle of the moment
+    assert slow.maintenance.cluster() is None
     log.check()
     table = log.table()
     for _ in range(2):
-        table.clean(keep_slots=1)
-    assert len([key for key in table.fileio.list_keys("data/") if key.endswith(".parquet")]) == table.stats().base_files
+        table.maintenance.clean(keep_slots=1)
+    assert len([key for key in table._context.fileio.list_keys("data/") if key.endswith(".parquet")]) == table.inspect.stats().base_files
 
 
 def test_a_clustering_leaves_the_partition_in_which_somebody_was_faster() -> None:
     log = Log(partition_by=["word"])
     log.fill(parts=4, rows=20)
     late = log.table(once("put", "log/", lambda: log.insert([{"a": -1, "b": -1, "word": "word 1"}])))
-    done = late.cluster()
+    done = late.maintenance.cluster()
     assert done is not None and done.groups == 4
     log.check()
 
@@ -203,7 +203,7 @@ def test_changes_do_not_see_a_clustering() -> None:
             if step == 6:
                 table.restore(to=saved if log is one else 4)
         if step % 2:
-            assert one.table().cluster(by=["a"] if step > 3 else []) is not None
+            assert one.table().maintenance.cluster(by=["a"] if step > 3 else []) is not None
         if step == 3:
             # Before the next clusterings, which the RESTORE takes back.
             saved = 4 + 1
@@ -232,9 +232,9 @@ def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_round_of_upkeep_joins_many_small_groups() -> None:
     log = Log()
     log.fill(parts=15, rows=10)
-    assert log.table().maintain().did == ()
+    assert log.table().maintenance.run().did == ()
     log.fill(parts=1, rows=10)
-    assert [step.service for step in log.table().maintain().did] == ["cluster"]
+    assert [step.service for step in log.table().maintenance.run().did] == ["cluster"]
     assert log.groups() < 8
     log.check()
 
@@ -242,6 +242,6 @@ def test_a_round_of_upkeep_joins_many_small_groups() -> None:
 def told(log: Log, since: int, *, net: bool) -> list[tuple[Any, ...]]:
     """The changes, with the number of the commit among those that are no clusterings."""
     table = log.table()
-    slots = [entry.slot for entry in table.history() if entry.action is not Action.COMPACTION]
+    slots = [entry.slot for entry in table.inspect.history() if entry.action is not Action.COMPACTION]
     found = table.changes(since=since if since < 0 else slots[since], net=net).to_arrow().to_pylist()
     return sorted((slots.index(row["_commit_slot"]), row["_change_type"], row["a"], row["b"], row["word"]) for row in found)

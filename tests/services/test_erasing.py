@@ -57,8 +57,10 @@ def test_one_that_is_cut_short_is_finished_by_the_next(kind: TableType, fault: F
         done = table.erase("id = 1", older_than_s=0)
         assert done.found == 0
         assert sorted(row["id"] for row in table.scan().to_arrow().to_pylist()) == [0, 2, 3]
-        assert set(table.fileio.list_keys("data/")) == set(table.files().column("path").to_pylist()), f"request {at} leaves files"
-        assert examine(table.timeline, deep=True).healthy
+        assert set(table._context.fileio.list_keys("data/")) == set(table.inspect.files().column("path").to_pylist()), (
+            f"request {at} leaves files"
+        )
+        assert examine(table._context.timeline, deep=True).healthy
         if not script.hit:
             assert at > 20
             return
@@ -67,14 +69,14 @@ def test_one_that_is_cut_short_is_finished_by_the_next(kind: TableType, fault: F
 
 def test_a_savepoint_that_holds_such_rows_is_named_and_others_stay() -> None:
     table = made(MemoryBackend("saved"), "merge_on_read")
-    table.savepoint(slot=0)
-    table.savepoint(slot=1, name="month")
-    table.savepoint(slot=2)
+    table.maintenance.savepoint(slot=0)
+    table.maintenance.savepoint(slot=1, name="month")
+    table.maintenance.savepoint(slot=2)
     assert table.plan_erasure("fare = 2.0").saved == (2,)
     with pytest.raises(InvalidInput, match=r"at slots 2: release them first .* nothing was erased"):
         table.erase("fare = 2.0")
     assert table.scan().count() == 4
-    table.release(slot=2)
+    table.maintenance.release_savepoint(slot=2)
     done = table.erase("fare = 2.0")
     assert (done.deleted, done.found) == (1, 0)
     assert table.scan(as_of=1).count() == 4
@@ -85,14 +87,14 @@ def test_a_savepoint_that_holds_such_rows_is_named_and_others_stay() -> None:
 def test_a_savepoint_that_holds_rows_below_newer_ones_is_named() -> None:
     """No reader of the slot sees them, and its files hold them all the same."""
     table = made(MemoryBackend("hidden"), "merge_on_read")
-    table.savepoint(name="id 1 cost 1.0 once")
+    table.maintenance.savepoint(name="id 1 cost 1.0 once")
     table.delete([{"id": 0}])
-    table.savepoint(name="id 0 is deleted")
+    table.maintenance.savepoint(name="id 0 is deleted")
     assert table.plan_erasure("id = 1 and fare = 1.0").saved == (2, 4)
     assert table.plan_erasure("id = 0").saved == (2, 4)
     assert table.plan_erasure("id = 7").saved == table.plan_erasure("fare = 3.0").saved == ()
-    table.compact()
-    table.savepoint(name="they are gone")
+    table.maintenance.compact()
+    table.maintenance.savepoint(name="they are gone")
     assert table.plan_erasure("id = 0").saved == (2, 4)
 
 
@@ -102,19 +104,19 @@ def test_a_savepoint_that_holds_rows_of_others_in_a_file_is_named(gone: str) -> 
     table = objcat.Lake(FileIO(MemoryBackend("shared"), env=FakeEnv(1))).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
     (table.insert if gone == "split" else table.upsert)([{"id": i, "fare": 1.0} for i in range(20)])
     if gone == "split":
-        table.split_buckets()
-    groups = table.refresh().file_groups(table.manifests)
+        table.maintenance.split_buckets()
+    groups = table.refresh().file_groups(table._context.manifests)
     erased, home = next((row["id"], group.home) for group in groups for row in rows_of(table, group))
     table.delete([{"id": erased}])
-    compact(table.timeline, table.id, homes=[home])
-    table.savepoint()
+    compact(table._context.timeline, table.id, homes=[home])
+    table.maintenance.savepoint()
     assert table.scan(where=f"id = {erased}").count() == 0
     assert len(table.plan_erasure(f"id = {erased}").saved) == 1
 
 
 def rows_of(table: objcat.Table, group: FileGroup) -> list[dict[str, Any]]:
     plan = table.scan().plan
-    return [row for rows in scan_groups(table.fileio, plan.task([group])) for row in rows.to_pylist()]
+    return [row for rows in scan_groups(table._context.fileio, plan.task([group])) for row in rows.to_pylist()]
 
 
 class Retaining(MemoryBackend):
@@ -130,11 +132,11 @@ class Retaining(MemoryBackend):
 def test_what_a_dead_writer_left_and_the_store_keeps_takes_the_certificate_away() -> None:
     backend = Retaining("retained")
     table = made(backend, "merge_on_read")
-    before = set(table.fileio.list_keys("data/"))
+    before = set(table._context.fileio.list_keys("data/"))
     dies = Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.CRASH_BEFORE)
     with pytest.raises(Crash):
         objcat.Lake(FileIO(FaultyBackend(backend, [dies]), env=FakeEnv(2))).table("t").upsert([{"id": 1, "fare": 3.0}])
-    (dead,) = set(table.fileio.list_keys("data/")) - before
+    (dead,) = set(table._context.fileio.list_keys("data/")) - before
     backend.kept = frozenset(meta.key for meta in backend.list_page("", None, None, None, 1000).objects if meta.key.endswith(dead))
     assert len(backend.kept) == 1
     with pytest.raises(Unavailable, match="1 files of t that were to be deleted are still there") as raised:
@@ -143,7 +145,7 @@ def test_what_a_dead_writer_left_and_the_store_keeps_takes_the_certificate_away(
     backend.kept = frozenset()
     done = table.erase("id = 1", older_than_s=0)
     assert dead in done.files
-    assert set(table.fileio.list_keys("data/")) == set(table.files().column("path").to_pylist())
+    assert set(table._context.fileio.list_keys("data/")) == set(table.inspect.files().column("path").to_pylist())
 
 
 def test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,29 +153,29 @@ def test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(monkeypatch
     table = made(backend, "merge_on_read")
 
     def save_and_compact(*arguments: Any, **named: Any) -> Any:
-        objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").savepoint(slot=1)
+        objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").maintenance.savepoint(slot=1)
         return compact(*arguments, **named)
 
     monkeypatch.setattr(erase, "compact", save_and_compact)
     with pytest.raises(InvalidInput, match=r"at slots 1: release them first .* erase again then"):
         table.erase("id = 1", older_than_s=0)
     monkeypatch.undo()
-    table.release(slot=1)
+    table.maintenance.release_savepoint(slot=1)
     assert table.erase("id = 1", older_than_s=0).found == 0
-    for path in table.fileio.list_keys("data/"):
-        assert 1 not in pq.read_table(table.fileio.open_read(path)).column(0).to_pylist(), path
+    for path in table._context.fileio.list_keys("data/"):
+        assert 1 not in pq.read_table(table._context.fileio.open_read(path)).column(0).to_pylist(), path
 
 
 def test_a_savepoint_that_is_released_and_cleaned_while_it_is_looked_at_holds_nothing() -> None:
     backend = MemoryBackend("released")
     table = made(backend, "merge_on_read")
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     assert saved is not None
 
     def tidy() -> None:
-        table.release(slot=saved.saved)
-        table.compact()
-        table.clean(keep_slots=1)
+        table.maintenance.release_savepoint(slot=saved.saved)
+        table.maintenance.compact()
+        table.maintenance.clean(keep_slots=1)
 
     late = objcat.Lake(FileIO(FaultyBackend(backend, before=once("get", "data/", tidy)), env=FakeEnv(4))).table("t")
     assert late.erase("id = 7", older_than_s=0).deleted is None
@@ -201,13 +203,13 @@ def test_no_file_of_a_record_index_holds_the_key_any_more(kind: TableType) -> No
         "t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(2)
     )
     table.upsert([{"id": i, "fare": 1.0} for i in (*range(200), person)])
-    compact(table.timeline, table.id, whole_index=True)
+    compact(table._context.timeline, table.id, whole_index=True)
     table.upsert([{"id": i, "fare": 2.0} for i in range(3)])
 
     def holders() -> list[str]:
         found = []
-        for path in table.fileio.list_keys("data/"):
-            columns = pq.read_table(table.fileio.open_read(path)).columns
+        for path in table._context.fileio.list_keys("data/"):
+            columns = pq.read_table(table._context.fileio.open_read(path)).columns
             numbers = [column for column in columns if column.type == pa.int64()]
             found += [path for column in numbers if person in column.to_pylist()]
         return found
@@ -217,7 +219,7 @@ def test_no_file_of_a_record_index_holds_the_key_any_more(kind: TableType) -> No
     assert (done.deleted, done.found) == (1, 0)
     assert holders() == []
     assert table.scan().count() == 200
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_rows_are_meant_by_their_keys_whatever_the_keys_are() -> None:
@@ -295,7 +297,7 @@ def test_one_that_merges_the_index_hides_no_key(monkeypatch: pytest.MonkeyPatch)
 
 
 def check_stale(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    stale = plan_compaction(table.timeline.open(), table.id, table.manifests, whole_index=True)
+    stale = plan_compaction(table._context.timeline.open(), table.id, table._context.manifests, whole_index=True)
     assert stale is not None
     calls = []
 
@@ -304,12 +306,12 @@ def check_stale(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
         if len(calls) > 1:
             return compact(*arguments, **named)
         # Ours has yielded to one that merges what was there before the delete, and has done the rest.
-        rest = [group.home for group in table.refresh().file_groups(table.manifests) if group.home not in stale.homes]
-        compact(table.timeline, table.id, plan=stale)
-        return compact(table.timeline, table.id, homes=rest)
+        rest = [group.home for group in table.refresh().file_groups(table._context.manifests) if group.home not in stale.homes]
+        compact(table._context.timeline, table.id, plan=stale)
+        return compact(table._context.timeline, table.id, homes=rest)
 
     monkeypatch.setattr(erase, "compact", forestalled)
     done = table.erase("id = 1", older_than_s=0)
     assert (done.deleted, done.found, len(calls)) == (1, 0, 2)
-    for path in table.fileio.list_keys("data/"):
-        assert 1 not in pq.read_table(table.fileio.open_read(path)).column(0).to_pylist(), path
+    for path in table._context.fileio.list_keys("data/"):
+        assert 1 not in pq.read_table(table._context.fileio.open_read(path)).column(0).to_pylist(), path

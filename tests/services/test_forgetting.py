@@ -70,9 +70,9 @@ def check_gone(backend: MemoryBackend, *, rows: int) -> None:
     assert leaks(backend) == []
     assert table.scan(where="ssn = '123-45-6789'").count() == 0
     assert table.scan().count() == rows
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
-    assert set(table.fileio.list_keys("data/")) >= set(table.files().column("path").to_pylist())
+    assert set(table._context.fileio.list_keys("data/")) >= set(table.inspect.files().column("path").to_pylist())
     assert lake_on(backend, 51).table("people").scan().count() == rows
 
 
@@ -105,27 +105,27 @@ def none(_table: objcat.Table, _backend: MemoryBackend) -> None:
 def checkpoints(table: objcat.Table, _backend: MemoryBackend) -> None:
     for i in range(40):
         write(table, [other(100 + i % 5)])
-    table.timeline.publish(table.timeline.open())
+    table._context.timeline.publish(table._context.timeline.open())
 
 
 def archive(table: objcat.Table, backend: MemoryBackend) -> None:
     checkpoints(table, backend)
-    assert table.archive(keep_slots=1).tombstones > 10
+    assert table.maintenance.archive(keep_slots=1).tombstones > 10
 
 
 def compacted(table: objcat.Table, _backend: MemoryBackend) -> None:
-    table.compact()
+    table.maintenance.compact()
 
 
 def split(table: objcat.Table, _backend: MemoryBackend) -> None:
-    for partition in sorted(table.refresh().live_partitions(table.manifests)):
-        table.split_buckets(partition=partition)
+    for partition in sorted(table.refresh().live_partitions(table._context.manifests)):
+        table.maintenance.split_buckets(partition=partition)
     write(table, [other(100)])
 
 
 def deleted_before(table: objcat.Table, _backend: MemoryBackend) -> None:
     table.delete("ssn = '123-45-6789'")
-    table.compact()
+    table.maintenance.compact()
     write(table, [other(100)])
 
 
@@ -140,10 +140,10 @@ def died(_table: objcat.Table, backend: MemoryBackend) -> None:
 
 
 def altered(table: objcat.Table, _backend: MemoryBackend) -> None:
-    table.rename_column("mail", "address")
-    table.drop_column("name")
-    table.add_column("note", "string")
-    table.compact()
+    table.alter.rename_column("mail", "address")
+    table.alter.drop_column("name")
+    table.alter.add_column("note", "string")
+    table.maintenance.compact()
 
 
 def restored(table: objcat.Table, _backend: MemoryBackend) -> None:
@@ -154,7 +154,7 @@ def restored(table: objcat.Table, _backend: MemoryBackend) -> None:
 
 
 def saved_by_others(table: objcat.Table, _backend: MemoryBackend) -> None:
-    table.savepoint(slot=0)
+    table.maintenance.savepoint(slot=0)
 
 
 HISTORIES: dict[str, Callable[[objcat.Table, MemoryBackend], None]] = {
@@ -203,7 +203,7 @@ def test_side_objects_go(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = MemoryBackend("sides")
     table = made(backend, index=index)
     lived(table)
-    assert any("changes.json-" in key for key in table.fileio.list_keys("data/"))
+    assert any("changes.json-" in key for key in table._context.fileio.list_keys("data/"))
     assert table.erase("ssn = '123-45-6789'", older_than_s=0).found == 0
     check_gone(backend, rows=12)
 

@@ -107,7 +107,7 @@ class Keyed:
         assert same(table.scan(where="a < 40"), low)
         words = {key: row for key, row in self.rows.items() if row["word"] == "w14"}
         assert same(table.scan(where="word = 'w14'"), words)
-        report = examine(table.timeline, deep=True)
+        report = examine(table._context.timeline, deep=True)
         assert report.healthy, report.findings
 
     def orders(self) -> set[Order | None]:
@@ -140,24 +140,24 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_in_any_order_are_merged_as_ever(small_pieces: None, kind: str, ordered: bool, by: list[str], zorder: bool) -> None:
     keyed = Keyed(kind=kind, ordered=ordered)
     keyed.upsert(range(150))
-    done = keyed.table().cluster(by=by, zorder=zorder)
+    done = keyed.table().maintenance.cluster(by=by, zorder=zorder)
     assert done is not None and (done.groups_before, done.groups, done.rows) == (2, 2, 150)
     keyed.check()
-    assert keyed.table().cluster(by=by, zorder=zorder) is None
+    assert keyed.table().maintenance.cluster(by=by, zorder=zorder) is None
     keyed.upsert(range(140, 165), o=6)
     keyed.delete(list(range(0, 40, 3)), o=7)
     keyed.delete([41, 42])
     keyed.upsert(range(20), o=4)
     keyed.check()
-    keyed.table().compact()
+    keyed.table().maintenance.compact()
     keyed.upsert(range(20), o=5)
     keyed.check()
     # A compaction keeps the order, a copy-on-write upsert does not.
     assert all((order is None) == (kind == "copy_on_write") for order in keyed.orders())
-    keyed.table().split_buckets()
+    keyed.table().maintenance.split_buckets()
     keyed.upsert(range(100, 120), o=8)
     keyed.check()
-    assert keyed.table().cluster(by=["o", *by]) is not None
+    assert keyed.table().maintenance.cluster(by=["o", *by]) is not None
     keyed.check()
 
 
@@ -175,7 +175,7 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
         keyed, ordered = Keyed(index=objcat.Bucket(1)), Keyed(index=objcat.Bucket(1), ordered=True)
         for one in (keyed, ordered):
             one.upsert(range(800))
-            one.table().compact()
+            one.table().maintenance.compact()
 
         def read(one: Keyed) -> int:
             counted.clear()
@@ -184,14 +184,14 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
 
         assert read(keyed) > 30
         for one in (keyed, ordered):
-            assert one.table().cluster(by=["a"]) is not None
+            assert one.table().maintenance.cluster(by=["a"]) is not None
         assert read(keyed) <= 3
         for one in (keyed, ordered):
             one.upsert(range(790, 800), o=9)
             one.check()
         assert read(keyed) <= 3
         assert read(ordered) > 40
-        assert keyed.table().cluster(by=["a", "b"], zorder=True) is not None
+        assert keyed.table().maintenance.cluster(by=["a", "b"], zorder=True) is not None
         assert read(keyed) < 25
 
 
@@ -204,7 +204,7 @@ def test_time_travel_incremental_reads_and_changes_do_not_see_it(index: Any) -> 
             one.upsert(range(step * 20, step * 20 + 40), o=step)
             one.delete(list(range(step, 100, 17)), o=step)
         if step % 2:
-            assert keyed.table().cluster(by=["word", "a", "o"][step // 2 :]) is not None
+            assert keyed.table().maintenance.cluster(by=["word", "a", "o"][step // 2 :]) is not None
         if step == 3:
             before = keyed.table().refresh().slot
     for one in (keyed, other):
@@ -212,18 +212,18 @@ def test_time_travel_incremental_reads_and_changes_do_not_see_it(index: Any) -> 
     assert same(keyed.table().scan(as_of=before), {row["id"]: row for row in keyed.table().scan(as_of=before - 1).to_arrow().to_pylist()})
     for net in (False, True):
         assert told(keyed, net=net) == told(other, net=net)
-    slots = [[entry.slot for entry in one.table().history() if entry.action != "COMPACTION"] for one in (keyed, other)]
-    assert len(slots[0]) < len(keyed.table().history())
+    slots = [[entry.slot for entry in one.table().inspect.history() if entry.action != "COMPACTION"] for one in (keyed, other)]
+    assert len(slots[0]) < len(keyed.table().inspect.history())
     found = [one.table().incremental(since=of[4]).to_arrow().sort_by("id") for one, of in zip((keyed, other), slots, strict=True)]
     assert str(found[0].to_pylist()) == str(found[1].to_pylist())
     keyed.table().restore(to=before)
-    keyed.table().clean(keep_slots=1)
-    assert examine(keyed.table().timeline, deep=True).healthy
+    keyed.table().maintenance.clean(keep_slots=1)
+    assert examine(keyed.table()._context.timeline, deep=True).healthy
 
 
 def told(one: Keyed, *, net: bool) -> list[tuple[Any, ...]]:
     table = one.table()
-    slots = [entry.slot for entry in table.history() if entry.action != "COMPACTION"]
+    slots = [entry.slot for entry in table.inspect.history() if entry.action != "COMPACTION"]
     found = table.changes(since=slots[2], net=net).to_arrow().to_pylist()
     return sorted((slots.index(row["_commit_slot"]), row["_change_type"], row["id"], row["o"], str(row["a"])) for row in found)
 
@@ -231,19 +231,19 @@ def told(one: Keyed, *, net: bool) -> list[tuple[Any, ...]]:
 def test_the_order_outlives_checkpoints_and_falls_with_its_columns(small_pieces: None) -> None:
     keyed = Keyed()
     keyed.upsert(range(100))
-    assert keyed.table().cluster(by=["word", "a"]) is not None
+    assert keyed.table().maintenance.cluster(by=["word", "a"]) is not None
     for number in range(40):
         keyed.upsert([number], o=number)
     table = keyed.table()
-    assert any(key.endswith("root.json") for key in table.fileio.list_keys("checkpoints/"))
+    assert any(key.endswith("root.json") for key in table._context.fileio.list_keys("checkpoints/"))
     assert keyed.orders() == {Order(columns=(6, 3))}
     keyed.check()
-    table.rename_column("a", "amount")
+    table.alter.rename_column("a", "amount")
     assert table.scan(where="amount < 50").count() == sum(row["a"] is not None and row["a"] < 50 for row in keyed.rows.values())
-    table.drop_column("amount")
-    table.compact()
+    table.alter.drop_column("amount")
+    table.maintenance.compact()
     assert keyed.orders() == {None}
-    assert table.scan().count() == 100 and examine(table.timeline, deep=True).healthy
+    assert table.scan().count() == 100 and examine(table._context.timeline, deep=True).healthy
 
 
 def test_what_cannot_be_asked_for() -> None:
@@ -257,22 +257,22 @@ def test_what_cannot_be_asked_for() -> None:
         ({"by": ["a"], "io_bytes_max": 0}, "io_bytes_max"),
     ):
         with pytest.raises(InvalidInput, match=says):
-            keyed.table().cluster(**wrong)
+            keyed.table().maintenance.cluster(**wrong)
 
 
 def test_filters_and_bounds_of_bytes() -> None:
     keyed = Keyed(partition_by=["part"], key_scope="partition", index=objcat.Bucket(4))
     keyed.upsert(range(200))
-    one = keyed.table().cluster(by=["a"], where="part = 'x'")
+    one = keyed.table().maintenance.cluster(by=["a"], where="part = 'x'")
     assert one is not None and one.groups == 4
     for left in (4, 3, 2, 1):
-        done = keyed.table().cluster(by=["a"], io_bytes_max=1)
+        done = keyed.table().maintenance.cluster(by=["a"], io_bytes_max=1)
         assert done is not None and done.groups == 1, left
-    assert keyed.table().cluster(by=["a"], io_bytes_max=1) is None
+    assert keyed.table().maintenance.cluster(by=["a"], io_bytes_max=1) is None
     keyed.check()
     assert keyed.orders() == {BY_A}
     # The order of the key is what files have that say nothing.
-    assert keyed.table().cluster(by=["id"]) is not None
+    assert keyed.table().maintenance.cluster(by=["id"]) is not None
     assert keyed.orders() == {None}
     keyed.check()
 
@@ -280,10 +280,10 @@ def test_filters_and_bounds_of_bytes() -> None:
 def test_an_older_reader_refuses_what_it_would_merge_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     keyed = Keyed()
     keyed.upsert(range(50))
-    assert keyed.table().cluster(by=["a"]) is not None
+    assert keyed.table().maintenance.cluster(by=["a"]) is not None
     for number in range(34):
         keyed.upsert([number])
-    assert [entry.slot for entry in keyed.table().history() if entry.features] == [2]
+    assert [entry.slot for entry in keyed.table().inspect.history() if entry.features] == [2]
     monkeypatch.setattr(entries, "READER_FEATURES", frozenset())
     with pytest.raises(UnsupportedFormat, match=r"root\.json needs the table feature 'base_order'.*objcat 0\.1\.0 or newer"):
         keyed.table()
@@ -321,35 +321,35 @@ def test_small_groups_are_joined_and_every_key_is_found_where_it_went(kind: str,
     keyed.delete(list(range(0, 90, 7)), o=9)
     keyed.delete([5, 11])
     before = len(keyed.table().scan().plan.groups)
-    done = keyed.table().cluster()
+    done = keyed.table().maintenance.cluster()
     assert done is not None and done.groups_before == before and done.groups == len(keyed.table().scan().plan.groups) < before
     keyed.check()
     # A key that is written again is an update of its row, not a second one; what came late stays out.
     keyed.upsert(range(100), o=8)
     keyed.upsert([5, 7, 200, 201], o=9)
     keyed.check()
-    assert keyed.table().cluster(by=["a"]) is not None
+    assert keyed.table().maintenance.cluster(by=["a"]) is not None
     keyed.check()
     keyed.delete([14, 201])
     keyed.upsert([14, 21], o=10)
-    assert keyed.table().cluster(by=["a", "word"], zorder=True) is not None
+    assert keyed.table().maintenance.cluster(by=["a", "word"], zorder=True) is not None
     keyed.upsert(range(0, 200, 3), o=11)
     keyed.check()
     table = keyed.table()
-    table.compact()
+    table.maintenance.compact()
     for _ in range(2):
-        table.clean(keep_slots=1)
+        table.maintenance.clean(keep_slots=1)
     keyed.check()
 
 
 def test_filters_leave_out_whole_groups() -> None:
     keyed = scattered(objcat.Bloom(), rows=200)
     assert len(keyed.table().scan(where="a between 100 and 120").plan.groups) >= 6
-    done = keyed.table().cluster(by=["a"])
+    done = keyed.table().maintenance.cluster(by=["a"])
     assert done is not None
     assert len(keyed.table().scan(where="a between 100 and 120").plan.groups) <= 2 < done.groups
     # Joined files are smaller than the sum of small ones, so it may take another turn until they are large enough.
-    assert any(keyed.table().cluster(by=["a"]) is None for _ in range(4))
+    assert any(keyed.table().maintenance.cluster(by=["a"]) is None for _ in range(4))
     keyed.check()
 
 
@@ -364,7 +364,7 @@ def test_a_writer_that_looked_before_a_clustering_looks_again(kind: str, index: 
         def act(request: Request, at: int = at, acted: list[int] = acted, keyed: Keyed = keyed) -> None:
             if request.number == at and not acted:
                 acted.append(at)
-                keyed.table().cluster(by=["a"])
+                keyed.table().maintenance.cluster(by=["a"])
 
         keyed.upsert(range(20, 40), table=keyed.table(act))
         keyed.upsert(range(0, 50, 4))
@@ -378,18 +378,18 @@ def test_a_clustering_yields_to_whoever_wrote_to_its_groups(index: Any) -> None:
     keyed = scattered(index, groups=4, rows=10, partition_by=["part"], key_scope="partition")
     groups = len(keyed.table().scan(where="part = 'x'").plan.groups)
     late = keyed.table(once("put", "log/", lambda: keyed.upsert([1, 3, 101], o=6)))
-    done = late.cluster()
+    done = late.maintenance.cluster()
     assert done is not None
     keyed.check()
     if not isinstance(index, objcat.Record):
         # The other partition is done all the same.
         assert done.groups_before == groups
-        assert keyed.table().cluster() is not None
+        assert keyed.table().maintenance.cluster() is not None
     keyed.upsert(range(0, 110, 2))
     keyed.upsert(range(1, 110, 2))
     keyed.check()
-    slow = keyed.table(once("put", "log/", lambda: keyed.table().cluster(by=["word"])))
-    slow.cluster(by=["word"])
+    slow = keyed.table(once("put", "log/", lambda: keyed.table().maintenance.cluster(by=["word"])))
+    slow.maintenance.cluster(by=["word"])
     keyed.check()
 
 
@@ -399,7 +399,7 @@ def test_keys_that_move_between_partitions_are_clustered() -> None:
         rows = [{**keyed.row(key, o=6 + number), "part": "xyz"[(key + number) % 3]} for key in range(0, 40, number + 2)]
         keyed.table().upsert(rows)
         keyed.put(rows)
-        assert keyed.table().cluster(by=[["a"], ["word"], ["id"]][number]) is not None
+        assert keyed.table().maintenance.cluster(by=[["a"], ["word"], ["id"]][number]) is not None
         keyed.check()
 
 
@@ -416,7 +416,7 @@ def test_a_writer_never_conflicts_with_a_clustering(kind: str) -> None:
         def act(request: Request, at: int = at, acted: list[int] = acted, keyed: Keyed = keyed) -> None:
             if request.number == at and not acted:
                 acted.append(at)
-                keyed.table().cluster(by=["a"])
+                keyed.table().maintenance.cluster(by=["a"])
 
         keyed.upsert(range(50, 70), table=keyed.table(act))
         keyed.check()
@@ -429,15 +429,15 @@ def test_a_writer_never_conflicts_with_a_clustering(kind: str) -> None:
 def test_rows_that_come_during_a_clustering_stay_on_top(small_pieces: None) -> None:
     keyed = Keyed()
     keyed.upsert(range(60))
-    done = keyed.table(once("put", "log/", lambda: keyed.upsert(range(50, 70)))).cluster(by=["a"])
+    done = keyed.table(once("put", "log/", lambda: keyed.upsert(range(50, 70)))).maintenance.cluster(by=["a"])
     assert done is not None and (done.slot, done.as_of) == (3, 1)
     keyed.check()
     # Two at once: the second has nothing to do. A compaction that is faster leaves nothing of the plan, which is made anew.
-    slow = keyed.table(once("put", "log/", lambda: keyed.table().cluster(by=["b"])))
-    assert slow.cluster(by=["b"]) is None
-    slow = keyed.table(once("put", "log/", lambda: keyed.table().compact()))
+    slow = keyed.table(once("put", "log/", lambda: keyed.table().maintenance.cluster(by=["b"])))
+    assert slow.maintenance.cluster(by=["b"]) is None
+    slow = keyed.table(once("put", "log/", lambda: keyed.table().maintenance.compact()))  # noqa: PLW0108 - a handle of the moment
     keyed.upsert(range(5))
-    done = slow.cluster(by=["word"])
+    done = slow.maintenance.cluster(by=["word"])
     assert done is not None and keyed.orders() == {Order(columns=(6,))}
     keyed.check()
 
@@ -474,7 +474,7 @@ def prunes_rows_that_may_win(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_deletes_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(relocation, "parted", lambda rows: (split_by_group(rows)[0], rows.slice(0, 0)))
+    patch.setattr(relocation, "split_by_group", lambda rows: (split_by_group(rows)[0], rows.slice(0, 0)))
 
 
 def tells_the_index_of_homes_that_never_begin(patch: pytest.MonkeyPatch) -> None:
@@ -504,7 +504,7 @@ def names_no_feature(patch: pytest.MonkeyPatch) -> None:
 def a_late_row_and_a_filter() -> None:
     keyed = Keyed(ordered=True, index=objcat.Bucket(1))
     keyed.upsert(range(64), o=5)
-    keyed.table().cluster(by=["a"])
+    keyed.table().maintenance.cluster(by=["a"])
     # Rows that lose against rows that a filter on their values leaves out.
     table = keyed.table()
     table.upsert([{**keyed.row(key, o=1), "a": 1} for key in range(64)])

@@ -51,12 +51,12 @@ def cost_of(backend: MemoryBackend, number: int) -> Cost:
     assert table.scan(where="id = 7").to_arrow().num_rows == 1
     planned = requests_of(table)
     write(table, number)
-    return Cost(opened, planned - opened, requests_of(table) - planned, table.fileio.metrics.snapshot().bytes_read)
+    return Cost(opened, planned - opened, requests_of(table) - planned, table._context.fileio.metrics.snapshot().bytes_read)
 
 
 def requests_of(table: objcat.Table) -> int:
     """Requests of its handle so far, but for the delete of an intent, which comes when it comes."""
-    return sum(count for kind, count in table.fileio.metrics.snapshot().requests.items() if kind != "delete")
+    return sum(count for kind, count in table._context.fileio.metrics.snapshot().requests.items() if kind != "delete")
 
 
 @pytest.mark.parametrize("commits", [600, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
@@ -69,19 +69,19 @@ def test_a_maintained_table_costs_what_a_fresh_one_does(commits: int) -> None:
     for number in range(17, commits):
         write(table, number)
         if number % ROUND == 0:
-            table.maintain()
-    table.maintain()
+            table.maintenance.run()
+    table.maintenance.run()
     old = cost_of(backend, commits)
     print(f"\nfresh: {fresh}; after {commits:,} commits: {old}")
     assert 0 < old.opening <= fresh.opening + 4
     assert old.planning <= 2 * fresh.planning + 8
     assert 0 < old.committing <= fresh.committing + 2
     assert old.bytes_read <= 4 * fresh.bytes_read
-    kept = Counter(key.split("/")[0] for key in table.fileio.list_keys(""))
-    print(f"objects: {dict(kept)}; {sum(meta.size for page in table.fileio.list('') for meta in page.objects):,} bytes")
+    kept = Counter(key.split("/")[0] for key in table._context.fileio.list_keys(""))
+    print(f"objects: {dict(kept)}; {sum(meta.size for page in table._context.fileio.list('') for meta in page.objects):,} bytes")
     # Every kept commit has a file, every compaction among them a base file for each bucket; rounds come some commits late.
     assert kept["data"] < 2 * ROUND + 50
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
     values = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     expected = dict.fromkeys(range(KEYS), -1) | {(number * BATCH + i) % KEYS: number for number in range(commits + 1) for i in range(BATCH)}

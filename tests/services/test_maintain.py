@@ -89,7 +89,7 @@ def test_two_machines_do_one_work_once() -> None:
 def test_a_scheduled_compaction_is_executed_and_counts() -> None:
     world = World()
     world.upsert(*rows(6))
-    plan = world.table.schedule_compaction()
+    plan = world.table.maintenance.schedule_compaction()
     done = maintain(world.timeline(), world.id)
     assert plan is not None and ran(done) == ["execute"] and done.io_bytes > 0
     assert history(world)[-1].plan == plan.txn
@@ -146,8 +146,8 @@ def test_metrics_are_what_the_table_is() -> None:
     world = World()
     world.insert(*rows(10))
     world.upsert(*rows(4, value=2, order=2))
-    world.table.schedule_compaction()
-    values = parsed(world.table.metrics())
+    world.table.maintenance.schedule_compaction()
+    values = parsed(world.table.maintenance.metrics())
     assert values['objcat_slot{table="t"}'] == 2 and values['objcat_scheduled_plans{table="t"}'] == 1
     assert values['objcat_log_to_base_ratio{table="t"}'] > 0 and values['objcat_file_groups_unmerged{table="t"}'] == 2
     assert values['objcat_recent_commits{table="t",action="DELTA_COMMIT"}'] == 2
@@ -155,8 +155,8 @@ def test_metrics_are_what_the_table_is() -> None:
     assert values['objcat_recent_conflicts{table="t"}'] == 0
     assert values['objcat_recent_commit_seconds{table="t",quantile="1.0"}'] >= 0
     assert values['objcat_data_lag_seconds{table="t"}'] >= 0
-    world.table.compact()
-    assert parsed(world.table.metrics())['objcat_log_to_base_ratio{table="t"}'] == 0
+    world.table.maintenance.compact()
+    assert parsed(world.table.maintenance.metrics())['objcat_log_to_base_ratio{table="t"}'] == 0
 
 
 def test_metrics_of_a_lake_name_each_metric_once(tmp_path: Path) -> None:
@@ -197,14 +197,14 @@ def test_a_record_index_that_has_much_to_merge_is_merged_without_the_rows(tmp_pa
     for number in range(20):
         table.upsert([{"id": number, "v": 0}])
     table.set_properties({"compact_after_commits": "1000"})
-    bases = set(table.files().column("path").to_pylist())
-    done = table.maintain()
+    bases = set(table.inspect.files().column("path").to_pylist())
+    done = table.maintenance.run()
     assert ran(done) == ["index"], done
-    assert set(table.files().column("path").to_pylist()) == bases
+    assert set(table.inspect.files().column("path").to_pylist()) == bases
     index = table.snapshot.index
     assert index is not None
-    assert not any(group.logs for group in index.file_groups(table.manifests))
-    assert ran(table.maintain()) == []
+    assert not any(group.logs for group in index.file_groups(table._context.manifests))
+    assert ran(table.maintenance.run()) == []
     assert table.upsert([{"id": 7, "v": 1}]).updated in (1, None)
     assert table.scan().count() == 20
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy

@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fileio.contract import Backend
-from fileio.local.backend import LocalBackend, LocalOptions
+from fileio.local.backend import LocalBackend
+from fileio.local.options import LocalOptions
 from objcat.errors import SnapshotExpired
 from objcat.maintenance.clean import clean
 from objcat.maintenance.cluster import cluster

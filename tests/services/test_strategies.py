@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> objcat.Table:
 
 
 def merged(table: objcat.Table, **strategy: Any) -> list[str]:
-    done = table.compact(strategy=CompactionStrategy(**strategy))
+    done = table.maintenance.compact(strategy=CompactionStrategy(**strategy))
     return [] if done is None else [DAYS[DAYS.index(home.partition.removeprefix("day="))] for home in done.homes]
 
 
@@ -66,14 +66,14 @@ def test_a_strategy_takes_what_it_says(table: objcat.Table, strategy: dict[str, 
     before = table.scan().to_arrow().sort_by([("day", "ascending"), ("id", "ascending")])
     assert merged(table, **strategy) == list(days)
     assert table.scan().to_arrow().sort_by([("day", "ascending"), ("id", "ascending")]) == before
-    assert table.stats().groups_unmerged == 3 - len(days)
+    assert table.inspect.stats().groups_unmerged == 3 - len(days)
 
 
 def test_the_newest_partitions_are_those_of_the_table_and_not_of_what_is_left_to_merge(table: objcat.Table) -> None:
     assert merged(table, partitions_newest=1) == [DAYS[2]]
     assert merged(table, partitions_newest=1) == []
     assert merged(table, partitions_older=1) == list(DAYS[:2])
-    assert table.stats().groups_unmerged == 0
+    assert table.inspect.stats().groups_unmerged == 0
 
 
 VALUES: list[tuple[pa.DataType, str, list[Any]]] = [
@@ -99,13 +99,13 @@ def test_the_newest_partition_is_the_greatest_value(tmp_path: Path, kind: pa.Dat
     table.upsert(pa.table({"id": range(len(values) + 1), "p": pa.array([values[-1], None, *values[:-1]], kind)}, schema=schema))
     told: list[int] = []
     for _ in range(len(values) + 1):
-        table.compact(strategy=CompactionStrategy(io_bytes_max=1, order="newest"))
+        table.maintenance.compact(strategy=CompactionStrategy(io_bytes_max=1, order="newest"))
         merged_now = {row["id"] for row in table.scan(mode="read_optimised").to_arrow().to_pylist()}
         told += sorted(merged_now.difference(told))
     # The greatest value was given first, the null second, and the others ascending.
     assert told == [0, *range(len(values), 1, -1), 1]
     table.upsert(pa.table({"id": range(len(values) + 1), "p": pa.array([values[-1], None, *values[:-1]], kind)}, schema=schema))
-    done = table.compact(strategy=CompactionStrategy(partitions_older=1))
+    done = table.maintenance.compact(strategy=CompactionStrategy(partitions_older=1))
     assert done is not None and len(done.homes) == len(values)
 
 
@@ -115,11 +115,11 @@ def test_partitions_of_an_earlier_partitioning_are_the_oldest(tmp_path: Path) ->
     )
     table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "z", "a"], partition_by=["z"], index=objcat.Bucket(1))
     table.upsert([{"id": 1, "z": 9, "a": 1}])
-    table.set_partitioning(["a"])
+    table.alter.set_partitioning(["a"])
     table.upsert([{"id": 2, "z": 8, "a": 2}])
-    done = table.compact(strategy=CompactionStrategy(partitions_newest=1))
+    done = table.maintenance.compact(strategy=CompactionStrategy(partitions_newest=1))
     assert done is not None and [home.partition for home in done.homes] == ["a=2"]
-    done = table.compact(strategy=CompactionStrategy(partitions_older=1))
+    done = table.maintenance.compact(strategy=CompactionStrategy(partitions_older=1))
     assert done is not None and [home.partition for home in done.homes] == ["z=9"]
 
 
@@ -133,7 +133,7 @@ def test_a_bound_of_bytes_leaves_out_the_large_and_takes_the_small(table: objcat
 def files_of(table: objcat.Table) -> list[dict[str, Any]]:
     """Bytes of each day, base files and log objects."""
     found: dict[str, int] = dict.fromkeys(DAYS, 0)
-    for row in table.files().to_pylist():
+    for row in table.inspect.files().to_pylist():
         if row["partition"] is not None:
             found[row["partition"].removeprefix("day=")] += row["bytes"]
         else:
@@ -161,24 +161,24 @@ def test_what_is_no_strategy_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_filter_that_names_no_column_is_refused_and_nothing_is_left(table: objcat.Table) -> None:
     with pytest.raises(InvalidInput, match="nonsense"):
-        table.compact(strategy=CompactionStrategy(where="nonsense = 1"))
+        table.maintenance.compact(strategy=CompactionStrategy(where="nonsense = 1"))
     with pytest.raises(InvalidInput, match="strategy"):
-        table.compact(strategy="everything")  # type: ignore[arg-type]
-    assert table.compact() is not None
+        table.maintenance.compact(strategy="everything")  # type: ignore[arg-type]
+    assert table.maintenance.compact() is not None
 
 
 # ---- schedule and execute apart
 
 
 def test_one_process_plans_and_another_executes(table: objcat.Table, tmp_path: Path) -> None:
-    plan = table.schedule_compaction(strategy=CompactionStrategy(partitions_newest=2))
+    plan = table.maintenance.schedule_compaction(strategy=CompactionStrategy(partitions_newest=2))
     assert plan is not None and len(plan.homes) == 2
     slot = table.snapshot.slot
     elsewhere = objcat.connect(tmp_path).table("t")
     table.upsert([{"day": DAYS[2], "id": 1, "v": "later"}])
-    (executed,) = elsewhere.execute_scheduled()
+    (executed,) = elsewhere.maintenance.execute_scheduled()
     assert executed.result is not None and executed.result.as_of == slot and executed.plan == plan
-    assert elsewhere.scheduled_compactions() == [] and elsewhere.execute_scheduled() == []
+    assert elsewhere.maintenance.scheduled_compactions() == [] and elsewhere.maintenance.execute_scheduled() == []
     assert table.scan(where="day = '2026-11-03' and id = 1").to_arrow()["v"].to_pylist() == ["later"]
     assert table.refresh().slot == slot + 2
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import objcat
-from fileio.local.backend import LocalBackend, LocalOptions
+from fileio.local.backend import LocalBackend
+from fileio.local.options import LocalOptions
 from objcat.errors import SnapshotExpired
 from objcat.maintenance.clean import clean
 from objcat.maintenance.compact import compact

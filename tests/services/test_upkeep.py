@@ -58,7 +58,7 @@ class Counted:
             self.model |= {number % 7: number, 100 + number % 5: number}
 
     def actions(self) -> list[Action]:
-        return [entry.action for entry in self.table.timeline.log.read_after(-1)]
+        return [entry.action for entry in self.table._context.timeline.log.read_after(-1)]
 
     def check(self) -> None:
         assert {row["id"]: row["v"] for row in self.table.scan().to_arrow().to_pylist()} == self.model
@@ -83,7 +83,7 @@ def test_a_write_compacts_when_it_is_time(policy: dict[str, Any]) -> None:
     counted.write(20)
     compactions = counted.actions().count(Action.COMPACTION)
     assert 2 <= compactions <= 8
-    assert counted.table.stats().log_objects <= 12
+    assert counted.table.inspect.stats().log_objects <= 12
     counted.check()
 
 
@@ -133,7 +133,7 @@ def test_a_table_whose_writers_never_pass_the_slots_of_a_look_is_looked_after(ho
                 transaction[name].upsert([{"id": number, "v": number}])
             assert transaction.result is not None
             slot = transaction.result.slot
-        actions = [entry.action for entry in objcat.Lake(store).table("odd").timeline.log.read_after(-1)]
+        actions = [entry.action for entry in objcat.Lake(store).table("odd")._context.timeline.log.read_after(-1)]
         if Action.COMPACTION in actions:
             break
         assert slot % 2 == number % 2
@@ -151,7 +151,7 @@ def test_a_round_that_is_under_way_is_not_begun_again(tmp_path: Path) -> None:
             transaction["t"].upsert([{"id": 100 + number, "v": number}])
     assert len(env.held) == 1
     env.held.pop()()
-    assert Action.COMPACTION in [entry.action for entry in table.timeline.log.read_after(-1)]
+    assert Action.COMPACTION in [entry.action for entry in table._context.timeline.log.read_after(-1)]
     for number in range(4):
         table.upsert([{"id": number, "v": number}])
     assert len(env.held) == 1
@@ -181,7 +181,7 @@ def test_writes_clean_what_the_policy_lets_go(how: str) -> None:
     counted = Counted(compact_after_commits="4", keep_commits="10")
     getattr(counted, how)(36)
     counted.check()
-    bound = counted.table.timeline.open().log.marks(counted.table.id).bound
+    bound = counted.table._context.timeline.open().log.marks(counted.table.id).bound
     newest = counted.table.refresh().slot
     commits = [slot for slot, action in enumerate(counted.actions()) if action is Action.DELTA_COMMIT]
     # The ten newest commits are readable for certain, and not more than a few times as many.
@@ -197,8 +197,8 @@ def test_writes_clean_what_the_policy_lets_go(how: str) -> None:
 def test_hours_are_those_of_the_log() -> None:
     counted = Counted(compact_after_commits="4", keep_hours="1")
     counted.write(40)
-    bound = counted.table.timeline.open().log.marks(counted.table.id).bound
-    entries = counted.table.timeline.log.read_after(-1)
+    bound = counted.table._context.timeline.open().log.marks(counted.table.id).bound
+    entries = counted.table._context.timeline.log.read_after(-1)
     newest = entries[-1].committed_at_ms
     assert bound > 0 and entries[bound].committed_at_ms <= newest - 3_600_000
     assert newest - entries[bound].committed_at_ms < 4 * 3_600_000
@@ -212,7 +212,7 @@ def test_cleaning_can_be_left_to_others_and_savepoints_stay() -> None:
     assert Action.CLEAN not in left.actions()
     saving = Counted(compact_after_commits="4", keep_commits="5")
     saving.write(6)
-    saved = saving.table.savepoint()
+    saved = saving.table.maintenance.savepoint()
     assert saved is not None
     before = saving.table.scan(as_of=saved.saved).to_arrow().sort_by("id")
     saving.write(24)
@@ -236,16 +236,16 @@ def test_clean_by_hand_takes_what_is_to_be_kept(tmp_path: Path) -> None:
     for number in range(12):
         table.upsert([{"id": 1, "v": number}])
         if number % 3 == 2:
-            table.compact()
+            table.maintenance.compact()
     # Slots 1 to 16: a compaction at 4, 8, 12 and 16.
-    assert table.clean(keep_versions=2).bound == 12
-    assert table.clean(keep_commits=6, keep_versions=1).bound == 12
-    assert table.clean().bound >= 16
-    assert table.clean(keep_hours=1).slot is None or table.scan().to_arrow().num_rows == 1
+    assert table.maintenance.clean(keep_versions=2).bound == 12
+    assert table.maintenance.clean(keep_commits=6, keep_versions=1).bound == 12
+    assert table.maintenance.clean().bound >= 16
+    assert table.maintenance.clean(keep_hours=1).slot is None or table.scan().to_arrow().num_rows == 1
     with pytest.raises(InvalidInput, match="keep_commits"):
-        table.clean(keep_slots=1, keep_commits=1)
+        table.maintenance.clean(keep_slots=1, keep_commits=1)
     with pytest.raises(InvalidInput, match="keep_hours"):
-        table.clean(keep_hours=0)
+        table.maintenance.clean(keep_hours=0)
 
 
 def test_buckets_double_when_they_are_large() -> None:
@@ -255,10 +255,10 @@ def test_buckets_double_when_they_are_large() -> None:
         rows = [{"id": 1000 * number + one, "v": one} for one in range(200)]
         counted.table.upsert(rows)
         counted.model |= {row["id"]: row["v"] for row in rows}
-    splits = [entry for entry in counted.table.timeline.log.read_after(-1) if entry.action is Action.REPLACE]
+    splits = [entry for entry in counted.table._context.timeline.log.read_after(-1) if entry.action is Action.REPLACE]
     assert len(splits) >= 2 and all(entry.summary is None or entry.summary.bytes == 0 for entry in splits)
     counted.check()
-    assert counted.table.stats().groups >= 4
+    assert counted.table.inspect.stats().groups >= 4
 
 
 @pytest.mark.parametrize(
@@ -315,18 +315,20 @@ def test_what_a_policy_does_not_take_makes_nothing_due(how: str) -> None:
         # The newest day is the last one by number, which is not the last by its text.
         table.upsert([{"id": turn, "v": day} for day in range(2, 11)])
     if how == "maintain":
-        lake.table("p").maintain()
-    entries = table.timeline.log.read_after(-1)
+        lake.table("p").maintenance.run()
+    entries = table._context.timeline.log.read_after(-1)
     taken = {home.partition for entry in entries if entry.action is Action.COMPACTION for home in entry.footprint[table.id].replaces}
     assert taken == {"v=9", "v=10"}
-    unmerged = {row["partition"] for row in table.partitions().to_pylist() if row["groups_unmerged"] and row["partition"] not in taken}
+    unmerged = {
+        row["partition"] for row in table.inspect.partitions().to_pylist() if row["groups_unmerged"] and row["partition"] not in taken
+    }
     assert unmerged == {f"v={day}" for day in range(2, 9)}
     assert table.scan().count() == 81
     # What only the others wait for is not due.
     before = len(entries)
     for turn in range(9, 17):
         table.upsert([{"id": turn, "v": day} for day in range(2, 8)])
-    assert [entry.action for entry in table.timeline.log.read_after(before - 1)] == [Action.DELTA_COMMIT] * 8
+    assert [entry.action for entry in table._context.timeline.log.read_after(before - 1)] == [Action.DELTA_COMMIT] * 8
 
 
 def test_a_policy_may_only_plan_and_another_job_executes() -> None:
@@ -334,17 +336,17 @@ def test_a_policy_may_only_plan_and_another_job_executes() -> None:
     counted.write(12)
     assert Action.COMPACTION not in counted.actions()
     # One plan waits, however many writes found a compaction due.
-    (plan,) = counted.table.scheduled_compactions()
+    (plan,) = counted.table.maintenance.scheduled_compactions()
     assert plan.homes
-    (executed,) = counted.lake.table("t").execute_scheduled()
-    assert executed.result is not None and executed.result.as_of == plan.slot and counted.table.scheduled_compactions() == []
+    (executed,) = counted.lake.table("t").maintenance.execute_scheduled()
+    assert executed.result is not None and executed.result.as_of == plan.slot and counted.table.maintenance.scheduled_compactions() == []
     assert counted.actions().count(Action.COMPACTION) == 1
     counted.check()
     counted.write(8)
-    (later,) = counted.table.scheduled_compactions()
+    (later,) = counted.table.maintenance.scheduled_compactions()
     assert later.txn != plan.txn
-    done = counted.lake.table("t").maintain()
-    assert "execute" in [step.service for step in done.did] and counted.table.scheduled_compactions() == []
+    done = counted.lake.table("t").maintenance.run()
+    assert "execute" in [step.service for step in done.did] and counted.table.maintenance.scheduled_compactions() == []
     counted.check()
 
 
@@ -368,9 +370,9 @@ def test_log_files_are_as_large_as_the_table_says(tmp_path: Path, index: Any) ->
     for number, properties in enumerate([{}, {"target_log_bytes": str(16 * 1024)}]):
         table = objcat.connect(tmp_path).create_table(f"t{number}", SCHEMA, key=["id"], index=index, properties=properties)
         table.insert(rows)
-        before = table.stats().log_objects
+        before = table.inspect.stats().log_objects
         table.upsert(rows)
-        counts.append(table.stats().log_objects - before)
+        counts.append(table.inspect.stats().log_objects - before)
         assert table.scan().to_arrow().sort_by("id") == rows
     assert counts[0] == 1 and 3 <= counts[1] <= 5
 
@@ -387,5 +389,5 @@ def test_writes_merge_a_record_index_that_has_grown(kind: TableType, bounded: bo
         table.upsert([{"id": number, "v": number}])
     index = table.refresh().index
     assert index is not None
-    assert sum(len(group.logs) for group in index.file_groups(table.manifests)) < 8
+    assert sum(len(group.logs) for group in index.file_groups(table._context.manifests)) < 8
     assert {row["id"] for row in table.scan().to_arrow().to_pylist()} == set(range(12))

@@ -109,7 +109,7 @@ class World:
 
     @property
     def place(self) -> str:
-        return self.table.fileio.url.removeprefix(self.store().url).strip("/")
+        return self.table._context.fileio.url.removeprefix(self.store().url).strip("/")
 
     # ---- writes, on the table and on the model; from a handle that knows the newest slot, so that no RESTORE refuses them
 

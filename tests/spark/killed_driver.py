@@ -61,7 +61,7 @@ WORKS: dict[str, tuple[Do, Callable[[Rows], Rows]]] = {
         lambda table, spark, told: table.delete("v < 50 or v > 1300", metadata=told, spark=spark),
         lambda rows: {key: value for key, value in rows.items() if 50 <= value <= 1300},
     ),
-    "compact": (lambda table, spark, _: table.compact(spark=spark), lambda rows: rows),
+    "compact": (lambda table, spark, _: table.maintenance.compact(spark=spark), lambda rows: rows),
     "insert_overwrite": (
         lambda table, spark, told: table.insert_overwrite(frame(spark, 0, 100, "7", step=2), metadata=told),
         lambda rows: {key: value for key, value in rows.items() if key % 2} | dict.fromkeys(range(0, 100, 2), 7),
@@ -81,7 +81,7 @@ def work_of(entry: Entry) -> str | None:
 
 def done_to(table: Any) -> list[str]:
     """The works that are in a log, in its order."""
-    return [work for entry in table.timeline.log.read_after(-1) if (work := work_of(entry)) is not None]
+    return [work for entry in table._context.timeline.log.read_after(-1) if (work := work_of(entry)) is not None]
 
 
 def main(directory: str, plan: str) -> None:

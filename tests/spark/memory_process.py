@@ -80,7 +80,7 @@ def main() -> None:
             assert found.count() == rows.count()
             found.write.format("noop").mode("overwrite").save()
         case "compact":
-            assert lake.table("t").compact(spark=spark) is not None
+            assert lake.table("t").maintenance.compact(spark=spark) is not None
     print(json.dumps(peaks.end()))
     spark.stop()
 

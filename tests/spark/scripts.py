@@ -70,13 +70,13 @@ def _step(made: History, chance: random.Random) -> None:
     elif step == "delete":
         _delete(made, chance)
     elif step == "compact":
-        table.compact()
+        table.maintenance.compact()
     elif step == "compact some":
-        homes = sorted(table.refresh().live_homes(table.manifests))
+        homes = sorted(table.refresh().live_homes(table._context.manifests))
         if homes:
-            table.compact(homes=chance.sample(homes, max(1, len(homes) // 2)))
+            table.maintenance.compact(homes=chance.sample(homes, max(1, len(homes) // 2)))
     elif table.snapshot.table.bucket_count("") < 16 and not table.spec.partitioning.fields:
-        table.split_buckets()
+        table.maintenance.split_buckets()
 
 
 def _delete(made: History, chance: random.Random) -> None:

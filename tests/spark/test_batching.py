@@ -123,7 +123,7 @@ def test_rows_are_written_once_when_one_is_wide(spark: SparkSession, tmp_path: P
     assert found.column("id").to_pylist() == list(range(500))
     assert found.column("text").to_pylist() == ["a"] * 499 + ["ü" * ROW_BYTES_MAX]
     assert batching._tables_of_wide_rows == {table.id}
-    assert [entry.action.value for entry in table.history()][1:] == ["DELTA_COMMIT"] * 2
+    assert [entry.action.value for entry in table.inspect.history()][1:] == ["DELTA_COMMIT"] * 2
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -180,7 +180,7 @@ def test_a_first_load_takes_equal_keys_to_one_place(spark: SparkSession, tmp_pat
     assert new == ({"counted"} if of_files else {"kept"})
     rows = table.scan().to_arrow()
     assert rows.num_rows == 99 and len(set(rows["k"].to_pylist())) == 99
-    assert table.stats().groups > 5
+    assert table.inspect.stats().groups > 5
     table.upsert(spark.createDataFrame([(-0.0, "né", -1), (2.5, "né", -2)], "k double, s string, v long"))
     again = table.scan().to_arrow()
     assert again.num_rows == 99 and sorted(again["v"].to_pylist())[:2] == [-2, -1]

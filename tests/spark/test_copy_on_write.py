@@ -50,7 +50,7 @@ def test_spark_rewrites_what_local_wrote_and_back(spark: SparkSession, tmp_path:
     assert not table.scan().plan.merged
     through_spark = {row["id"]: row["value"] for row in table.scan().to_spark(spark).collect()}
     assert through_spark == expected
-    entries = table.history()[1:]
+    entries = table.inspect.history()[1:]
     assert {entry.action for entry in entries} == {Action.COMMIT}
     assert [entry.writer.partition(", ")[2] for entry in entries] == ["local"] + [f"spark {spark.version}"] * 3
 
@@ -59,7 +59,7 @@ class Recording(SparkEngine):
     """A Spark engine that notes which buckets it was asked for, and runs something before each answer."""
 
     def __init__(self, table: objcat.Table, frame: DataFrame, *after: Callable[[], object]) -> None:
-        super().__init__(table.fileio.describe(), table=table.name)
+        super().__init__(table._context.fileio.describe(), table=table.name)
         self.check(frame, table.spec, Operation.UPSERT)
         self.asked: list[frozenset[FileGroupId] | None] = []
         self._after = list(after)
@@ -74,10 +74,10 @@ class Recording(SparkEngine):
 
 def operation(table: objcat.Table, engine: Any, data: DataFrame, kind: Operation = Operation.UPSERT) -> WriteOperation[Any]:
     return WriteOperation(
-        timeline=table.timeline,
+        timeline=table._context.timeline,
         table=table.id,
-        manifests=table.manifests,
-        committer=Committer(table.fileio),
+        manifests=table._context.manifests,
+        committer=Committer(table._context.fileio),
         engine=engine,
         data=data,
         operation=kind,
@@ -91,8 +91,8 @@ def test_a_redo_computes_only_the_rows_of_the_buckets_that_were_touched(spark: S
     batch = frame(spark, range(60), "ours")
     other = lake.table("t")
     engine = Recording(table, batch, lambda: other.upsert([{"id": 1000, "value": "theirs", "version": 1}]))
-    result, _ = operation(table, engine, batch, Operation.INSERT).run(table.timeline.open())
-    theirs = other.history()[1].footprint[table.id]
+    result, _ = operation(table, engine, batch, Operation.INSERT).run(table._context.timeline.open())
+    theirs = other.inspect.history()[1].footprint[table.id]
     (home,) = {*theirs.creates, *theirs.replaces, *theirs.appends}
     assert engine.asked == [None, frozenset({home})]
     assert (result.attempts, result.rows, result.inserted) == (2, 60, 60)
@@ -117,16 +117,16 @@ def test_a_frame_that_changes_between_two_computations_is_refused(spark: SparkSe
             return super().write(spark.read.parquet(str(folder)), task)
 
     with pytest.raises(InvalidBatch, match="cache or checkpoint the frame"):
-        operation(table, Anew(table, batch, change), batch).run(table.timeline.open())
+        operation(table, Anew(table, batch, change), batch).run(table._context.timeline.open())
     assert set(values(lake.table("t"))) == set(range(20))
 
 
 def test_a_bad_row_is_refused_with_one_sentence_and_nothing_stays(spark: SparkSession, tmp_path: Path) -> None:
     table = create(objcat.connect(tmp_path))
     table.upsert(frame(spark, range(10), "a"))
-    before = set(table.fileio.list_keys("data/"))
+    before = set(table._context.fileio.list_keys("data/"))
     bad = frame(spark, range(10), "b").selectExpr("nullif(id, 3) id", "value", "version")
     with pytest.raises(NullKey, match="the key column 'id' is null"):
         table.upsert(bad)
-    assert set(table.fileio.list_keys("data/")) == before
+    assert set(table._context.fileio.list_keys("data/")) == before
     assert values(table) == dict.fromkeys(range(10), "a")

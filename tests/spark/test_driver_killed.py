@@ -75,9 +75,9 @@ def check_all(directory: Path, plans: list[dict[str, Any]]) -> None:
     for kind in KINDS:
         table = objcat.connect(directory / "lake").table(kind)
         assert done_to(table) == [work for work in works if (kind, work) != ("copy_on_write", "compact")]
-        table.rollback_dead(older_than_s=0)
+        table.maintenance.rollback_failed_writes(older_than_s=0)
         for _ in range(2):
-            table.clean(keep_slots=1)
+            table.maintenance.clean(keep_slots=1)
         assert orphans_of(table) == []
     check(directory, {})
 
@@ -116,8 +116,8 @@ def check(directory: Path, plan: dict[str, Any]) -> None:
         assert len(set(done)) == len(done), done
         assert {said.split()[1] for said in acknowledged if said.split()[0] == kind} <= set(done)
         rows: Rows = {}
-        marks = table.timeline.open().log.marks(table.id)
-        for entry in table.timeline.log.read_after(-1):
+        marks = table._context.timeline.open().log.marks(table.id)
+        for entry in table._context.timeline.log.read_after(-1):
             work = work_of(entry)
             if work is None:
                 assert entry.action in (Action.CREATE, Action.ROLLBACK, Action.CLEAN), entry
@@ -129,5 +129,5 @@ def check(directory: Path, plan: dict[str, Any]) -> None:
                 assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == rows, f"{plan}: slot {entry.slot}"
         if plan.get("point") == "jvm" and plan["kill"].split()[0] == kind:
             assert plan["kill"].split()[1] not in done, "a work of which was said that nothing is visible"
-        report = examine(table.timeline, deep=True)
+        report = examine(table._context.timeline, deep=True)
         assert report.healthy, report.findings

@@ -54,7 +54,7 @@ def test_the_first_write_creates_and_the_next_upserts(spark: SparkSession, tmp_p
     assert rows(spark.read.format("objcat").option("where", "id >= 10").load(place)) == {10: "b10", 11: "b11"}
     # The tasks wrote log objects; there is nothing else, and nobody is at work any more.
     assert all(path.endswith(".log.parquet") for path in data_files(tmp_path))
-    assert len(data_files(tmp_path)) == sum(entry.summary.files for entry in table.history() if entry.summary)
+    assert len(data_files(tmp_path)) == sum(entry.summary.files for entry in table.inspect.history() if entry.summary)
 
 
 def test_three_threads_write_one_frame_to_one_table_and_to_tables_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_frame_is_of_the_columns_that_it_was_made_of_and_stays_at_the_slot_of_
     others = [spark.read.format("objcat").option("mode", mode).load(f"{tmp_path}/t") for mode in ("snapshot", "incremental")]
     ids = spark.read.format("objcat").option("columns", "id").load(f"{tmp_path}/t")
     past = spark.read.format("objcat").option("as_of", "3").load(f"{tmp_path}/t")
-    table.alter([objcat.RenameColumn("value", "old"), objcat.AddColumn("value", "string")])
+    table.alter.apply([objcat.RenameColumn("value", "old"), objcat.AddColumn("value", "string")])
     for other in others:
         with pytest.raises(PySparkException, match="the column 'value' is not what it was when the frame was made: load it again"):
             other.collect()
@@ -278,7 +278,7 @@ def test_only_what_is_handed_to_the_commit_counts(tmp_path: Path) -> None:
     writer.commit([message, None])
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(10))
     assert len(data_files(tmp_path)) == 2
-    table.rollback_dead(older_than_s=0)
+    table.maintenance.rollback_failed_writes(older_than_s=0)
     assert len(data_files(tmp_path)) == 1
     writer.commit([message])
     assert table.scan().count() == 10
@@ -312,9 +312,9 @@ def test_a_table_that_changes_while_tasks_write_gets_the_rows_as_it_is_then(tmp_
     options = {"mixed": {"delete_when": "id >= 6"}}.get(operation, {"operation": operation})
     writer = job(tmp_path, **options)
     messages = [writer.write(iter([batch(4, 8, "first")])), writer.write(iter([batch(6, 10, "second")]))]
-    table.split_buckets()
-    table.rename_column("value", "text")
-    table.add_column("more", "int")
+    table.maintenance.split_buckets()
+    table.alter.rename_column("value", "text")
+    table.alter.add_column("more", "int")
     writer.commit(messages)
     found = table.scan(columns=["id", "text"]).to_arrow()
     kept = dict.fromkeys(range(4), "old")
@@ -327,7 +327,7 @@ def test_rows_without_a_key_are_written_anew_for_other_partitions(tmp_path: Path
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None)
     writer = job(tmp_path)
     message = writer.write(iter([batch(0, 10, "a")]))
-    table.set_partitioning(["truncate(value, 1)"])
+    table.alter.set_partitioning(["truncate(value, 1)"])
     writer.commit([message])
     assert sorted(table.scan(where="value = 'a'").to_arrow()["id"].to_pylist()) == list(range(10))
     assert not findings(table)
@@ -344,5 +344,5 @@ def test_a_frame_may_bring_columns(tmp_path: Path) -> None:
 
 def findings(table: objcat.Table) -> list:
     """What is wrong with the table, and files that no entry names; an intent may be on its way out still."""
-    swept = [one for one in table.rollback_dead(older_than_s=0) if one.files]
-    return [*swept, *(one for one in examine(table.timeline, deep=True).findings if not one.subject.startswith("intents/"))]
+    swept = [one for one in table.maintenance.rollback_failed_writes(older_than_s=0) if one.files]
+    return [*swept, *(one for one in examine(table._context.timeline, deep=True).findings if not one.subject.startswith("intents/"))]

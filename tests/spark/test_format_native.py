@@ -44,7 +44,7 @@ def loaded(spark: SparkSession, table: objcat.Table, **options: str) -> DataFram
 
 def place_of(table: objcat.Table) -> str:
     """Of its lake, and its name in there."""
-    return f"{table.fileio.describe().url.partition('/tables/')[0]}/{table.name}"
+    return f"{table._context.fileio.describe().url.partition('/tables/')[0]}/{table.name}"
 
 
 def test_filters_and_columns_reach_the_files(own: SparkSession, table: objcat.Table) -> None:
@@ -126,9 +126,9 @@ def test_a_frame_stays_at_the_slot_of_its_first_action(own: SparkSession, table:
     assert loaded(own, table, as_of=str(table.snapshot.slot - 2)).count() == ROWS
     kept = loaded(own, table, where="id >= 10", columns="v, id")
     assert kept.columns == ["v", "id"] and kept.where("id < 12").collect() == [(1.0, 10), (1.0, 11)]
-    table.alter([objcat.RenameColumn("city", "town")])
+    table.alter.apply([objcat.RenameColumn("city", "town")])
     again = loaded(own, table)
-    table.alter([objcat.RenameColumn("town", "city")])
+    table.alter.apply([objcat.RenameColumn("town", "city")])
     with pytest.raises(PySparkException, match="the column 'town' is not what it was when the frame was made: load it again"):
         again.collect()
 

@@ -57,7 +57,7 @@ def test_spark_reads_what_the_local_engine_reads(spark: SparkSession, tmp_path: 
     for step in range(8):
         table.upsert(batch(step, *chance.sample(range(30), 8)))
         if step == 4:
-            table.compact()
+            table.maintenance.compact()
             table.delete([{"id": key} for key in range(5)])
     feeds: list[Any] = [
         table.incremental(since=5),
@@ -84,7 +84,7 @@ def test_base_files_alone_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     frame = scan.to_spark(spark)
     assert shown(frame.toArrow()) == shown(scan.to_arrow())
     assert frame.count() == 10
-    table.compact()
+    table.maintenance.compact()
     assert table.scan(mode="read_optimised").to_spark(spark).count() == 11
 
 
@@ -150,11 +150,11 @@ def test_an_incremental_read_over_rewrites_and_splits(spark: SparkSession, tmp_p
         put(table, 6, *range(10))
         put(table, 7, 8, 9, 60)
         table.delete([{"id": 9, "o": 8}] if ordering else [{"id": 9}])
-        table.compact()
+        table.maintenance.compact()
         put(table, 6, 9, 11)
-        table.split_buckets()
+        table.maintenance.split_buckets()
         put(table, 9, 12, 61)
-        table.compact(homes=sorted(table.refresh().live_homes(table.manifests))[:2])
+        table.maintenance.compact(homes=sorted(table.refresh().live_homes(table._context.manifests))[:2])
         put(table, 9, 13, 60)
         for since in range(-1, table.refresh().slot):
             feed = table.incremental(since=since, columns=["id", "v", "_commit_slot", "_commit_time"])
@@ -167,7 +167,7 @@ def test_many_commits_of_a_table_without_a_key(spark: SparkSession, tmp_path: Pa
     table = objcat.connect(tmp_path).create_table("t", ORDERED, key=None)
     for step in range(6):
         table.insert([{"id": step, "o": None, "v": 1}] * 2)
-    table.compact()
+    table.maintenance.compact()
     feed = table.incremental(since=2, columns=["id"])
     expected = sorted([2, 2, 3, 3, 4, 4, 5, 5])
     assert sorted(row["id"] for row in feed.to_spark(spark).collect()) == expected
@@ -200,6 +200,6 @@ def test_late_rows_count_for_nothing_on_spark_either(spark: SparkSession, tmp_pa
         for _ in range(2):
             assert sorted(row["id"] for row in table.scan().to_spark(spark).collect()) == [1, 5]
             assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 5]
-            table.compact()
+            table.maintenance.compact()
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))

@@ -45,7 +45,7 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> objcat.Table:
 
 def test_a_frame_that_differs_each_time_is_computed_once(spark: SparkSession, table: objcat.Table) -> None:
     table.insert([{"id": key, "a.b": part, "v": -1.0} for key in range(300) for part in "xy"])
-    assert len(table.refresh().file_groups(table.manifests)) > 2
+    assert len(table.refresh().file_groups(table._context.manifests)) > 2
     kept = spark.sparkContext._jsc.getPersistentRDDs().size()
     some = spark.range(400).select(
         (F.rand() * 600).cast("long").alias("id"), F.when(F.rand() < 0.5, "x").otherwise("z").alias("a.b"), F.rand().alias("v")
@@ -78,7 +78,7 @@ def test_rows_that_nobody_has_located_end_no_file_group(
         spark.catalog.clearCache()
         return file_sizing.groups_for_new_keys(*given)
 
-    monkeypatch.setattr(group_lookup, "homes_for", homes_for)
+    monkeypatch.setattr(group_lookup, "groups_for_new_keys", homes_for)
     with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
         table.upsert(spark.range(100).mapInArrow(some, "id long, `a.b` string, v double"))
     rows = table.scan().to_arrow()
@@ -120,20 +120,20 @@ def test_files_that_cannot_hold_a_key_are_not_read(spark: SparkSession, table: o
         table.insert([{"id": first + key, "a.b": part, "v": 0.0} for key in range(100) for part in "xy"])
     kept = spark.sparkContext._jsc.getPersistentRDDs().size()
     hidden: dict[str, bytes] = {}
-    for group in table.refresh().file_groups(table.manifests):
+    for group in table.refresh().file_groups(table._context.manifests):
         assert group.base is not None
-        data = table.fileio.read(group.base.path)
+        data = table._context.fileio.read(group.base.path)
         row = pq.read_table(pa.BufferReader(data)).slice(0, 1).to_pylist()[0]
         if not (1000 <= row["id"] < 2000 and row["a.b"] == "x"):
             hidden[group.base.path] = data
     assert len(hidden) >= 5
-    table.fileio.delete(hidden)
+    table._context.fileio.delete(hidden)
     table.upsert(spark.range(1010, 1090).selectExpr("id", "'x' as `a.b`", "1.0d as v"))
     with pytest.raises(CorruptTable, match="is missing in"):
         table.upsert(spark.createDataFrame([(1010, "x", 2.0), (2010, "x", 2.0)], "id long, `a.b` string, v double"))
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     for path, data in hidden.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)
     rows = table.scan().to_arrow().to_pylist()
     assert len(rows) == 600 and {row["id"] for row in rows if row["v"] == 1.0 and row["a.b"] == "x"} == set(range(1010, 1090))
     assert sum(row["v"] for row in rows) == 80

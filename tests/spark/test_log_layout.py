@@ -27,7 +27,7 @@ def table_of(place: Path, name: str = "t") -> objcat.Table:
 
 def layout(table: objcat.Table) -> tuple[int, int]:
     """Log objects of the newest commit, and runs of rows of one bucket in them."""
-    logs = decode_delta(table.history()[-1].changes[table.id]).logs
+    logs = decode_delta(table.inspect.history()[-1].changes[table.id]).logs
     return len(logs), sum(len(log.homes) for log in logs)
 
 

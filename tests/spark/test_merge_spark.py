@@ -198,14 +198,14 @@ def test_spark_replaces_partitions(spark: SparkSession, tmp_path: Path, kind: st
 def test_a_derived_table_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     source = make(tmp_path, key=["id"])
     derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id"], ordering="at")
-    derived.upsert_from(source.changes(since=-1, net=True), app_id="job", spark=spark)
+    derived.apply_changes(source.changes(since=-1, net=True), app_id="job", spark=spark)
     source.delete("id < 5")
     source.update({"v": "v + 100"}, where="id = 7")
     with pytest.raises(InvalidInput, match="net=True"):
-        derived.upsert_from(source.changes(since=1), app_id="job", spark=spark)
-    derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
-    assert values(derived) == values(source) and derived.applied("job") == 3
-    assert derived.upsert_from(source.changes(since=3, net=True), app_id="job", spark=spark) is None
+        derived.apply_changes(source.changes(since=1), app_id="job", spark=spark)
+    derived.apply_changes(source.changes(since=1, net=True), app_id="job", spark=spark)
+    assert values(derived) == values(source) and derived.app_version("job") == 3
+    assert derived.apply_changes(source.changes(since=3, net=True), app_id="job", spark=spark) is None
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_merge_reads_the_files_that_its_source_can_match(
     spark: SparkSession, tmp_path: Path, scanned: list[DataFrame], settings: dict[str, Any], ids: list[int | None], files: int
 ) -> None:
     table = make(tmp_path, count=40, kind="copy_on_write", **settings)
-    every = table.stats().groups
+    every = table.inspect.stats().groups
     source = spark.createDataFrame([(i, "abc"[(i or 0) % 3], i) for i in ids], "id int, city string, v bigint")
     result = table.merge(source).when_matched_update({"note": "'met'"}).execute()
     matched = {i for i in ids if i is not None and i < 40}
@@ -272,7 +272,7 @@ def test_a_merge_finds_keys_of_every_type(spark: SparkSession, tmp_path: Path, d
     table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(4))
     for number, key in enumerate(keys):
         table.upsert([{"k": key, "v": number}])
-    table.compact()
+    table.maintenance.compact()
     for chosen in ([keys[0]], keys[1:]):
         source = spark.createDataFrame(pa.table({"k": pa.array(chosen, data_type)}))
         merged = table.merge(source).when_matched_update({"v": "v + 100"}).execute()
@@ -288,10 +288,10 @@ def test_a_derived_table_by_spark_loses_no_row_that_one_commit_takes_to_another_
     source = objcat.connect(tmp_path).create_table("s", SCHEMA, partition_by=["city"], **settings)
     derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id", "city"])
     source.insert([row(key, city="abc"[key % 3]) for key in range(6)])
-    derived.upsert_from(source.changes(since=-1, net=True), app_id="job", spark=spark)
-    source.set_partitioning([])
+    derived.apply_changes(source.changes(since=-1, net=True), app_id="job", spark=spark)
+    source.alter.set_partitioning([])
     source.overwrite([row(key, city="abc"[key % 3]) for key in range(1, 7)])
-    derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
+    derived.apply_changes(source.changes(since=1, net=True), app_id="job", spark=spark)
     assert values(derived, "city") == values(source, "city") == {key: "abc"[key % 3] for key in range(1, 7)}
 
 
@@ -303,10 +303,10 @@ def test_a_derived_table_by_spark_with_fewer_key_columns_loses_no_row_that_went_
     source = objcat.connect(tmp_path).create_table("s", SCHEMA, partition_by=["city"], **settings)
     derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id"], index=objcat.Bucket(2))
     source.insert([row(key, city=way[0]) for key in range(20)])
-    derived.upsert_from(source.changes(since=-1, net=True), app_id="job", spark=spark)
+    derived.apply_changes(source.changes(since=-1, net=True), app_id="job", spark=spark)
     source.delete([{"id": key, "city": way[0]} for key in range(20)])
     source.upsert([row(key, city=way[1]) for key in range(20)])
-    derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
+    derived.apply_changes(source.changes(since=1, net=True), app_id="job", spark=spark)
     assert values(derived, "city") == values(source, "city") == dict.fromkeys(range(20), way[1])
 
 

@@ -134,7 +134,7 @@ def test_a_set_of_bits_that_is_large_is_sent_without_what_is_empty(spark: SparkS
         expected[numbers] = v
 
     write(np.arange(count), 1)
-    table.compact()
+    table.maintenance.compact()
     write(np.arange(0, count, 7), 2)
     write(np.concatenate([np.arange(5_000), np.arange(count - 5_000, count), np.arange(1_000_000, 1_100_000, 3)]), 4)
     frame = table.scan().to_spark(spark)
@@ -162,7 +162,7 @@ def test_keys_that_were_read_serve_other_queries_of_the_same_log(spark: SparkSes
     for slot in (*slots, *reversed(slots)):
         scan = table.scan(as_of=slot)
         assert comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
-    table.compact()
+    table.maintenance.compact()
     table.upsert(rows([1, 2], "later"))
     assert agrees(table, spark)
 
@@ -224,7 +224,7 @@ def test_several_columns_and_partitions_are_one_number(spark: SparkSession, tmp_
     table.upsert(grid("log", 3))
     assert joins(table.scan().to_spark(spark)) == 0
     assert agrees(table, spark)
-    table.split_buckets(partition="p=x")
+    table.maintenance.split_buckets(partition="p=x")
     table.upsert(grid("again", 4))
     assert agrees(table, spark)
 

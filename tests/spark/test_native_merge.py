@@ -93,7 +93,7 @@ def test_a_delete_competes_by_its_value_and_one_without_ends_all_before_it(spark
     table.upsert(batch([(6, 2, "again"), (5, 0, "older")]))
     assert values(table, spark) == {1: "base", 3: "newer", 5: "after", 6: "again", 7: "base"}
     # What the compaction keeps of the deletes still counts for rows that come late.
-    table.compact()
+    table.maintenance.compact()
     table.upsert(batch([(2, 4, "late"), (3, 6, "late"), (8, 1, "new")]))
     assert values(table, spark) == {1: "base", 3: "newer", 5: "after", 6: "again", 7: "base", 8: "new"}
 

@@ -86,13 +86,13 @@ def test_a_join_with_another_table_shuffles_that_one_alone(spark: SparkSession, 
 def test_files_of_two_bucket_counts_have_no_layout(spark: SparkSession, tmp_path: Path) -> None:
     """Between a split and the compaction of all its homes, under one of the counts Spark would lose rows of a join."""
     o, li = orders(tmp_path), lines(tmp_path)
-    o.split_buckets()
-    o.compact(homes=sorted(o.snapshot.live_homes(o.manifests))[:3])
+    o.maintenance.split_buckets()
+    o.maintenance.compact(homes=sorted(o.snapshot.live_homes(o._context.manifests))[:3])
     left, right = o.scan().to_spark(spark), li.scan().to_spark(spark)
     assert "Bucketed" not in text_of(left)
     assert exchanges(joined(left, right)) >= 1
     assert joined(left, right).count() == 3000
-    o.compact()
+    o.maintenance.compact()
     left = o.scan().to_spark(spark)
     assert left.groupBy("o_key").count().count() == 1000
     assert exchanges(left.groupBy("o_key").count()) == 0
@@ -227,8 +227,8 @@ def test_base_files_in_an_order_of_their_own_keep_the_layout(spark: SparkSession
     before = joined(o.scan().to_spark(spark), li.scan().to_spark(spark))
     assert shape_of(before) == (1, 1)
     expected = comparable(before.toArrow())
-    assert o.cluster(by=["price", "o_key"], zorder=True) is not None
-    assert li.cluster(by=["line", "tax"]) is not None
+    assert o.maintenance.cluster(by=["price", "o_key"], zorder=True) is not None
+    assert li.maintenance.cluster(by=["line", "tax"]) is not None
     li.upsert(pa.table({"l_key": [1, 2, 3000], "line": [0, 1, 0], "tax": [7.0, 8.0, 9.0]}, schema=LINES))
     after = joined(o.scan().to_spark(spark), li.scan().to_spark(spark))
     assert shape_of(after) == (1, 2) and "Bucketed: true" in text_of(after)

@@ -259,7 +259,7 @@ def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: 
     assert files_read(frame.where("a = 7")) > 2
     assert frame.where("a = 7 and b = '1'").count() == 1
     # After a split, of a file that both halves share as well.
-    table.split_buckets()
+    table.maintenance.split_buckets()
     halved = table.scan().to_spark(spark).where("a = 7 and b = '1'")
     assert files_read(halved) == 1
     assert halved.count() == 1
@@ -272,7 +272,7 @@ def test_metadata_is_not_taken_for_columns(spark: SparkSession, tmp_path: Path) 
     table.insert(pa.Table.from_pylist(rows, schema=schema))
     table.upsert(pa.Table.from_pylist([{**row, "_metadata": -1} for row in rows], schema=schema))
     # Of one home only, so that its log rows are a part of an object.
-    table.compact(homes=sorted(table.snapshot.live_homes(table.manifests))[:1])
+    table.maintenance.compact(homes=sorted(table.snapshot.live_homes(table._context.manifests))[:1])
     scan = table.scan(where="_metadata = -1 and row_index <= 0 and file_name > 'f'")
     assert comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
     assert scan.to_arrow().num_rows == 2000
@@ -289,10 +289,10 @@ def test_what_is_known_is_asked_only_of_files_that_are_read(spark: SparkSession,
         written.upsert([{"id": 0, "city": "city 0"}])
     table = objcat.connect(tmp_path).table("t")
     assert len(table.snapshot.table.manifest) >= 5
-    before = table.fileio.metrics.snapshot().requests.get("get", 0)
+    before = table._context.fileio.metrics.snapshot().requests.get("get", 0)
     rows = table.scan(where="city = 'city 50'").to_spark(spark)
     # The last one verifies the footer of the file that is read.
-    assert table.fileio.metrics.snapshot().requests["get"] - before <= 3
+    assert table._context.fileio.metrics.snapshot().requests["get"] - before <= 3
     assert [tuple(row) for row in rows.collect()] == [(50, "city 50")]
     assert table.scan().to_spark(spark).where("city = 'city 51'").count() == 1
 

@@ -125,10 +125,10 @@ def made_of(kind: str, place: Path) -> objcat.Table:
     )
     made.insert(pa.Table.from_pylist(rows(range(40), ""), schema=SCHEMA))
     made.upsert(pa.Table.from_pylist(rows(range(20, 50), "+"), schema=SCHEMA))
-    made.split_buckets()
-    made.compact(homes=sorted(made.refresh().live_homes(made.manifests))[1:3])
+    made.maintenance.split_buckets()
+    made.maintenance.compact(homes=sorted(made.refresh().live_homes(made._context.manifests))[1:3])
     rename = objcat.RenameColumn
-    made.alter(
+    made.alter.apply(
         [
             rename("a", "c"),
             rename("b", "a"),
@@ -136,7 +136,7 @@ def made_of(kind: str, place: Path) -> objcat.Table:
             objcat.DropColumn("n") if kind != "event time" else rename("n", "m"),
         ]
     )
-    made.alter([objcat.AddColumn("n", "int"), rename("place.x", "z"), rename("place.y", "x"), objcat.AddColumn("place.y", "bigint")])
+    made.alter.apply([objcat.AddColumn("n", "int"), rename("place.x", "z"), rename("place.y", "x"), objcat.AddColumn("place.y", "bigint")])
     newer = made.schema
     changed = [{"Id": i, "a": f"b{i}", "n": i, "x": 9.0, "place": {"z": 1.0, "x": 2, "y": 2**40}, "m": 100} for i in (3, 4, 45, 60)]
     made.upsert(pa.Table.from_pylist([{name: row.get(name) for name in newer.names} for row in changed], schema=newer))

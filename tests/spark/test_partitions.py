@@ -92,7 +92,7 @@ def frame(spark: SparkSession, batch: list[dict[str, Any]]) -> DataFrame:
 
 
 def homes(table: objcat.Table) -> set[Any]:
-    return set(table.refresh().live_homes(table.manifests))
+    return set(table.refresh().live_homes(table._context.manifests))
 
 
 def told(found: list[dict[str, Any]]) -> Counter[str]:
@@ -145,7 +145,7 @@ def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Pat
     left = Counter(row["id"] for row in batch if not row["flag"])
     assert Counter(row["id"] for row in table.scan().to_arrow().to_pylist()) == left
     assert Counter(row["id"] for row in through_spark) == left
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 @KINDS
@@ -171,7 +171,7 @@ def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, 
     table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(2))
     batch = [{**row, "city": row["city"] or "none"} for row in rows(60)]
     table.insert(frame(spark, batch[:20]))
-    table.set_partitioning(["city", "truncate(id, 4000000000000000000)"])
+    table.alter.set_partitioning(["city", "truncate(id, 4000000000000000000)"])
     more = [{**row, "city": city, "flag": None} for row, city in zip(batch, itertools.cycle(["none", "Bonn", "Zürich=%"]))]
     with session(spark, spark__sql__adaptive__enabled="false"):
         table.insert(frame(spark, more))
@@ -180,8 +180,8 @@ def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, 
     found = [(row["id"], row["city"]) for row in table.scan().to_spark(spark).collect()]
     assert Counter(found) == Counter(dict.fromkeys(expected, 1))
     assert Counter((row["id"], row["city"]) for row in table.scan().to_arrow().to_pylist()) == Counter(found)
-    assert {partition.count("/") for partition in table.snapshot.live_partitions(table.manifests)} == {0, 1}
-    assert examine(table.timeline, deep=True).healthy
+    assert {partition.count("/") for partition in table.snapshot.live_partitions(table._context.manifests)} == {0, 1}
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 @KINDS
@@ -198,7 +198,7 @@ def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession
 
     class Raced(SparkEngine):
         def __init__(self) -> None:
-            super().__init__(table.fileio.describe(), table=table.name)
+            super().__init__(table._context.fileio.describe(), table=table.name)
             self.asked: list[Any] = []
 
         def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
@@ -210,16 +210,16 @@ def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession
 
     engine = Raced()
     operation = WriteOperation(
-        timeline=table.timeline,
+        timeline=table._context.timeline,
         table=table.id,
-        manifests=table.manifests,
-        committer=Committer(table.fileio),
+        manifests=table._context.manifests,
+        committer=Committer(table._context.fileio),
         engine=engine,
         data=frame(spark, rows(120)),
         operation=Operation.INSERT,
     )
-    result, _ = operation.run(table.timeline.open())
-    footprint = other.history()[1].footprint[table.id]
+    result, _ = operation.run(table._context.timeline.open())
+    footprint = other.inspect.history()[1].footprint[table.id]
     (home,) = {*footprint.creates, *footprint.replaces, *footprint.appends}
     assert engine.asked == [None, frozenset({home})]
     assert (result.attempts, result.rows) == (2, 120)
@@ -237,9 +237,9 @@ def test_a_table_without_a_key_takes_frames(spark: SparkSession, tmp_path: Path,
     assert Counter(row["id"] for row in table.scan().to_spark(spark).collect()) == expected
     assert Counter(row["id"] for row in table.scan().to_arrow().to_pylist()) == expected
     assert table.scan(where="city = 'Rome'").to_spark(spark).count() == 30
-    table.compact()
+    table.maintenance.compact()
     assert Counter(row["id"] for row in table.scan().to_spark(spark).collect()) == expected
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: Sp
         table.insert(spark.createDataFrame([(1, "x")], "id long, t string"))
     with pytest.raises(InvalidBatch, match="lacks the column 't'"):
         table.insert(spark.createDataFrame([(1,)], "id long"))
-    assert list(table.fileio.list_keys("data/")) == []
+    assert list(table._context.fileio.list_keys("data/")) == []
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
     made.insert([{"id": key, "city": f"city {key:02}", "v": 0} for key in range(60)])
     for _ in range(SPACING_SLOTS):
         made.upsert([{"id": 0, "city": "city 00", "v": 0}])
-    made.timeline.publish(made.timeline.open())
+    made._context.timeline.publish(made._context.timeline.open())
     read: list[str] = []
     get_shard = manifest.get_shard
 
@@ -296,7 +296,7 @@ def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
     found = {row["id"]: row["v"] for row in lake.table("t").scan().to_arrow().to_pylist()}
     updated = {} if verb == "insert" else {30: 1, 40: 2}
     assert found == dict.fromkeys(range(60), 0) | {100: 1, 101: 2} | updated
-    assert examine(made.timeline, deep=True).healthy
+    assert examine(made._context.timeline, deep=True).healthy
 
     monkeypatch.setattr("objcat.spark.engine.SparkEngine.partitions_named", lambda *_: frozenset(["city=city%2050"]))
     with pytest.raises(InvalidBatch, match="rows of other partitions when it was computed again"):

@@ -29,7 +29,7 @@ def create(place: Path, kind: TableType) -> objcat.Table:
 def rows(table: objcat.Table) -> Rows:
     found = table.scan().to_arrow().to_pylist()
     assert len({row["id"] for row in found}) == len(found), "a key is there twice"
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
     return {row["id"]: (row["part"], row["v"]) for row in found}
 
@@ -68,26 +68,28 @@ def test_only_file_groups_are_read_that_the_index_names(spark: SparkSession, tmp
     homes = {key: home for home, keys in keys_by_home(table).items() for key in keys}
     needed = {homes[7], homes[8]}
     hidden = {
-        group.base.path: table.fileio.read(group.base.path)
-        for group in table.snapshot.file_groups(table.manifests)
+        group.base.path: table._context.fileio.read(group.base.path)
+        for group in table.snapshot.file_groups(table._context.manifests)
         if group.base is not None and str(group.home) not in needed
     }
     assert len(hidden) >= 3
-    table.fileio.delete(hidden)
+    table._context.fileio.delete(hidden)
     other = next(key for key, home in homes.items() if home not in needed)
     table.upsert(spark.createDataFrame([(7, "x", 1), (8, "x", 1), (100, "x", 1)], FRAME))
     with pytest.raises(CorruptTable, match="is missing in"):
         table.upsert(spark.createDataFrame([(other, "x", 2)], FRAME))
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     for path, data in hidden.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)
     assert rows(table) == {**dict.fromkeys(range(60), ("x", 0)), 7: ("x", 1), 8: ("x", 1), 100: ("x", 1)}
 
 
 def keys_by_home(table: objcat.Table) -> dict[str, list[int]]:
     """Of every file group, by its home as text, the keys."""
     found: dict[str, list[int]] = {}
-    by_file = {group.base.path: str(group.home) for group in table.refresh().file_groups(table.manifests) if group.base is not None}
+    by_file = {
+        group.base.path: str(group.home) for group in table.refresh().file_groups(table._context.manifests) if group.base is not None
+    }
     for row in table.scan(columns=["id", "_file"]).to_arrow().to_pylist():
         found.setdefault(by_file[row["_file"]], []).append(row["id"])
     return found

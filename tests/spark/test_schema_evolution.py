@@ -100,7 +100,7 @@ def test_swapped_and_returning_names_mean_the_right_columns_in_filters_and_resul
 ) -> None:
     table = create(tmp_path, layout)
     rename = objcat.RenameColumn
-    table.alter([rename("a", "c"), rename("b", "a"), rename("c", "b"), objcat.DropColumn("n"), objcat.AddColumn("n", "int")])
+    table.alter.apply([rename("a", "c"), rename("b", "a"), rename("c", "b"), objcat.DropColumn("n"), objcat.AddColumn("n", "int")])
     assert ids(table, spark, "a = 'b3'") == [3]
     assert ids(table, spark, "a = 'a3'") == []
     assert ids(table, spark, "b = 'a3' and a > 'b'") == [3]
@@ -112,7 +112,7 @@ def test_swapped_and_returning_names_mean_the_right_columns_in_filters_and_resul
     assert ids(table, spark, "b = 'b3' or a = 'b4'") == [3, 4]
     assert both(table, spark, columns=["b", "n"], where="id in (2, 3)") == [{"b": "a2", "n": None}, {"b": "b3", "n": 3}]
     assert {row["a"] for row in both(table, spark, as_of=1)} == {f"a{i}" for i in range(20)}
-    table.compact()
+    table.maintenance.compact()
     assert ids(table, spark, "b = 'b3' or a = 'b4'") == [3, 4]
     assert len(both(table, spark)) == 20
 
@@ -132,7 +132,7 @@ def test_narrower_types_of_old_files_are_read_as_the_wider_ones(spark: SparkSess
         "stops.element.at": "double",
         "tags.value.w": "double",
     }
-    table.alter([objcat.WidenColumn(path, data_type) for path, data_type in wider.items()])
+    table.alter.apply([objcat.WidenColumn(path, data_type) for path, data_type in wider.items()])
     table.upsert(spark.sql("select 100L id, 5000000000L n, 100000 tiny, cast(1e12 as decimal(22,2)) big, cast(1e20 as decimal(30,2)) d"))
     assert len(both(table, spark)) == 21
     assert ids(table, spark, "n > 3000000000") == [100]
@@ -147,7 +147,7 @@ def test_narrower_types_of_old_files_are_read_as_the_wider_ones(spark: SparkSess
     assert ids(table, spark, "d = 1.25") == [5]
     assert ids(table, spark, "d > 4.5") == [19, 100]
     assert ids(table, spark, "n in (1, 5000000000)") == [1, 100]
-    table.compact()
+    table.maintenance.compact()
     assert ids(table, spark, "n > 3000000000 or d = 1.25") == [5, 100]
     assert len(both(table, spark)) == 21
 
@@ -156,7 +156,7 @@ def test_narrower_types_of_old_files_are_read_as_the_wider_ones(spark: SparkSess
 def test_nested_fields_that_were_renamed_added_dropped_or_swapped(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     table = create(tmp_path, layout)
     rename, add, drop = objcat.RenameColumn, objcat.AddColumn, objcat.DropColumn
-    table.alter(
+    table.alter.apply(
         [
             rename("place.x", "t"),
             rename("place.y", "x"),
@@ -191,14 +191,14 @@ def test_nested_fields_that_were_renamed_added_dropped_or_swapped(spark: SparkSe
     assert [row.id for row in frame.where("place.x = -7").collect()] == [7]
     assert sorted(row.id for row in frame.where("place.y = 8").collect()) == [3, 8]
     assert [row[0] for row in frame.where("id = 1").select("place.inner.key").collect()] == ["k1"]
-    table.compact()
+    table.maintenance.compact()
     assert {row["id"]: row for row in both(table, spark)} == found
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_struct_none_of_whose_fields_an_old_file_has_is_null_where_it_was(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     table = create(tmp_path, layout)
-    table.alter([objcat.AddColumn("place.new", "int"), *(objcat.DropColumn(f"place.{name}") for name in ("x", "y", "inner"))])
+    table.alter.apply([objcat.AddColumn("place.new", "int"), *(objcat.DropColumn(f"place.{name}") for name in ("x", "y", "inner"))])
     for legacy in ("false", "true"):
         with setting(spark, "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing", legacy):
             found = {row["id"]: row["place"] for row in both(table, spark)}
@@ -208,7 +208,7 @@ def test_a_struct_none_of_whose_fields_an_old_file_has_is_null_where_it_was(spar
 @pytest.mark.parametrize("name", ["spark.sql.parquet.enableVectorizedReader", "spark.sql.parquet.enableNestedColumnVectorizedReader"])
 def test_wider_and_added_columns_are_read_row_by_row_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
     table = create(tmp_path, "both")
-    table.alter(
+    table.alter.apply(
         [
             *(
                 objcat.WidenColumn(path, wide)
@@ -260,8 +260,8 @@ def test_nulls_that_are_allowed_later(spark: SparkSession, tmp_path: Path, layou
     kind: TableType = "copy_on_write" if layout == "copy_on_write" else "merge_on_read"
     table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(2))
     table.insert([{"id": i, "city": "Rome", "place": {"x": i}, "stops": [i]} for i in range(10)])
-    table.compact()
-    table.alter([objcat.DropNotNull(path) for path in ("city", "place", "place.x", "stops", "stops.element")])
+    table.maintenance.compact()
+    table.alter.apply([objcat.DropNotNull(path) for path in ("city", "place", "place.x", "stops", "stops.element")])
     text = "SELECT {}L id, cast(null as string) city, {} place, {} stops"
     table.upsert(spark.sql(text.format(3, "cast(null as struct<x: int>)", "cast(null as array<int>)")))
     table.upsert(spark.sql(text.format(11, "named_struct('x', cast(null as int))", "array(cast(null as int))")))

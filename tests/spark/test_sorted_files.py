@@ -109,15 +109,15 @@ def test_what_is_not_sorted_for_sure_is_sorted(spark: SparkSession, tmp_path: Pa
     other = table_of(tmp_path, "other", step=3)
     with_logs, clustered, split = (table_of(tmp_path, name) for name in ("with_logs", "clustered", "split"))
     with_logs.upsert([{"k": KEYS["bigint"][1](5), "n": 0, "v": 5}])
-    assert clustered.cluster(by=["v"]) is not None
-    split.split_buckets()
-    split.compact(homes=sorted(split.snapshot.live_homes(split.manifests))[:1])
+    assert clustered.maintenance.cluster(by=["v"]) is not None
+    split.maintenance.split_buckets()
+    split.maintenance.compact(homes=sorted(split.snapshot.live_homes(split._context.manifests))[:1])
     by_parts = table_of(tmp_path, "by_parts", kept={"partition_by": ["truncate(v, 100)"], "key_scope": "partition"})
     for table in (with_logs, clustered, by_parts, split):
         frame = joined(other.scan().to_spark(spark), table.scan().to_spark(spark), "right")
         assert sorts(frame)[0] >= 1, table.name
         assert found(frame) == Counter((None if i % 3 else i, i) for i in range(ROWS)), table.name
-    clustered.compact()
+    clustered.maintenance.compact()
     assert sorts(joined(other.scan().to_spark(spark), clustered.scan().to_spark(spark)))[0] >= 1
 
 

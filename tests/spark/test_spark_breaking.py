@@ -191,7 +191,7 @@ def test_keys_of_another_type_make_one_file_of_a_bucket_or_a_sentence(
         try:
             table.insert(spark.range(100).selectExpr(f"{key} k", "id v"))
         except InvalidBatch:
-            assert [key for key in table.fileio.list_keys() if key.startswith("data/")] == []
+            assert [key for key in table._context.fileio.list_keys() if key.startswith("data/")] == []
             return
     assert len(both(lake.table("t"), spark)) == 100
 
@@ -274,7 +274,7 @@ def test_a_job_that_fails_is_one_sentence_and_leaves_nothing(
         settings |= {"partition_by": ["value"], "key_scope": "table"}
     table = objcat.connect(tmp_path).create_table("shop.orders", IDS, key=["id"], **settings)
     table.insert([{"id": i, "value": i} for i in range(5)])
-    before, kept = set(table.fileio.list_keys()), spark.sparkContext._jsc.getPersistentRDDs().size()
+    before, kept = set(table._context.fileio.list_keys()), spark.sparkContext._jsc.getPersistentRDDs().size()
     become, said = FAILS[what]
     rows = spark.range(0, 50, 1, 1).selectExpr("id", "id value")
     with pytest.raises(SparkJobFailed, match=rf"^Spark failed over what it was asked for \(objcat: .* shop\.orders\): {said}") as caught:
@@ -282,7 +282,7 @@ def test_a_job_that_fails_is_one_sentence_and_leaves_nothing(
     assert "\n" not in str(caught.value) and str(caught.value).endswith("; nothing of it is visible")
     assert isinstance(caught.value.__cause__, (PySparkException, Py4JJavaError))
     # The intent of what was inserted may have gone meanwhile.
-    assert set(table.fileio.list_keys()) <= before
+    assert set(table._context.fileio.list_keys()) <= before
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
@@ -290,7 +290,7 @@ def test_a_job_that_fails_is_one_sentence_and_leaves_nothing(
 def test_a_source_that_lost_a_file_and_an_update_that_overflows_are_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path / "lake").create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
     table.insert([{"id": i, "value": i} for i in range(5)])
-    before = set(table.fileio.list_keys())
+    before = set(table._context.fileio.list_keys())
     spark.range(5).selectExpr("id", "id value").coalesce(1).write.parquet(str(tmp_path / "source"))
     source = spark.read.parquet(str(tmp_path / "source"))
     for file in (tmp_path / "source").glob("*.parquet"):
@@ -299,7 +299,7 @@ def test_a_source_that_lost_a_file_and_an_update_that_overflows_are_one_sentence
         table.upsert(source)
     with pytest.raises(SparkJobFailed, match=r"\(objcat: compute the rows for t\): \[ARITHMETIC_OVERFLOW\] .*; nothing of it is visible$"):
         table.update({"value": "9223372036854775807 + value"}, spark=spark)
-    assert set(table.fileio.list_keys()) == before
+    assert set(table._context.fileio.list_keys()) == before
 
 
 READING: dict[str, Callable[[Any, SparkSession], Any]] = {
@@ -326,8 +326,8 @@ def test_a_write_whose_rows_spark_reads_natively_is_done_again_when_they_are_cle
         if not done:
             other = objcat.connect(tmp_path).table("t")
             other.upsert([{"id": 0, "value": 100}, {"id": 1, "value": 100}, {"id": 2, "value": 100}])
-            other.compact()
-            done.append(other.clean(keep_slots=1))
+            other.maintenance.compact()
+            done.append(other.maintenance.clean(keep_slots=1))
         return frame
 
     monkeypatch.setattr(objcat.Scan, "to_spark", disturbed)

@@ -36,7 +36,7 @@ def test_rows_without_a_key_are_deleted_by_workers(
     spark: SparkSession, tmp_path: Path, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = filled(tmp_path, kind)
-    groups = len(table.refresh().file_groups(table.manifests))
+    groups = len(table.refresh().file_groups(table._context.manifests))
 
     def refuse(*_: Any) -> None:
         raise AssertionError("this process rewrites nothing")
@@ -115,7 +115,7 @@ def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession,
             done.append(True)
             other = objcat.connect(tmp_path).table("t")
             assert other.delete("id < 3") is not None
-            other.clean(keep_slots=1)
+            other.maintenance.clean(keep_slots=1)
         return real(self, task)
 
     monkeypatch.setattr(objcat.table.delete.KeyDeleter, "rewrite", disturbed)

@@ -172,9 +172,9 @@ def test_ctrl_c_ends_the_job_of_a_write_and_the_next_write_is_as_any_other(
     assert keyed.refresh().slot == 0
     done = keyed.upsert(rows(spark, 5))
     assert (done.slot, keyed.scan().count()) == (1, 5)
-    keyed.rollback_dead(older_than_s=0)
-    assert len(list(keyed.fileio.list_keys("data/"))) == done.files
-    assert list(keyed.fileio.list_keys("intents/")) == []
+    keyed.maintenance.rollback_failed_writes(older_than_s=0)
+    assert len(list(keyed._context.fileio.list_keys("data/"))) == done.files
+    assert list(keyed._context.fileio.list_keys("intents/")) == []
 
 
 def test_after_the_exit_of_a_handler_no_call_takes_the_answer_of_another(spark: SparkSession, keyed: objcat.Table, tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_after_the_exit_of_a_handler_no_call_takes_the_answer_of_another(spark: 
     assert keyed.refresh().slot == 0
     done = keyed.upsert(rows(spark, 5))
     assert (done.slot, keyed.scan().count()) == (1, 5)
-    keyed.rollback_dead(older_than_s=0)
-    assert len(list(keyed.fileio.list_keys("data/"))) == done.files
+    keyed.maintenance.rollback_failed_writes(older_than_s=0)
+    assert len(list(keyed._context.fileio.list_keys("data/"))) == done.files
 
 
 def test_a_generator_that_is_closed_within_a_job_leaves_its_thread_what_it_told_spark(spark: SparkSession) -> None:
@@ -269,7 +269,7 @@ def test_rows_that_are_others_when_they_are_computed_again_are_neither_lost_nor_
             keys = [int.from_bytes(os.urandom(7), "big") for _ in range(batch.num_rows)]
             yield pa.RecordBatch.from_arrays([pa.array(keys), batch.column(1)], names=["id", "value"])
 
-    monkeypatch.setattr(engine, "shipped", losing)
+    monkeypatch.setattr(engine, "spark_task", losing)
     with session(spark, **{"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "8"}):
         done = getattr(table, operation)(rows(spark, 2000).mapInArrow(drawn, "id long, value long"))
     values = table.scan().to_arrow()["value"].to_pylist()

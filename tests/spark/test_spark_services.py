@@ -39,7 +39,7 @@ class Inline(SystemEnv):
 
 
 def content(table: objcat.Table) -> Counter[tuple[Any, ...]]:
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
     return Counter(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
@@ -72,9 +72,9 @@ def test_executors_compact_as_this_process_does(
 ) -> None:
     here, there = (filled(tmp_path / name, index=index, ordering=ordering) for name in ("here", "there"))
     expected = content(here)
-    one = here.compact()
+    one = here.maintenance.compact()
     request.getfixturevalue("elsewhere")
-    two = there.compact(spark=spark)
+    two = there.maintenance.compact(spark=spark)
     assert one is not None and two is not None
     assert "objcat: compact t" in descriptions(spark)
     assert (two.rows, len(two.homes)) == (one.rows, len(one.homes))
@@ -91,9 +91,9 @@ def test_plans_rounds_and_statements_go_to_executors(spark: SparkSession, tmp_pa
     monkeypatch.setattr(fileio.env, "_default", Inline())
     table = filled(tmp_path, index=objcat.Bucket(3))
     expected = content(table)
-    plan = table.schedule_compaction()
+    plan = table.maintenance.schedule_compaction()
     assert plan is not None
-    (executed,) = table.execute_scheduled(spark=spark)
+    (executed,) = table.maintenance.execute_scheduled(spark=spark)
     assert executed.result is not None and executed.result.homes == plan.homes
     table.set_properties({"compact_after_commits": "1"})
     table.upsert([{"id": 7, "v": 77}])
@@ -118,9 +118,9 @@ def test_executors_cluster_as_this_process_does(spark: SparkSession, tmp_path: P
         tables.append(table)
     here, there = tables
     expected = content(here)
-    one = here.cluster(by=by, zorder=len(by) > 1)
+    one = here.maintenance.cluster(by=by, zorder=len(by) > 1)
     request.getfixturevalue("elsewhere")
-    two = there.cluster(by=by, zorder=len(by) > 1, spark=spark)
+    two = there.maintenance.cluster(by=by, zorder=len(by) > 1, spark=spark)
     assert one is not None and two is not None
     assert (two.groups_before, two.groups, two.rows) == (one.groups_before, one.groups, one.rows)
     assert content(there) == content(here) == expected
@@ -136,7 +136,7 @@ def test_executors_cluster_tables_with_a_key(spark: SparkSession, tmp_path: Path
         table.upsert([{"id": key, "v": key * 7919 % 1000} for key in range(part, 400, 4)])
     expected = content(table)
     request.getfixturevalue("elsewhere")
-    done = table.cluster(by=["v"], spark=spark)
+    done = table.maintenance.cluster(by=["v"], spark=spark)
     assert done is not None and done.rows == 400 and content(table) == expected
     table.upsert(spark.createDataFrame([(7, 77), (400, 77)], "id bigint, v bigint"))
     table.upsert([{"id": 8, "v": 77}])
@@ -145,7 +145,7 @@ def test_executors_cluster_tables_with_a_key(spark: SparkSession, tmp_path: Path
     for _ in range(2):
         assert content(table) == expected == Counter(map(tuple, table.scan().to_spark(spark).select("id", "v").collect()))
         assert table.scan(where="v = 77").to_spark(spark).count() == sum(row[1] == 77 for row in expected)
-        table.compact(spark=spark)
+        table.maintenance.compact(spark=spark)
 
 
 def test_what_a_worker_meets_is_said_in_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_a_worker_meets_is_said_in_its_own_words(spark: SparkSession, tmp_p
     lost.unlink()
     before = set(tmp_path.glob("tables/*/data/**/*.parquet"))
     with pytest.raises(CorruptTable, match=lost.name):
-        table.compact(spark=spark)
+        table.maintenance.compact(spark=spark)
     assert table.refresh().slot == slot
     assert set(tmp_path.glob("tables/*/data/**/*.parquet")) == before
 
@@ -169,7 +169,7 @@ def looked_after(place: Path) -> objcat.Table:
 
 
 def compactions(table: objcat.Table) -> int:
-    return sum(entry.action is Action.COMPACTION for entry in table.timeline.log.read_after(-1))
+    return sum(entry.action is Action.COMPACTION for entry in table._context.timeline.log.read_after(-1))
 
 
 def batch_of(spark: SparkSession, number: int) -> Any:

@@ -143,7 +143,7 @@ def test_rows_say_from_which_file_and_commit_they_are(
     table.upsert(trips(spark, range(40, 80), "2.25").toArrow())
     table.delete([{"id": 3}])
     if kind == "merge_on_read":
-        table.compact(homes=sorted(table.refresh().live_homes(table.manifests))[:1])
+        table.maintenance.compact(homes=sorted(table.refresh().live_homes(table._context.manifests))[:1])
     table.upsert(trips(spark, range(5), "3.75"))
     columns = ["_commit_slot", "id", "_file", "_commit_time"]
     slots = {int(id_): int(slot) for slot, id_, *_ in both(table, spark, columns=columns, where=where)}
@@ -157,7 +157,7 @@ def test_log_rows_are_written_without_a_look_at_what_they_replace(spark: SparkSe
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
     table.insert(trips(spark, range(100), "1.50"))
     table.upsert(trips(spark, range(10), "2.25"))
-    names = {path.rpartition("/")[2] for path in table.files().column("path").to_pylist()}
+    names = {path.rpartition("/")[2] for path in table.inspect.files().column("path").to_pylist()}
     files = [file for file in tmp_path.rglob("*.parquet") if file.name in names]
     assert len(files) >= 3
     for file in files:
@@ -204,10 +204,10 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
     spark: SparkSession, tmp_path: Path, operation: str, break_frame: Callable[[DataFrame], DataFrame], error: type[Exception], says: str
 ) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
-    before = set(table.fileio.list_keys())
+    before = set(table._context.fileio.list_keys())
     with pytest.raises(error, match=says):
         getattr(table, operation)(break_frame(trips(spark, range(10), "1.00")))
-    assert set(table.fileio.list_keys()) == before
+    assert set(table._context.fileio.list_keys()) == before
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,6 @@ def test_log_files_are_as_large_as_the_table_says(spark: SparkSession, tmp_path:
     for number, properties in enumerate([{}, {"target_log_bytes": "50000"}]):
         table = lake.create_table(f"t{number}", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
         table.upsert(trips(spark, range(6_000), "id").coalesce(1))
-        counts.append(table.stats().log_objects)
+        counts.append(table.inspect.stats().log_objects)
         assert table.scan().count() == 6_000
     assert counts[0] == 1 and counts[1] > 4

@@ -37,9 +37,9 @@ def test_batches_of_both_engines_keep_their_order_in_one_slot(spark: SparkSessio
         tx["b"].upsert([{"id": 1, "value": "local", "at": 1}])
         tx["b"].upsert(frame(spark, (1, "spark", 1)))
     assert (rows_of(a), rows_of(b)) == ({1: "spark", 2: "local"}, {1: "spark"})
-    assert [entry.slot for entry in a.history()] == [0, 2]
-    assert "spark" in a.history()[-1].writer
-    assert "local" in a.history()[-1].writer
+    assert [entry.slot for entry in a.inspect.history()] == [0, 2]
+    assert "spark" in a.inspect.history()[-1].writer
+    assert "local" in a.inspect.history()[-1].writer
 
 
 def test_a_delete_without_a_value_beside_a_write_of_that_row_is_found_in_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -195,6 +195,6 @@ def test_services_tell_a_session_too(spark: SparkSession, lake: objcat.Lake) -> 
     assert lake.sql("CALL stats('shop.orders')", spark).collect()[0].rows_exact in (True, False)
     assert lake.sql("CALL plan_erasure('shop.orders', 'id = -1')", spark).count() == 1
     assert lake.sql("CALL dropped_tables()", spark).columns == ["name", "table", "slot", "at_ms", "is_purged"]
-    txn = lake.table("shop.orders").history()[0].txn
+    txn = lake.table("shop.orders").inspect.history()[0].txn
     assert [row.slot for row in lake.sql(f"CALL resolve('shop.orders', '{txn}')", spark).collect()] == [0]
     assert lake.sql("CALL erase('shop.orders', 'id = -1')", spark).count() == 1

@@ -61,12 +61,12 @@ def test_a_stream_that_is_killed_writes_exactly_once(tmp_path: Path, kills: int,
     found = newest.scan().to_arrow()
     assert dict(zip(found["id"].to_pylist(), found["batch"].to_pylist(), strict=True)) == dict(sorted(expected))
     for number, table in enumerate((rows, newest)):
-        versions = [version for entry in table.history() for version in entry.apps.get(table.id, {}).values()]
+        versions = [version for entry in table.inspect.history() for version in entry.apps.get(table.id, {}).values()]
         # As many as Spark has: a file that it had listed, and not yet planned, when it was ended comes in one batch with the next one.
         batches = max(int(name) for name in os.listdir(tmp_path / f"checkpoint-{number}" / "commits") if name.isdigit())
         assert versions == list(range(batches + 1))
-        table.rollback_dead(older_than_s=0)
-        report = examine(table.timeline, deep=True)
+        table.maintenance.rollback_failed_writes(older_than_s=0)
+        report = examine(table._context.timeline, deep=True)
         assert report.healthy, report.findings
 
 

@@ -65,7 +65,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., None]]:
 
 
 def into(source: DataFrame, table: objcat.Table, **options: str) -> DataStreamWriter:
-    place = Path(table.fileio.url.removeprefix("file://")).parent.parent / "t"
+    place = Path(table._context.fileio.url.removeprefix("file://")).parent.parent / "t"
     return source.writeStream.format("objcat").option("path", str(place)).options(**options)
 
 
@@ -79,7 +79,7 @@ def expected(batches: int) -> dict[int, str]:
 
 
 def versions(table: objcat.Table) -> list[dict[str, int]]:
-    return [entry.apps[table.id] for entry in table.history() if entry.apps]
+    return [entry.apps[table.id] for entry in table.inspect.history() if entry.apps]
 
 
 def test_each_batch_is_one_commit_and_a_restart_goes_on(
@@ -93,7 +93,7 @@ def test_each_batch_is_one_commit_and_a_restart_goes_on(
     run(into(source, table))
     assert content(table) == expected(3)
     assert versions(table) == [{str(tmp_path / "checkpoint"): number} for number in range(3)]
-    while list(table.fileio.list_keys("intents/")):  # they go off the critical path
+    while list(table._context.fileio.list_keys("intents/")):  # they go off the critical path
         pass
 
 
@@ -111,7 +111,7 @@ def test_a_batch_that_spark_brings_again_is_not_written_again(
     assert content(table) == expected(2)
     assert [list(version.values()) for version in versions(table)] == [[0], [1]]
     assert before < data_files(tmp_path)
-    assert not table.rollback_dead(older_than_s=0), "what the second try wrote is still there"
+    assert not table.maintenance.rollback_failed_writes(older_than_s=0), "what the second try wrote is still there"
 
 
 def test_a_stream_needs_a_name(spark: SparkSession, source: DataFrame, table: objcat.Table, arrivals, run, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> objcat.Table:
     table = objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
     table.upsert([{"id": 1, "value": "a"}, {"id": 2, "value": "a"}])
     table.upsert([{"id": 2, "value": "b"}])
-    table.compact()
+    table.maintenance.compact()
     table.delete([{"id": 1}])
     table.upsert([{"id": 3, "value": "c"}])
     return table
@@ -87,7 +87,7 @@ def test_every_change_comes_once_over_restarts(table: objcat.Table, follow: Foll
 
 
 def test_modes_and_where_to_begin(table: objcat.Table, follow: Follower) -> None:
-    since = table.history()[1].txn
+    since = table.inspect.history()[1].txn
     assert follow(since=since, mode="net_changes", checkpoint="net") == [
         [("delete", 4, 1, "a"), ("insert", 5, 3, "c"), ("update_after", 2, 2, "b"), ("update_before", 2, 2, "a")]
     ]
@@ -101,10 +101,10 @@ def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_valu
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", narrow)])
     table = objcat.connect(tmp_path / "lake").create_table("t", schema, key=["id"], index=objcat.Bucket(1))
     table.upsert([{"id": 1, "v": 1}])
-    table.widen_column("v", wide)
+    table.alter.widen_column("v", wide)
     table.upsert([{"id": 2, "v": fits}])
     table.restore(to=1)
-    table.widen_column("v", wide)
+    table.alter.widen_column("v", wide)
     table.upsert([{"id": 3, "v": more}])
     table.restore(to=1)
 
@@ -165,7 +165,7 @@ def test_columns_that_change_under_a_stream_end_it_and_are_told_when_it_is_loade
     wide: objcat.Table, tmp_path: Path, mode: str, changes: list[Any], says: str
 ) -> None:
     stream, some = reader(tmp_path, mode=mode), reader(tmp_path, mode=mode, columns="id,day")
-    wide.alter(changes)
+    wide.alter.apply(changes)
     wide.upsert([{"id": 2, "day": 8, "value": "b", "never": "n"}], schema_mode="add")
     assert [row["place"] for row in read_batch(stream, wide, -1, 1)] == [{"lat": 1.0, "long": 2.0}]
     with pytest.raises(InvalidInput, match=f"{says}.*load it again"):
@@ -180,11 +180,13 @@ def test_columns_that_change_under_a_stream_end_it_and_are_told_when_it_is_loade
 def test_a_batch_that_ends_before_columns_changed_has_those_of_when_the_stream_was_loaded(
     wide: objcat.Table, tmp_path: Path, mode: str
 ) -> None:
-    wide.set_partitioning([])
+    wide.alter.set_partitioning([])
     wide.overwrite([wide_row(1), wide_row(2)])
     before = wide.refresh().slot
-    wide.alter([objcat.RenameColumn("value", "text"), objcat.MoveColumn("place.long", first=True), objcat.WidenColumn("many", "bigint")])
-    wide.alter([objcat.DropColumn("never"), objcat.AddColumn("never", "int")])
+    wide.alter.apply(
+        [objcat.RenameColumn("value", "text"), objcat.MoveColumn("place.long", first=True), objcat.WidenColumn("many", "bigint")]
+    )
+    wide.alter.apply([objcat.DropColumn("never"), objcat.AddColumn("never", "int")])
     told = read_batch(reader(tmp_path, mode=mode), wide, 2, before)
     names = ["id", "text", "many", "place", "never"]
     rows = [{name: row[name] for name in names} for row in told if row.get("_change_type") != "delete"]
@@ -195,11 +197,11 @@ def test_a_batch_that_ends_before_columns_changed_has_those_of_when_the_stream_w
 def test_a_partition_column_that_was_dropped_later_is_no_hindrance(wide: objcat.Table, tmp_path: Path) -> None:
     wide.upsert([wide_row(1, value="b"), wide_row(1, day=8)])
     before = wide.refresh().slot
-    wide.set_partitioning([])
+    wide.alter.set_partitioning([])
     wide.overwrite([wide_row(1)])
-    wide.set_partitioning(["value"])
-    wide.drop_column("day")
-    wide.add_column("day", "string")
+    wide.alter.set_partitioning(["value"])
+    wide.alter.drop_column("day")
+    wide.alter.add_column("day", "string")
     told = read_batch(reader(tmp_path), wide, 1, before)
     assert [(row["_change_type"], row["value"], row["day"]) for row in told] == [
         ("update_before", "a", None),
@@ -209,7 +211,7 @@ def test_a_partition_column_that_was_dropped_later_is_no_hindrance(wide: objcat.
 
 
 def test_nulls_that_a_restore_took_away_again_are_no_numbers(wide: objcat.Table, follow: Follower) -> None:
-    wide.alter([objcat.DropNotNull("never"), objcat.DropNotNull("place.lat")])
+    wide.alter.apply([objcat.DropNotNull("never"), objcat.DropNotNull("place.lat")])
     wide.upsert([wide_row(1, never=None, place={"lat": None, "long": 2.0})])
     wide.restore(to=1)
     told: list[Any] = []
@@ -225,7 +227,9 @@ def test_nulls_that_a_restore_took_away_again_are_no_numbers(wide: objcat.Table,
 
 @pytest.mark.parametrize("mode", ["changes", "net_changes", "incremental"])
 def test_a_read_up_to_a_slot_has_the_columns_of_that_slot(wide: objcat.Table, tmp_path: Path, mode: str) -> None:
-    wide.alter([*SWAP, objcat.RenameColumn("place.lat", "x"), objcat.MoveColumn("place.long", first=True), objcat.AddColumn("more", "int")])
+    wide.alter.apply(
+        [*SWAP, objcat.RenameColumn("place.lat", "x"), objcat.MoveColumn("place.long", first=True), objcat.AddColumn("more", "int")]
+    )
     source = DefaultSource({"path": f"{tmp_path}/lake/t", "mode": mode, "until": "1"})
     stream: Any = source.reader(source.schema())
     (row,) = [row for part in stream.partitions() for batch in stream.read(part) for row in batch.to_pylist()]
@@ -239,7 +243,7 @@ def test_a_row_that_goes_to_a_partition_of_another_partitioning_ends_before_it_b
     table = objcat.connect(tmp_path / "lake").create_table("t", schema, partition_by=["city"], **settings)
     rows = [{"id": number, "city": "ab"[number % 2]} for number in range(6)]
     table.insert(rows)
-    table.set_partitioning([])
+    table.alter.set_partitioning([])
     table.overwrite(rows)
     table.upsert(rows[:1])
     stream = reader(tmp_path, mode=mode)
@@ -285,9 +289,9 @@ def test_options_that_do_not_fit_are_one_sentence(table: objcat.Table, tmp_path:
 def test_a_slot_that_was_cleaned_is_one_sentence(table: objcat.Table, follow: Follower) -> None:
     follow()
     table.upsert([{"id": 3, "value": "d"}])
-    table.compact()
+    table.maintenance.compact()
     table.upsert([{"id": 3, "value": "e"}])
-    table.clean(keep_slots=1)
+    table.maintenance.clean(keep_slots=1)
     with pytest.raises(Exception, match=r"the stream cannot go on from slot 5: .* with a new checkpointLocation"):
         follow()
 
@@ -328,7 +332,7 @@ def test_a_pipeline_of_two_hops_equals_a_computation_of_all(table: objcat.Table,
         for _ in range(4):
             table.upsert([{"id": chance.randrange(30), "value": chance.choice("abc")} for _ in range(8)])
             table.delete([{"id": chance.randrange(30)} for _ in range(3)])
-        table.compact()
+        table.maintenance.compact()
         follow(into=add)
         copied()
         assert content(copy) == content(table)

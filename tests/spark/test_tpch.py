@@ -65,7 +65,7 @@ def test_sums_equal_those_of_the_source_files(spark: SparkSession, tmp_path: Pat
     changed = {"l_quantity": (frame.l_quantity + 1).cast(frame.schema["l_quantity"].dataType), "l_returnflag": F.lit("N")}
     table.upsert(frame.where("l_orderkey % 10 = 3").withColumns(changed))
     table.upsert(db.sql(ADDED).to_arrow_table())
-    table.compact()
+    table.maintenance.compact()
     table.delete(db.sql(DROPPED).to_arrow_table())
     result = table.delete(GONE_WHERE)
     assert result is not None

@@ -111,7 +111,7 @@ def test_values_of_every_type_survive(spark: SparkSession, tmp_path: Path, kind:
     expected = pa.concat_tables([before.slice(0, ROWS // 2), after])
     check(table, spark, expected)
     if kind == "merge_on_read":
-        assert table.compact() is not None
+        assert table.maintenance.compact() is not None
         check(table, spark, expected)
     table.upsert(given(before))
     expected = pa.concat_tables([before, after.slice(ROWS - ROWS // 2)])
@@ -136,7 +136,7 @@ def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, 
     table.insert(pa.Table.from_pylist(rows, schema))
     table.upsert(frame(spark, pa.Table.from_pylist(changed, schema)))
     if kind == "merge_on_read":
-        table.compact()
+        table.maintenance.compact()
     changed += [row | {"v": 2} for row in rows[1::4]]
     table.upsert(pa.Table.from_pylist(changed, schema))
     wanted = {(row["id"], row["place"]): row["v"] for row in [*rows, *changed]}

@@ -78,8 +78,8 @@ def test_tables_come_and_go_and_change(spark: SparkSession, asked: Asked, lake: 
     later = lake.create_table("shop.later", SCHEMA, key=["id"], index=objcat.Bucket(1))
     later.insert([{"id": 7, "city": "Rome", "amount": None}])
     assert rows(spark, "SELECT * FROM lake.shop.later") == [(7, "Rome", None)]
-    later.rename_column("city", "town")
-    later.add_column("tip", "int", first=True)
+    later.alter.rename_column("city", "town")
+    later.alter.add_column("tip", "int", first=True)
     assert spark.table("lake.shop.later").columns == ["tip", "id", "town", "amount"]
     assert rows(spark, "SELECT town, tip FROM lake.shop.later WHERE town = 'Rome'") == [("Rome", None)]
     lake.drop_table("shop.later")
@@ -169,8 +169,8 @@ def test_what_writes_is_refused_and_nothing_is_done(spark: SparkSession, asked: 
 def test_what_goes_wrong_is_said_in_one_sentence(spark: SparkSession, asked: Asked, lake: objcat.Lake) -> None:
     table = lake.table("cities")
     table.upsert([{"id": 2, "city": "x", "amount": 1.0}])
-    table.compact()
-    table.clean(keep_slots=1)
+    table.maintenance.compact()
+    table.maintenance.clean(keep_slots=1)
     with pytest.raises(Exception, match=r"SnapshotExpired: .*cities") as caught:
         spark.sql("SELECT * FROM lake.cities VERSION AS OF 1").collect()
     assert "Traceback" not in str(caught.value)

@@ -19,7 +19,7 @@ from objcat.spark import worker_task
 ADVICE = f"have workers run the driver's, {sys.executable}, by PYSPARK_PYTHON in the environment before the session starts"
 WORKS: dict[str, Callable[[objcat.Table, SparkSession], Any]] = {
     "upsert": lambda table, spark: table.upsert(spark.range(5).toDF("id")),
-    "compact": lambda table, spark: table.compact(spark=spark),
+    "compact": lambda table, spark: table.maintenance.compact(spark=spark),
     "changes": lambda table, spark: table.changes(since=-1).to_spark(spark),
     "scan through Arrow": lambda table, spark: table.scan(where=pa.compute.field("id") > 0).to_spark(spark),
 }

@@ -79,7 +79,7 @@ def test_a_column_may_be_called_so(tmp_path: Path, what: str) -> None:
     assert table.scan(where=f"{column} = {text(name)}").to_duckdb().fetchall()[0][1] == name
     lake.sql(f"DELETE FROM trips WHERE {column} = {text(name)}")
     assert table.scan().count() == 1 and table.properties[name] == name
-    assert [entry.metadata for entry in table.history()][1] == {name: name}
+    assert [entry.metadata for entry in table.inspect.history()][1] == {name: name}
 
 
 @pytest.mark.parametrize("what", NAMES)
@@ -90,7 +90,7 @@ def test_a_partition_may_be_called_so(tmp_path: Path, what: str) -> None:
     table = lake.create_table("trips", schema, key=["id", name], partition_by=[name])
     table.insert([{"id": 1, name: name}, {"id": 2, name: "other"}])
     assert table.scan(where=f"{said(name)} = {text(name)}").to_arrow().to_pylist() == [{"id": 1, name: name}]
-    assert len(table.partitions()) == 2
+    assert len(table.inspect.partitions()) == 2
     inside = (tmp_path / "lake").resolve()
     assert all(path.resolve().is_relative_to(inside) for path in (tmp_path / "lake").rglob("*"))
     assert [path.name for path in tmp_path.iterdir()] == ["lake"]
@@ -109,12 +109,12 @@ def test_a_table_may_not_where_an_engine_could_not_say_it(tmp_path: Path, what: 
     lake = objcat.connect(tmp_path)
     for make in (
         lambda: lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"]),
-        lambda: lake.create_namespace(name),
+        lambda: lake.namespaces.create(name),
         lambda: lake.sql(f"CREATE TABLE {said(name)} (id BIGINT, PRIMARY KEY (id))"),
     ):
         with contextlib.suppress(InvalidInput, NamespaceExists, TableExists):
             make()
-    made_names = [*lake.tables(), *lake.namespaces()]
+    made_names = [*lake.tables(), *lake.namespaces.list()]
     assert all(part.replace("_", "").replace("-", "").isalnum() for found in made_names for part in found.split("."))
     assert bool(made_names) == (what in ("word", "long"))
 

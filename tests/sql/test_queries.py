@@ -166,8 +166,8 @@ def test_the_past_is_read_by_slot_and_by_time(tmp_path: Path) -> None:
     for said in ("'x'", "1.5"):
         with pytest.raises(InvalidSql, match="is no slot: write a whole number"):
             lake.sql(f"SELECT * FROM t VERSION AS OF {said}")
-    table.compact()
-    table.clean(keep_slots=1)
+    table.maintenance.compact()
+    table.maintenance.clean(keep_slots=1)
     with pytest.raises(SnapshotExpired):
         lake.sql("SELECT * FROM t VERSION AS OF 1")
 
@@ -179,7 +179,7 @@ def test_the_past_has_the_columns_that_it_had(tmp_path: Path) -> None:
     row = {"id": 1, "v": 10, "w": 100, "gone": "g"}
     first = table.insert([row])
     swap = [objcat.RenameColumn("v", "x"), objcat.RenameColumn("w", "v"), objcat.RenameColumn("x", "w")]
-    table.alter([objcat.RenameColumn("id", "number"), *swap, objcat.DropColumn("gone"), objcat.AddColumn("more", "string")])
+    table.alter.apply([objcat.RenameColumn("id", "number"), *swap, objcat.DropColumn("gone"), objcat.AddColumn("more", "string")])
     when = dt.datetime.fromtimestamp(first.committed_at_ms / 1000, dt.UTC).isoformat()
     for past in ("VERSION AS OF 1", f"TIMESTAMP AS OF '{when}'"):
         assert lake.sql(f"SELECT * FROM t {past}").to_pylist() == [row]

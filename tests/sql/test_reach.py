@@ -250,4 +250,4 @@ def test_no_module_makes_a_connection_by_itself() -> None:
         for path in root.rglob("*.py")
         if "duckdb.connect(" in path.read_text().replace("give duckdb.connect(", "")
     ]
-    assert makers == ["sandbox.py"]
+    assert makers == ["common/duckdb_sandbox.py"]

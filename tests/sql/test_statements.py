@@ -61,7 +61,7 @@ def test_an_insert_of_a_query_without_rows_makes_no_commit(lake: objcat.Lake) ->
     table = made(lake)
     told = lake.sql("INSERT INTO shop.orders SELECT * FROM shop.orders WHERE id = 7")
     assert told.to_pylist() == [{"slot": None, "rows": 0, "inserted": 0, "updated": 0, "deleted": 0}]
-    assert len(table.history()) == 1
+    assert len(table.inspect.history()) == 1
 
 
 def test_a_table_is_made_of_a_query(lake: objcat.Lake) -> None:
@@ -257,10 +257,10 @@ def test_what_a_table_is_told_of(lake: objcat.Lake) -> None:
     assert columns[0] == {"column": "id", "type": "bigint", "nullable": False, "key": True} and len(columns) == 3
     assert lake.sql("SHOW COLUMNS IN shop.orders").to_pylist() == columns
     history = lake.sql("DESCRIBE HISTORY shop.orders")
-    assert history.equals(table.history().to_arrow()) and history["slot"].to_pylist() == [0, 1]
+    assert history.equals(table.inspect.history().to_arrow()) and history["slot"].to_pylist() == [0, 1]
     table.set_properties({"owner": "us"})
     assert lake.sql("SHOW TBLPROPERTIES shop.orders").to_pylist() == [{"property": "owner", "value": "us"}]
-    assert lake.sql("SHOW PARTITIONS shop.orders").equals(table.partitions())
+    assert lake.sql("SHOW PARTITIONS shop.orders").equals(table.inspect.partitions())
 
 
 def test_services_are_called(lake: objcat.Lake) -> None:
@@ -343,7 +343,7 @@ def test_services_that_look_after_tables_are_called(lake: objcat.Lake) -> None:
 def test_what_is_not_there_says_so(lake: objcat.Lake, text: str, said: str) -> None:
     with pytest.raises(InvalidSql, match=said):
         lake.sql(text)
-    assert lake.tables() == [] and lake.namespaces() == []
+    assert lake.tables() == [] and lake.namespaces.list() == []
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def files_of(table: objcat.Table) -> list[tuple[int, BaseFile | LogObject]]:
     """Every data file that the log names, after its slot."""
     found: list[tuple[int, BaseFile | LogObject]] = []
     for slot in range(table.refresh().slot + 1):
-        entry = decode_entry(table.fileio.read(log_key(slot)), key=log_key(slot))
+        entry = decode_entry(table._context.fileio.read(log_key(slot)), key=log_key(slot))
         found += [(slot, file) for raw in entry.changes.values() for file in decode_delta(raw).files]
     return found
 
@@ -84,9 +84,9 @@ def change_entry(table: objcat.Table, slot: int, change: Callable[[Any], Any]) -
         return msgspec.structs.replace(delta, index=index, **files)
 
     key = log_key(slot)
-    entry = decode_entry(table.fileio.read(key), key=key)
+    entry = decode_entry(table._context.fileio.read(key), key=key)
     made = {name: encode_delta(changed(decode_delta(raw))) for name, raw in entry.changes.items()}
-    table.fileio.put(key, encode_entry(msgspec.structs.replace(entry, changes=made)))
+    table._context.fileio.put(key, encode_entry(msgspec.structs.replace(entry, changes=made)))
 
 
 def without_digests(file: Any) -> Any:

@@ -21,8 +21,8 @@ def works(table: objcat.Table) -> list[Callable[[], Any]]:
         lambda: table.delete([{"id": 0}]),
         lambda: table.delete("id = 1"),
         lambda: table.merge([{"id": 2, "v": 9}]).when_matched_update().execute(),
-        table.compact,
-        lambda: table.clean(keep_slots=1),
+        table.maintenance.compact,
+        lambda: table.maintenance.clean(keep_slots=1),
     ]
 
 

@@ -77,9 +77,9 @@ class Followed:
             case "delete":
                 self.delete(*keys, order=chance.randrange(6) if self.ordered and chance.random() < 0.6 else None)
             case "compact":
-                self.same(done=self.table.compact())
+                self.same(done=self.table.maintenance.compact())
             case "split" if self.buckets < 16:
-                self.same(done=self.table.split_buckets())
+                self.same(done=self.table.maintenance.split_buckets())
                 self.buckets *= 2
             case "restore" if restores:
                 self.restore(chance.randint(1, self.head))

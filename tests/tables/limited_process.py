@@ -53,7 +53,7 @@ def works(lake: objcat.Lake, name: str, batch: pa.Table) -> dict[str, Callable[[
         "merge": lambda: table.merge(batch).when_matched_update().when_not_matched_insert().execute(),
         "update": lambda: table.update({"v": str(NEW)}, where="id % 2 = 0"),
         "delete": lambda: table.delete("v % 2 = 0 and text like '%1%'"),
-        "compact": table.compact,
+        "compact": table.maintenance.compact,
         "sql": lambda: lake.sql(f"SELECT a.text, b.v FROM {name} a JOIN {name} b ON a.id = b.id ORDER BY a.text DESC"),
     }
 

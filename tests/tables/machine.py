@@ -152,7 +152,7 @@ class ReplacingMachine(RuleBasedStateMachine):
 
     def live_now(self) -> frozenset[str]:
         """The partitions that have a file group, be it one of deletes alone."""
-        return self.table.refresh().live_partitions(self.table.manifests)
+        return self.table.refresh().live_partitions(self.table._context.manifests)
 
     def refused(self, call: Callable[[], Any]) -> None:
         with pytest.raises(InvalidInput):
@@ -221,7 +221,7 @@ class ReplacingMachine(RuleBasedStateMachine):
 
     @rule(by=BY)
     def set_partitioning(self, by: tuple[str, ...]) -> None:
-        self.table.set_partitioning(by)
+        self.table.alter.set_partitioning(by)
         if self.table.refresh().slot == len(self.slots):
             self.done(None)
         assert tuple(field.name for field in self.table.spec.partitioning.fields) == PARTITIONINGS[by]
@@ -418,7 +418,7 @@ class TableMachine(ReplacingMachine):
     @NOT_EMPTY
     @rule()
     def compact(self) -> None:
-        result = self.table.compact()
+        result = self.table.maintenance.compact()
         if result is not None:
             self.done(result)
 
@@ -427,7 +427,7 @@ class TableMachine(ReplacingMachine):
     def cluster(self, by: list[str], zorder: bool) -> None:
         if not by and not self.table.spec.is_located:
             return
-        result = self.table.cluster(by=by, zorder=zorder and len(by) > 1)
+        result = self.table.maintenance.cluster(by=by, zorder=zorder and len(by) > 1)
         if result is not None:
             self.done(result)
 
@@ -435,7 +435,7 @@ class TableMachine(ReplacingMachine):
     @rule()
     def split(self) -> None:
         if len(self.slots) % 3 == 0:
-            result = self.table.split_buckets(partition=self.partition(0, "x"))
+            result = self.table.maintenance.split_buckets(partition=self.partition(0, "x"))
             if result is not None:
                 self.done(result)
 

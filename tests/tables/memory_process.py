@@ -59,7 +59,7 @@ def main() -> None:
         case "upsert":
             table.upsert(batch)
         case "compact":
-            table.compact()
+            table.maintenance.compact()
     print(peak_bytes() - before)
 
 

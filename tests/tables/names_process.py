@@ -23,7 +23,7 @@ def main() -> None:
         try:
             table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(1), domain=job["domain"])
             table.upsert([{"id": job["number"], "value": name}])
-            outcomes.append({"name": name, "won": table.id, "log": table.fileio.url})
+            outcomes.append({"name": name, "won": table.id, "log": table._context.fileio.url})
         except ObjcatError as error:
             outcomes.append({"name": name, "lost": type(error).__name__, "says": str(error)})
     print(json.dumps(outcomes), flush=True)

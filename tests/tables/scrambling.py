@@ -25,9 +25,9 @@ def with_keys_scrambled(table: objcat.Table, *, without: object) -> Iterator[lis
     name = table.spec.key_columns[0].physical
     kept: dict[str, bytes] = {}
     digests: dict[str, str] = {}
-    for group in table.refresh().file_groups(table.manifests):
+    for group in table.refresh().file_groups(table._context.manifests):
         assert group.base is not None
-        data = table.fileio.read(group.base.path)
+        data = table._context.fileio.read(group.base.path)
         file = pq.ParquetFile(pa.BufferReader(data))
         if without not in file.read(columns=[name]).column(0).to_pylist():
             number = file.schema_arrow.get_field_index(name)
@@ -37,15 +37,15 @@ def with_keys_scrambled(table: objcat.Table, *, without: object) -> Iterator[lis
                 begin = chunk.dictionary_page_offset or chunk.data_page_offset
                 scrambled[begin : begin + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
             kept[group.base.path] = data
-            table.fileio.put(group.base.path, bytes(scrambled))
+            table._context.fileio.put(group.base.path, bytes(scrambled))
             digests[group.base.path] = digest_of(bytes(scrambled))
 
     def said(file: Any) -> Any:
         return msgspec.structs.replace(file, digest=digests.get(file.path, file.digest))
 
     for slot in {slot for slot, file in files_of(table) if file.path in digests}:
-        kept[log_key(slot)] = table.fileio.read(log_key(slot))
+        kept[log_key(slot)] = table._context.fileio.read(log_key(slot))
         change_entry(table, slot, said)
     yield [path for path in kept if path.startswith("data/")]
     for path, data in kept.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)

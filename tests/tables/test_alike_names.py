@@ -44,10 +44,10 @@ def test_no_table_has_two_columns_that_look_the_same(tmp_path: Path, first: str,
     table = made(tmp_path, (first, pa.int64()), ("other", pa.int64()), ("s", pa.struct([(first, pa.int64()), ("b", pa.int64())])))
     slot = table.refresh().slot
     for change in (
-        lambda: table.add_column(second, "bigint"),
-        lambda: table.rename_column("other", second),
-        lambda: table.add_column(f"s.{second}", "bigint"),
-        lambda: table.rename_column("s.b", second),
+        lambda: table.alter.add_column(second, "bigint"),
+        lambda: table.alter.rename_column("other", second),
+        lambda: table.alter.add_column(f"s.{second}", "bigint"),
+        lambda: table.alter.rename_column("s.b", second),
         lambda: table.upsert(pa.table({"id": [1], second: [1]}), schema_mode="add"),
         lambda: table.upsert(pa.table({"id": [1], "s": [{first: 1, second: 2}]}), schema_mode="add"),
     ):
@@ -55,7 +55,7 @@ def test_no_table_has_two_columns_that_look_the_same(tmp_path: Path, first: str,
             change()
     assert table.refresh().slot == slot
     # What a column itself is called may change so.
-    table.rename_column(first, second)
+    table.alter.rename_column(first, second)
     assert second in table.schema.names
 
 
@@ -92,9 +92,9 @@ def test_a_table_that_has_such_columns_is_read_written_and_altered(tmp_path: Pat
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, COMPOSED: 1, DECOMPOSED: 2}]
     assert table.scan(columns=[DECOMPOSED], where="id = 1").to_arrow().to_pylist() == [{DECOMPOSED: 2}]
     table.upsert(pa.table({"id": [2], COMPOSED: [3], DECOMPOSED: [4], "new": [5]}), schema_mode="add")
-    table.add_column("more", "string")
+    table.alter.add_column("more", "string")
     assert objcat.connect(tmp_path).sql("SELECT count(*) AS n FROM t").to_pylist() == [{"n": 2}]
-    table.rename_column(DECOMPOSED, "plain")
+    table.alter.rename_column(DECOMPOSED, "plain")
     assert table.scan(where="id = 2", columns=[COMPOSED, "plain", "new"]).to_arrow().to_pylist() == [{COMPOSED: 3, "plain": 4, "new": 5}]
 
 

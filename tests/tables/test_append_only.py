@@ -57,11 +57,11 @@ def counted(table: objcat.Table, **scan: Any) -> Counter[Any]:
 
 
 def groups(table: objcat.Table) -> list[FileGroup]:
-    return table.refresh().file_groups(table.manifests)
+    return table.refresh().file_groups(table._context.manifests)
 
 
 def stored(table: objcat.Table) -> set[str]:
-    return {key for key in table.fileio.list_keys("data/") if key.endswith(".parquet")}
+    return {key for key in table._context.fileio.list_keys("data/") if key.endswith(".parquet")}
 
 
 def named(table: objcat.Table) -> set[str]:
@@ -112,12 +112,12 @@ def test_a_small_insert_becomes_log_rows_and_compaction_merges_them() -> None:
         table.insert(batch(key))
     (group,) = groups(table)
     assert group.base is not None and len(group.logs) == 4
-    assert table.compact() is not None
+    assert table.maintenance.compact() is not None
     (compacted,) = groups(table)
     assert compacted.is_plain and compacted.home == group.home
-    assert table.compact() is None
+    assert table.maintenance.compact() is None
     assert table.scan().to_arrow().num_rows == 504
-    assert table.clean(keep_slots=1).files == 5
+    assert table.maintenance.clean(keep_slots=1).files == 5
     assert stored(table) == named(table)
 
 
@@ -128,11 +128,11 @@ def test_a_small_insert_into_a_copy_on_write_table_rewrites_the_smallest_file() 
     (group,) = groups(table)
     assert group.is_plain
     assert (result.files, result.rows) == (1, 1)
-    entry = table.history()[-1].footprint[table.id]
+    entry = table.inspect.history()[-1].footprint[table.id]
     assert entry.replaces == (group.home,) and not entry.creates
     # Rows keep the transaction that wrote them, and the file that was written on the way is gone.
-    table.fileio.env.map(lambda _: None, range(8))
-    assert stored(table) == named(table) | {base for base in stored(table) if base.startswith(f"data/{table.history()[1].txn}")}
+    table._context.fileio.env.map(lambda _: None, range(8))
+    assert stored(table) == named(table) | {base for base in stored(table) if base.startswith(f"data/{table.inspect.history()[1].txn}")}
 
 
 def test_an_append_asks_for_no_news_and_is_not_lost_where_there_are_some() -> None:
@@ -143,7 +143,7 @@ def test_an_append_asks_for_no_news_and_is_not_lost_where_there_are_some() -> No
     assert table.insert(batch(2)).requests == {"get": 1, "put_create": 2}
     other = lake.table("t")
     other.insert(many(500))
-    assert other.compact() is not None
+    assert other.maintenance.compact() is not None
     result = table.insert(batch(3))
     assert result.slots_lost == 1
     assert (
@@ -158,9 +158,9 @@ def test_small_inserts_into_very_many_partitions_share_an_object() -> None:
     table.insert(batch(*range(append_rows.PARTITIONS_FEW + 1)))
     assert len(stored(table)) == 1
     assert counted(table, where="id = 3") == Counter({(3, "Rome"): 1})
-    table.compact()
+    table.maintenance.compact()
     assert len(groups(table)) == append_rows.PARTITIONS_FEW + 1
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 @KINDS
@@ -180,10 +180,10 @@ def test_two_inserts_that_chose_one_file_both_land(kind: TableType, first: int) 
     assert result.slots_lost == 1
     assert result.attempts == (2 if kind == "copy_on_write" and first else 1)
     assert counted(table) == expected + Counter({(7, "Rome"): 1, (8, "Rome"): 1})
-    table.fileio.env.map(lambda _: None, range(8))
-    table.clean(keep_slots=1)
+    table._context.fileio.env.map(lambda _: None, range(8))
+    table.maintenance.clean(keep_slots=1)
     assert stored(table) == named(table)
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def packed(spec: Any, pieces: Any, live: Any, draw: Any, *, fills: Any) -> Any:
         return assign_file_groups(spec, pieces, live, lambda: 5, fills=fills)
 
-    monkeypatch.setattr("objcat.write.table_writer.pack", packed)
+    monkeypatch.setattr("objcat.write.table_writer.assign_file_groups", packed)
     backend.races = [lambda: table.insert(batch(7))]
     result = watched.table("t").insert(batch(8))
     assert (result.attempts, result.slots_lost) == (2, 1)
@@ -218,7 +218,7 @@ def test_several_inserts_of_one_transaction_share_files(kind: TableType) -> None
             tx["t"].insert([*batch(key), *batch(key, city="Oslo")])
     assert counted(table) == Counter({(key, "Rome"): 1 for key in range(1, 5)}) + Counter({(key, "Oslo"): 1 for key in range(2, 5)})
     assert len(groups(table)) == 2
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_what_needs_a_key_is_refused() -> None:
@@ -231,7 +231,7 @@ def test_what_needs_a_key_is_refused() -> None:
     with lake.transaction() as tx, pytest.raises(InvalidInput, match="the table has no key"):
         tx["t"].upsert(batch(1))
     with pytest.raises(InvalidInput, match="no buckets to split"):
-        table.split_buckets()
+        table.maintenance.split_buckets()
     assert set(lake.fileio.list_keys()) == before
 
 
@@ -338,17 +338,17 @@ class Appends(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        self.table.compact()
+        self.table.maintenance.compact()
         self._moved()
 
     @rule(by=st.sampled_from([(), ("city",), ("id",)]))
     def repartition(self, by: tuple[str, ...]) -> None:
-        self.table.set_partitioning(by)
+        self.table.alter.set_partitioning(by)
         self._moved()
 
     @rule(keep=st.integers(1, 5))
     def clean(self, keep: int) -> None:
-        self.table.clean(keep_slots=keep)
+        self.table.maintenance.clean(keep_slots=keep)
         self._moved()
 
     @rule(back=st.integers(1, 3))
@@ -367,7 +367,7 @@ class Appends(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "table"):
-            assert examine(self.table.timeline, deep=True).healthy
+            assert examine(self.table._context.timeline, deep=True).healthy
 
 
 TestAppends = Appends.TestCase

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -59,17 +60,21 @@ Call = Callable[[objcat.Lake, Any], Any]
 
 def numbers() -> Iterator[tuple[str, Call, tuple[Any, ...]]]:
     """What takes a whole number: the word for it in the sentence, the call, and what is none for it, besides what never is."""
-    yield "slot", lambda lake, bad: lake.table("n.t").savepoint(slot=bad), (-1, 99)
-    yield "slot", lambda lake, bad: lake.table("n.t").release(slot=bad), (-1, 99)
+    yield "slot", lambda lake, bad: lake.table("n.t").maintenance.savepoint(slot=bad), (-1, 99)
+    yield "slot", lambda lake, bad: lake.table("n.t").maintenance.release_savepoint(slot=bad), (-1, 99)
     yield "to", lambda lake, bad: lake.table("n.t").restore(to=bad), (-1, 99)
-    yield "keep_slots", lambda lake, bad: lake.table("n.t").clean(keep_slots=bad), (-1, 0)
-    yield "before", lambda lake, bad: lake.table("n.t").clean(before=bad), (-1,)
-    yield "count", lambda lake, bad: lake.table("n.t").split_buckets(count=bad), (-1, 0, 3, 1 << 20)
-    yield "slot", lambda lake, bad: lake.table("n.t").timeline.at(bad), (-1, 99)
-    yield "keep_slots", lambda lake, bad: archive(lake.table("n.t").timeline, keep_slots=bad), (-1, 0)
-    yield "keep", lambda lake, bad: collect_checkpoints(lake.table("n.t").timeline, Committer(lake.table("n.t").fileio), keep=bad), (0,)
-    yield "keep_slots", lambda lake, bad: lake.table("n.t").archive(keep_slots=bad), (-1, 0)
-    yield "keep", lambda lake, bad: lake.table("n.t").collect_checkpoints(keep=bad), (0,)
+    yield "keep_slots", lambda lake, bad: lake.table("n.t").maintenance.clean(keep_slots=bad), (-1, 0)
+    yield "before", lambda lake, bad: lake.table("n.t").maintenance.clean(before=bad), (-1,)
+    yield "count", lambda lake, bad: lake.table("n.t").maintenance.split_buckets(count=bad), (-1, 0, 3, 1 << 20)
+    yield "slot", lambda lake, bad: lake.table("n.t")._context.timeline.at(bad), (-1, 99)
+    yield "keep_slots", lambda lake, bad: archive(lake.table("n.t")._context.timeline, keep_slots=bad), (-1, 0)
+    yield (
+        "keep",
+        lambda lake, bad: collect_checkpoints(lake.table("n.t")._context.timeline, Committer(lake.table("n.t")._context.fileio), keep=bad),
+        (0,),
+    )
+    yield "keep_slots", lambda lake, bad: lake.table("n.t").maintenance.archive(keep_slots=bad), (-1, 0)
+    yield "keep", lambda lake, bad: lake.table("n.t").maintenance.expire_checkpoints(keep=bad), (0,)
     yield "version", lambda _, bad: AppVersion(app="a", version=bad), (-1,)
     yield "resumed_after", lambda _, bad: AppVersion(app="a", version=1, resumed_after=bad), (-1,)
     yield "since", lambda _, bad: AppVersion(app="a", version=1, since=bad), (-2,)
@@ -99,7 +104,7 @@ def test_what_is_no_whole_number_in_range(memory: MemoryBackend, lake: objcat.La
 
 
 TEXTS: Mapping[str, Call] = {
-    "name of a savepoint": lambda lake, bad: lake.table("n.t").savepoint(name=bad),
+    "name of a savepoint": lambda lake, bad: lake.table("n.t").maintenance.savepoint(name=bad),
     "transaction": lambda lake, bad: lake.table("n.t").resolve(bad),
     "transaction of names": lambda lake, bad: lake.resolve(bad),
     "application": lambda _, bad: AppVersion(app=bad, version=1),
@@ -107,9 +112,9 @@ TEXTS: Mapping[str, Call] = {
     "new table": lambda lake, bad: lake.create_table(bad, SCHEMA, key=["id"]),
     "dropped table": lambda lake, bad: lake.undrop_table(bad),
     "other name": lambda lake, bad: lake.rename_table("n.t", bad),
-    "namespace": lambda lake, bad: lake.create_namespace(bad),
-    "dropped namespace": lambda lake, bad: lake.drop_namespace(bad),
-    "properties of a namespace": lambda lake, bad: lake.namespace_properties(bad),
+    "namespace": lambda lake, bad: lake.namespaces.create(bad),
+    "dropped namespace": lambda lake, bad: lake.namespaces.drop(bad),
+    "properties of a namespace": lambda lake, bad: lake.namespaces.properties(bad),
     "kind": lambda lake, bad: lake.create_table("u", SCHEMA, key=["id"], kind=bad),
     "isolation": lambda lake, bad: lake.transaction(isolation=bad),
     "table of a transaction": lambda lake, bad: transact(lake, bad),  # noqa: PLW0108 - defined below
@@ -132,16 +137,16 @@ def test_what_is_no_text(memory: MemoryBackend, lake: objcat.Lake, what: str, ba
 
 
 @pytest.mark.parametrize("bad", [b"a", 5, LONE], ids=repr)
-@pytest.mark.parametrize("how", ["tables", "namespaces", "dropped_tables"])
+@pytest.mark.parametrize("how", ["tables", "namespaces.list", "dropped_tables"])
 def test_namespaces_to_list_are_texts(lake: objcat.Lake, how: str, bad: Any) -> None:
     with pytest.raises(InvalidInput, match="name of a namespace"):
-        getattr(lake, how)(bad)
+        attrgetter(how)(lake)(bad)
 
 
 MAPPINGS: Mapping[str, Call] = {
     "properties of a new table": lambda lake, bad: lake.create_table("u", SCHEMA, key=["id"], properties=bad),
-    "properties of a new namespace": lambda lake, bad: lake.create_namespace("m", bad),
-    "properties of a namespace": lambda lake, bad: lake.set_namespace_properties("n", bad),
+    "properties of a new namespace": lambda lake, bad: lake.namespaces.create("m", bad),
+    "properties of a namespace": lambda lake, bad: lake.namespaces.set_properties("n", bad),
     "metadata of a transaction": lambda lake, bad: lake.transaction(metadata=bad),
 }
 
@@ -190,7 +195,7 @@ def test_what_is_no_time_span(memory: MemoryBackend, lake: objcat.Lake, bad: Any
     table = lake.table("n.t")
     before = objects(memory)
     with pytest.raises(InvalidInput, match=r"older_than_s=.* is not a time span: give seconds"):
-        table.rollback_dead(older_than_s=bad)
+        table.maintenance.rollback_failed_writes(older_than_s=bad)
     assert objects(memory) == before
 
 
@@ -199,7 +204,7 @@ def test_what_are_no_homes(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -
     table = lake.table("n.t")
     table.upsert([{"id": 1, "value": "new"}])
     before = objects(memory)
-    for call in (lambda: table.compact(homes=bad), lambda: schedule_compaction(table.timeline, table.id, homes=bad)):
+    for call in (lambda: table.maintenance.compact(homes=bad), lambda: schedule_compaction(table._context.timeline, table.id, homes=bad)):
         with pytest.raises(InvalidInput, match=r"^homes .*: give a list of homes"):
             call()
     assert objects(memory) == before
@@ -222,7 +227,7 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "no session": (lambda t: t.changes(since=0).to_spark(None), "spark is None: give a session"),  # type: ignore[arg-type]
     "a session's name to delete": (lambda t: t.delete("id = 1", spark="local"), "spark is 'local'"),  # type: ignore[call-overload]
     "a session's name to update": (lambda t: t.update({"size": 1}, spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
-    "a session's name to compact": (lambda t: t.compact(spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
+    "a session's name to compact": (lambda t: t.maintenance.compact(spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
     "a file of DuckDB": (lambda t: t.scan().to_duckdb("a.db"), r"connection is 'a.db': give duckdb.connect"),  # type: ignore[arg-type]
     "an update's text": (lambda t: t.update("size = 1"), "does not say what to set: give a dict"),  # type: ignore[arg-type]
     "text without quotes": (lambda t: t.update({"value": "new"}), "'new', which is not a column .text stands in quotes"),
@@ -283,12 +288,12 @@ def test_an_index_of_pandas_that_is_a_column_too_is_taken(lake: objcat.Lake) -> 
 
 def test_plain_values_are_taken(lake: objcat.Lake) -> None:
     table = lake.table("n.t")
-    assert savepoint(table.timeline, table.id, slot=0, name="") is not None
-    assert release(table.timeline, table.id, slot=0) is not None
-    assert split_buckets(table.timeline, table.id, count=4) is not None
-    assert table.compact(homes=(FileGroupId("", 0, 4), FileGroupId("", 1, 4))) is not None
-    assert table.rollback_dead(older_than_s=0.5) == []
-    assert table.clean(before=0).bound == 0
+    assert savepoint(table._context.timeline, table.id, slot=0, name="") is not None
+    assert release(table._context.timeline, table.id, slot=0) is not None
+    assert split_buckets(table._context.timeline, table.id, count=4) is not None
+    assert table.maintenance.compact(homes=(FileGroupId("", 0, 4), FileGroupId("", 1, 4))) is not None
+    assert table.maintenance.rollback_failed_writes(older_than_s=0.5) == []
+    assert table.maintenance.clean(before=0).bound == 0
 
 
 # ---- filters -------------------------------------------------------------------------------------------------------

@@ -54,11 +54,11 @@ def table(request: pytest.FixtureRequest) -> objcat.Table:
 
 
 def refused(table: objcat.Table, call: Callable[[], object], error: type[ObjcatError], says: str) -> None:
-    before = sorted(table.fileio.list_keys())
+    before = sorted(table._context.fileio.list_keys())
     with pytest.raises(error, match=says) as raised:
         call()
     assert "\n" not in str(raised.value) and "<class" not in str(raised.value)
-    assert sorted(table.fileio.list_keys()) == before
+    assert sorted(table._context.fileio.list_keys()) == before
     assert table.scan().count() == 1
 
 
@@ -90,8 +90,8 @@ def test_a_batch_that_does_not_fit(table: objcat.Table, operation: str, what: st
         (lambda t: t.erase("upper(city) = 'A'"), InvalidPredicate, "cannot push down"),
         (lambda t: t.scan(where="upper(city) = 'A'"), InvalidPredicate, "cannot push down"),
         (lambda t: t.upsert([ROW], metadata={"a": 1}), InvalidInput, "metadata holds"),
-        (lambda t: t.set_partitioning(["dya(at)"]), InvalidInput, "'dya' is no transform: did you mean 'day'"),
-        (lambda t: t.set_partitioning(["truncate(city)"]), InvalidInput, r"truncate\(column, 10\)"),
+        (lambda t: t.alter.set_partitioning(["dya(at)"]), InvalidInput, "'dya' is no transform: did you mean 'day'"),
+        (lambda t: t.alter.set_partitioning(["truncate(city)"]), InvalidInput, r"truncate\(column, 10\)"),
     ],
 )
 def test_a_setting_that_does_not_fit(
@@ -105,7 +105,7 @@ def test_a_setting_that_does_not_fit(
 def test_any_value_names_a_partition(table: objcat.Table, operation: str, place: str) -> None:
     getattr(table, operation)([{"id": 2, "city": place, "at": 1}])
     assert table.scan(columns=["city"]).to_arrow().column("city").to_pylist().count(place) == 1
-    assert all(len(key) < 1000 and key.isascii() and key.isprintable() for key in table.fileio.list_keys())
+    assert all(len(key) < 1000 and key.isascii() and key.isprintable() for key in table._context.fileio.list_keys())
 
 
 @pytest.mark.parametrize("operation", ["upsert", "mixed", "insert", "delete"])
@@ -156,7 +156,7 @@ def test_text_by_which_rows_are_found_is_text(index: Any, role: str) -> None:
     for call in (lambda: table.upsert(rows), lambda: table.insert(rows), lambda: table.delete(rows.drop_columns(["said"]))):
         refused(table, call, InvalidBatch, f"'{role}' of the batch holds text that is not valid UTF-8")
     table.upsert(rows.set_column(schema.names.index(role), role, pa.array(["b", "c"])))
-    table.compact()
+    table.maintenance.compact()
     assert table.scan().count() == 3
 
 

@@ -49,7 +49,7 @@ def rows(table: objcat.Table) -> dict[str, int]:
 
 
 def bases(table: objcat.Table) -> list[BaseFile]:
-    return [group.base for group in table.refresh().file_groups(table.manifests) if group.base is not None]
+    return [group.base for group in table.refresh().file_groups(table._context.manifests) if group.base is not None]
 
 
 def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: TableType) -> None:
@@ -66,13 +66,13 @@ def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: Ta
 def test_a_file_whose_filter_is_known_is_not_read_again(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.upsert(batch(7, v=1))
-    files = {base.path: table.fileio.read(base.path) for base in bases(table)}
+    files = {base.path: table._context.fileio.read(base.path) for base in bases(table)}
     wanted = next(path for path, data in files.items() if batch(7)[0]["id"] in ids(data))
     hidden = {path: data for path, data in files.items() if path != wanted}
-    table.fileio.delete(hidden)
+    table._context.fileio.delete(hidden)
     table.upsert(batch(7, v=2))
     for path, data in hidden.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)
     assert rows(table)[batch(7)[0]["id"]] == 2 and len(rows(table)) == 600
 
 
@@ -103,7 +103,7 @@ def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake,
     table = create(lake, kind)
     table.set_properties({"target_file_bytes": str(10**6)})
     table.insert(batch(601))
-    assert any(group.logs for group in table.refresh().file_groups(table.manifests)) == (kind == "merge_on_read")
+    assert any(group.logs for group in table.refresh().file_groups(table._context.manifests)) == (kind == "merge_on_read")
     table.set_properties({"target_file_bytes": "1024"})
     monkeypatch.setattr("objcat.datafile.log_files.LogReader.pieces", lambda *_: iter(()))
     table.insert(batch(601, v=1))
@@ -135,13 +135,13 @@ def test_files_without_filters_are_read(lake: objcat.Lake, kind: TableType, monk
 
 
 def filters_of(table: objcat.Table, base: BaseFile) -> object:
-    return ranges_of(pq.read_metadata(pa.BufferReader(table.fileio.read(base.path))), {"id": "BYTE_ARRAY"})
+    return ranges_of(pq.read_metadata(pa.BufferReader(table._context.fileio.read(base.path))), {"id": "BYTE_ARRAY"})
 
 
 def test_files_that_services_write_have_filters(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.upsert(batch(*range(0, 600, 5), v=1))
-    table.compact()
+    table.maintenance.compact()
     assert all(filters_of(table, base) is not None for base in bases(table))
 
 

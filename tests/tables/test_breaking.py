@@ -140,7 +140,7 @@ def strike(case: Case, fault: Fault, first: int, last: int, *, rival: bool) -> b
     if found is not None:
         clean.table("t").upsert([{"id": 50, "value": "next"}])
         assert state(clean) == found | {50: "next"}
-        assert [entry.slot for entry in clean.table("t").history()] == list(range(len(clean.table("t").history())))
+        assert [entry.slot for entry in clean.table("t").inspect.history()] == list(range(len(clean.table("t").inspect.history())))
     return True
 
 
@@ -247,7 +247,7 @@ def test_pieces_that_still_run_when_another_fails_leave_no_file(lake: objcat.Lak
     with pytest.raises(NullKey):
         table.upsert(pa.table({"id": ids}))
     failed.set()
-    list(table.fileio.env.map(lambda _: None, range(64)))
+    list(table._context.fileio.env.map(lambda _: None, range(64)))
     assert {key for key in FileIO(memory).list_keys() if "/data/" in key} == {key for key in before if "/data/" in key}
 
 

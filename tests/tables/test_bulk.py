@@ -83,7 +83,7 @@ def test_batches_beyond_memory_are_as_batches_within(
     gone = [key for key in model if key % 5 == 0]
     table.delete(stream(batch(gone, "").select(["id", "city"])))
     assert found(table) == {key: row for key, row in model.items() if key % 5}
-    table.compact()
+    table.maintenance.compact()
     assert found(table) == {key: row for key, row in model.items() if key % 5}
 
 
@@ -105,7 +105,7 @@ def test_what_deletes_in_a_batch_keep_out_does_not_depend_on_memory(
             op = pa.array([dice.choice("uuud") for _ in range(rows.num_rows)])
             table.upsert(stream(rows.append_column("op", op)), delete_when="op = 'd'")
             states.append(found(table))
-        table.compact()
+        table.maintenance.compact()
         seen.append([*states, found(table)])
     assert seen[0] == seen[1] and len(seen[0][0]) > 20
 
@@ -160,7 +160,7 @@ def test_bulk_inserts_of_rows_without_a_key_are_laid_out_as_told(tmp_path: Path)
         table.bulk_insert(stream(batch(keys, "y")), sort=sort)
         rows = table.scan().to_arrow()
         assert sorted(rows["id"].to_pylist()) == sorted(keys * 2)
-        files = table.files()
+        files = table.inspect.files()
         assert set(files["kind"].to_pylist()) == {"base"}
         if name == "columns":
             for path in tmp_path.glob(f"tables/{name}-*/data/**/*.parquet"):
@@ -206,6 +206,6 @@ def test_a_local_disk_without_room_is_said_in_one_sentence(
             patch.setattr(tempfile, "TemporaryDirectory", lambda **_: full_directory(tmp_path / "full"))
         with pytest.raises(StoreFull, match="name another directory in TMPDIR"):
             table.bulk_insert(stream(rows))
-    assert table.refresh().slot == 0 and list(table.fileio.list_keys("data/")) == []
+    assert table.refresh().slot == 0 and list(table._context.fileio.list_keys("data/")) == []
     table.bulk_insert(stream(rows))
     assert table.scan().count() == 3000

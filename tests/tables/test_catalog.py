@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.catalog.catalog import Catalog, CatalogNames, NamesDelta, NamesFold, Namespace
+from objcat.catalog.catalog import Catalog
+from objcat.catalog.names import CatalogNames, NamesDelta, NamesFold, Namespace
 from objcat.errors import (
     CommitConflict,
     CorruptTable,
@@ -62,7 +64,7 @@ def row(key: int, value: str = "a") -> list[dict[str, Any]]:
 def test_a_name_means_one_table_from_its_creation_to_its_drop(lake: objcat.Lake) -> None:
     table = create(lake, "city.trips")
     table.upsert(row(1))
-    assert (lake.tables(), lake.namespaces()) == (["city.trips"], ["city"])
+    assert (lake.tables(), lake.namespaces.list()) == (["city.trips"], ["city"])
     assert rows_of(lake.table("city.trips")) == {1: "a"}
     lake.rename_table("city.trips", "archive.trips_2025")
     assert (lake.tables(), lake.tables("city"), lake.tables("archive")) == (["archive.trips_2025"], [], ["archive.trips_2025"])
@@ -106,7 +108,7 @@ def test_what_comes_back_keeps_history_properties_and_the_versions_of_applicatio
     assert back.properties == {"owner": "ana"}
     assert back.upsert(row(9), app=objcat.AppVersion(app="stream", version=7)).already_applied
     assert back.upsert(row(2), app=objcat.AppVersion(app="stream", version=8)).slot > 3
-    assert [str(entry.action) for entry in back.history()] == ["CREATE", "DELTA_COMMIT", "CLOSE", "RESTORE", "DELTA_COMMIT"]
+    assert [str(entry.action) for entry in back.inspect.history()] == ["CREATE", "DELTA_COMMIT", "CLOSE", "RESTORE", "DELTA_COMMIT"]
     assert rows_of(back) == {1: "a", 2: "a"}
     # A handle from before the drop is of the same table; it must learn of the way back before it writes.
     with pytest.raises(CommitConflict, match="dropped"):
@@ -141,16 +143,16 @@ def test_a_dropped_table_whose_files_were_cleaned_does_not_come_back(lake: objca
 def test_a_name_means_one_thing(lake: objcat.Lake, taken: str) -> None:
     create(lake, "city.trips")
     create(lake, "free")
-    lake.create_namespace("other")
+    lake.namespaces.create("other")
     for attempt in (lambda: create(lake, taken), lambda: lake.rename_table("free", taken)):
         with pytest.raises(TableExists):
             attempt()
     assert lake.tables() == ["city.trips", "free"]
-    assert lake.namespaces() == ["city", "other"]
+    assert lake.namespaces.list() == ["city", "other"]
 
 
 def test_the_loser_of_a_name_is_told_who_has_it_and_leaves_nothing(lake: objcat.Lake, memory: MemoryBackend) -> None:
-    first = create(lake, "t").history()[0].txn
+    first = create(lake, "t").inspect.history()[0].txn
     before = set(lake.fileio.list_keys())
     with pytest.raises(TableExists, match=first):
         create(objcat.Lake(FileIO(memory)), "t")
@@ -170,7 +172,7 @@ def test_renaming_changes_case_and_refuses_what_is_not_there(lake: objcat.Lake) 
 
 def test_a_table_deleted_by_hand_can_be_dropped(lake: objcat.Lake) -> None:
     table = create(lake, "t")
-    table.fileio.delete(list(table.fileio.list_keys()))
+    table._context.fileio.delete(list(table._context.fileio.list_keys()))
     lake.drop_table("t")
     assert lake.tables() == []
     create(lake, "t").upsert(row(1))
@@ -197,9 +199,9 @@ def test_properties_of_a_table_live_with_the_table(lake: objcat.Lake) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda table: table.archive(),
-        lambda table: table.collect_checkpoints(),
-        lambda table: table.execute_scheduled(),
+        lambda table: table.maintenance.archive(),
+        lambda table: table.maintenance.expire_checkpoints(),
+        lambda table: table.maintenance.execute_scheduled(),
         lambda table: table.restore(to=1),
     ],
     ids=["archive", "collect_checkpoints", "execute_scheduled", "restore"],
@@ -246,9 +248,9 @@ def test_notes_may_have_any_other_name(lake: objcat.Lake) -> None:
     table = create(lake, "t", properties=notes)
     table.set_properties({"kept": "1"}, unset=["keep_hour", "ordering"])
     assert table.properties == {**notes, "kept": "1"}
-    lake.create_namespace("n", {"keep_hour": "a", "auto_clean": "b"})
-    lake.set_namespace_properties("n", {"auto_clean": "c", "kind": "d"})
-    assert lake.namespace_properties("n") == {"keep_hour": "a", "auto_clean": "c", "kind": "d"}
+    lake.namespaces.create("n", {"keep_hour": "a", "auto_clean": "b"})
+    lake.namespaces.set_properties("n", {"auto_clean": "c", "kind": "d"})
+    assert lake.namespaces.properties("n") == {"keep_hour": "a", "auto_clean": "c", "kind": "d"}
 
 
 # ---- which names -------------------------------------------------------------------------------------------------
@@ -287,7 +289,7 @@ def test_names_that_no_engine_could_say_are_refused_before_any_request(lake: obj
     for attempt in (
         lambda: create(lake, name),
         lambda: lake.table(name),
-        lambda: lake.create_namespace(name),
+        lambda: lake.namespaces.create(name),
         lambda: lake.drop_table(name),
     ):
         with pytest.raises(InvalidInput, match=says):
@@ -302,33 +304,33 @@ def test_names_that_no_engine_could_say_are_refused_before_any_request(lake: obj
 
 
 def test_namespaces_are_created_by_name_or_with_what_is_in_them(lake: objcat.Lake) -> None:
-    lake.create_namespace("Sales", {"owner": "ana"})
+    lake.namespaces.create("Sales", {"owner": "ana"})
     create(lake, "sales.eu.trips")
-    assert lake.namespaces() == ["Sales", "sales.eu"]
-    assert lake.namespaces("SALES") == ["sales.eu"]
-    assert lake.namespace_properties("sales") == {"owner": "ana"}
-    lake.set_namespace_properties("sales", {"tier": "1"}, unset=["owner"])
-    assert lake.namespace_properties("sales") == {"tier": "1"}
+    assert lake.namespaces.list() == ["Sales", "sales.eu"]
+    assert lake.namespaces.list("SALES") == ["sales.eu"]
+    assert lake.namespaces.properties("sales") == {"owner": "ana"}
+    lake.namespaces.set_properties("sales", {"tier": "1"}, unset=["owner"])
+    assert lake.namespaces.properties("sales") == {"tier": "1"}
     with pytest.raises(NamespaceExists):
-        lake.create_namespace("sales")
+        lake.namespaces.create("sales")
     with pytest.raises(NamespaceNotEmpty, match=r"still holds sales\.eu, sales\.eu\.trips"):
-        lake.drop_namespace("sales")
+        lake.namespaces.drop("sales")
     lake.drop_table("sales.eu.trips")
-    lake.drop_namespace("sales.eu")
-    lake.drop_namespace("sales")
-    assert lake.namespaces() == []
+    lake.namespaces.drop("sales.eu")
+    lake.namespaces.drop("sales")
+    assert lake.namespaces.list() == []
     # A table that comes back brings its namespaces.
     lake.undrop_table("sales.eu.trips")
-    assert lake.namespaces() == ["sales", "sales.eu"]
+    assert lake.namespaces.list() == ["sales", "sales.eu"]
 
 
-@pytest.mark.parametrize("attempt", ["tables", "namespaces", "drop_namespace", "namespace_properties", "set_namespace_properties"])
+@pytest.mark.parametrize("attempt", ["tables", "namespaces.list", "namespaces.drop", "namespaces.properties", "namespaces.set_properties"])
 def test_a_namespace_that_is_not_there_is_answered_with_the_nearest(lake: objcat.Lake, attempt: str) -> None:
     with pytest.raises(NamespaceNotFound, match="none yet"):
-        getattr(lake, attempt)("salse")
-    lake.create_namespace("sales")
+        attrgetter(attempt)(lake)("salse")
+    lake.namespaces.create("sales")
     with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
-        getattr(lake, attempt)("salse")
+        attrgetter(attempt)(lake)("salse")
 
 
 def test_a_namespace_is_no_table(lake: objcat.Lake) -> None:
@@ -336,7 +338,7 @@ def test_a_namespace_is_no_table(lake: objcat.Lake) -> None:
     with pytest.raises(TableNotFound, match="is a namespace"):
         lake.table("city")
     with pytest.raises(TableExists):
-        lake.create_namespace("city.trips")
+        lake.namespaces.create("city.trips")
 
 
 # ---- domains -----------------------------------------------------------------------------------------------------
@@ -345,8 +347,8 @@ def test_a_namespace_is_no_table(lake: objcat.Lake) -> None:
 def test_tables_of_one_domain_share_a_log_and_nothing_else(lake: objcat.Lake) -> None:
     orders, lines = create(lake, "orders", domain="sales"), create(lake, "shop.lines", domain="Sales")
     alone = create(lake, "alone")
-    assert orders.fileio.url == lines.fileio.url != alone.fileio.url
-    assert [entry.slot for entry in lines.history()] == [1]
+    assert orders._context.fileio.url == lines._context.fileio.url != alone._context.fileio.url
+    assert [entry.slot for entry in lines.inspect.history()] == [1]
     orders.upsert(row(1, "order"))
     lines.insert(row(1, "line"))
     orders.delete(row(1))
@@ -368,7 +370,7 @@ def test_a_drop_takes_one_table_of_a_domain_and_what_comes_back_takes_no_other_a
     assert (rows_of(back), rows_of(orders)) == ({1: "line"}, {1: "order", 2: "order"})
     lake.drop_table("lines")
     again = create(lake, "lines", domain="sales")
-    assert again.fileio.url == orders.fileio.url
+    assert again._context.fileio.url == orders._context.fileio.url
     assert again.id != back.id
     assert rows_of(again) == {}
 
@@ -380,9 +382,9 @@ def test_a_table_by_itself_needs_no_lake(tmp_path: Path) -> None:
     place = tmp_path / "somewhere" / "trips"
     table = objcat.create_table_at(place, SCHEMA, key=["id"], properties={"a": "b"})
     table.upsert(row(1))
-    assert {key.split("/")[0] for key in table.fileio.list_keys()} - {"intents"} == {"data", "log"}
+    assert {key.split("/")[0] for key in table._context.fileio.list_keys()} - {"intents"} == {"data", "log"}
     assert rows_of(objcat.table_at(place)) == {1: "a"}
-    with pytest.raises(TableExists, match=table.history()[0].txn):
+    with pytest.raises(TableExists, match=table.inspect.history()[0].txn):
         objcat.create_table_at(place, SCHEMA, key=["id"])
     with pytest.raises(TableNotFound, match="create_table_at"):
         objcat.table_at(tmp_path)
@@ -394,7 +396,7 @@ def test_a_url_finds_a_name_in_a_lake_and_a_table_by_itself(tmp_path: Path) -> N
     alone = objcat.create_table_at(tmp_path / "trips", SCHEMA, key=["id"])
     assert find_table(f"{tmp_path}/city.trips").id == named.id
     assert find_table(f"{tmp_path}/trips").id == alone.id
-    assert find_table(named.fileio.url).id == named.id
+    assert find_table(named._context.fileio.url).id == named.id
     with pytest.raises(TableNotFound, match="there is no table 'tripps'"):
         find_table(f"{tmp_path}/tripps")
 
@@ -403,7 +405,7 @@ def test_a_log_that_several_tables_share_is_not_opened_without_a_name(lake: objc
     table = create(lake, "a", domain="d")
     create(lake, "b", domain="d")
     with pytest.raises(ObjcatError):
-        objcat.table_at(table.fileio)
+        objcat.table_at(table._context.fileio)
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------
@@ -419,10 +421,10 @@ def test_a_handle_that_knows_the_catalog_opens_a_table_with_one_request_for_its_
     first = lake.table("t")
     cold = requests_of(lake.catalog.fileio)
     assert cold <= 4
-    assert requests_of(first.fileio) <= 4
+    assert requests_of(first._context.fileio) <= 4
     again = lake.table("t")
     assert requests_of(lake.catalog.fileio) == cold + 1
-    assert requests_of(again.fileio) == 1
+    assert requests_of(again._context.fileio) == 1
     before = requests_of(lake.catalog.fileio)
     again.upsert(row(1))
     assert rows_of(again) == {1: "a"}
@@ -446,7 +448,7 @@ def test_a_change_of_names_is_two_conditional_writes_and_lists_nothing(memory: M
 
 @pytest.mark.parametrize("count", [3, 400])
 def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.Lake, count: int) -> None:
-    lake.create_namespace("n", {"a": "b"})
+    lake.namespaces.create("n", {"a": "b"})
     create(lake, "n.dropped")
     lake.drop_table("n.dropped")
     create(lake, "kept", domain="d")

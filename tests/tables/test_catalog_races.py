@@ -114,18 +114,18 @@ def test_one_of_several_creators_has_the_name(open_lake: Callable[[], objcat.Lak
     won = [outcome for outcome in outcomes if isinstance(outcome, objcat.Table)]
     lost = [outcome for outcome in outcomes if isinstance(outcome, TableExists)]
     assert (len(won), len(lost)) == (1, 5)
-    winner = won[0].history()[0].txn
+    winner = won[0].inspect.history()[0].txn
     assert all(winner in str(error) for error in lost)
     lake = open_lake()
     check_whole(lake)
-    assert {key.split("/")[1] for key in lake.fileio.list_keys("tables/")} == {won[0].fileio.url.rpartition("/")[2]}
+    assert {key.split("/")[1] for key in lake.fileio.list_keys("tables/")} == {won[0]._context.fileio.url.rpartition("/")[2]}
 
 
 def test_names_in_one_new_namespace_and_domain_all_come_to_be(open_lake: Callable[[], objcat.Lake]) -> None:
     names = [f"new.ns.t{number}" for number in range(6)]
     tables = at_once(*[lambda name=name: create(open_lake(), name, domain="d") for name in names])
     assert [getattr(table, "name", table) for table in tables] == names
-    assert len({table.fileio.url for table in tables}) == 1
+    assert len({table._context.fileio.url for table in tables}) == 1
     check_whole(open_lake())
     assert open_lake().tables() == names
 
@@ -133,9 +133,9 @@ def test_names_in_one_new_namespace_and_domain_all_come_to_be(open_lake: Callabl
 @pytest.mark.parametrize("round_number", range(5))
 def test_a_namespace_is_dropped_empty_or_not_at_all(open_lake: Callable[[], objcat.Lake], round_number: int) -> None:
     lake = open_lake()
-    lake.create_namespace("ns")
+    lake.namespaces.create("ns")
     other = open_lake()
-    created, dropped = at_once(lambda: create(open_lake(), "ns.t"), lambda: other.drop_namespace("ns"))
+    created, dropped = at_once(lambda: create(open_lake(), "ns.t"), lambda: other.namespaces.drop("ns"))
     check_whole(lake)
     if isinstance(dropped, NamespaceNotEmpty):
         assert lake.tables() == ["ns.t"]
@@ -225,7 +225,7 @@ def test_everything_at_once_keeps_names_and_tables_together(open_lake: Callable[
             lambda: own.undrop_table("b"),
             lambda: own.drop_table("ns.a"),
             lambda: own.undrop_table("ns.a", new_name="a"),
-            lambda: own.drop_namespace("ns"),
+            lambda: own.namespaces.drop("ns"),
             lambda: create(own, f"ns.new{seed}"),
             lambda: own.drop_table(f"ns.new{seed}"),
         ]
@@ -290,7 +290,7 @@ def test_a_certain_loser_takes_its_own_prefix_away_and_nothing_else(backend: Int
 def test_the_loser_of_a_domain_moves_into_the_log_of_the_winner(backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake) -> None:
     backend.before_slot_of("_catalog/", lambda: create(lake, "first", domain="d"))
     second = create(slow, "second", domain="d")
-    assert second.fileio.url == lake.table("first").fileio.url
+    assert second._context.fileio.url == lake.table("first")._context.fileio.url
     assert len({key.split("/")[1] for key in lake.fileio.list_keys("tables/")}) == 1
     with lake.transaction() as tx:
         tx["first"].upsert(row(1))
@@ -305,7 +305,7 @@ def test_the_loser_of_a_name_in_a_shared_log_leaves_a_closed_table_that_nobody_s
     backend.before_slot_of("_catalog/", lambda: create(lake))
     with pytest.raises(TableExists):
         create(slow, domain="d")
-    view = lake.table("first").timeline.open()
+    view = lake.table("first")._context.timeline.open()
     (loser,) = set(view.state) - {lake.table("first").id}
     assert view.log.marks(loser).closed_at is not None
     assert lake.dropped_tables() == []
@@ -313,7 +313,7 @@ def test_the_loser_of_a_name_in_a_shared_log_leaves_a_closed_table_that_nobody_s
 
 def test_a_change_of_another_name_is_no_reason_to_fail(backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake) -> None:
     create(lake, "old")
-    backend.before_slot_of("_catalog/", lambda: create(lake, "a"), lambda: lake.create_namespace("b"))
+    backend.before_slot_of("_catalog/", lambda: create(lake, "a"), lambda: lake.namespaces.create("b"))
     slow.rename_table("old", "b.new")
     assert lake.tables() == ["a", "b.new"]
     check_whole(lake)
@@ -323,12 +323,12 @@ def test_a_change_that_is_durable_stands_although_what_others_changed_cannot_be_
     memory: MemoryBackend, lake: objcat.Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is more than a slot holds lies beside it, and is read when it is folded."""
-    lake.create_namespace("ns")
+    lake.namespaces.create("ns")
     unreadable = Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: "/changes.json-" in key, times=99)
     racing = Interrupted(memory, [unreadable])
     slow = lake_on(racing, 2)
     slow.tables()
-    racing.before_slot_of("_catalog/", lambda: lake.set_namespace_properties("ns", {"note": "n" * 100_000}))
+    racing.before_slot_of("_catalog/", lambda: lake.namespaces.set_properties("ns", {"note": "n" * 100_000}))
     create(slow).upsert(row(1))
     assert "is durable" in caplog.text
     check_whole(lake)
@@ -343,7 +343,7 @@ def test_a_change_of_a_table_that_is_durable_stands_although_what_others_changed
     racing = Interrupted(memory, [unreadable])
     slow = lake_on(racing, 2).table("t")
     racing.before_slot_of("tables/", lambda: table.upsert([{"id": key, "value": sha512(b"%d" % key).hexdigest()} for key in range(900)]))
-    slow.add_column("more", pa.int64())
+    slow.alter.add_column("more", pa.int64())
     assert "is durable" in caplog.text
     assert lake.table("t").scan(columns=["more"]).to_arrow()["more"].null_count == 900
     check_whole(lake)
@@ -352,19 +352,19 @@ def test_a_change_of_a_table_that_is_durable_stands_although_what_others_changed
 def test_a_namespace_that_is_dropped_under_a_creation_does_not_come_back(
     backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake
 ) -> None:
-    lake.create_namespace("ns", {"owner": "ana"})
-    backend.before_slot_of("_catalog/", lambda: lake.drop_namespace("ns"))
+    lake.namespaces.create("ns", {"owner": "ana"})
+    backend.before_slot_of("_catalog/", lambda: lake.namespaces.drop("ns"))
     with pytest.raises(NamespaceNotFound, match="was dropped"):
         create(slow, "ns.t")
     check_whole(lake)
-    assert (lake.tables(), lake.namespaces(), list(lake.fileio.list_keys("tables/"))) == ([], [], [])
+    assert (lake.tables(), lake.namespaces.list(), list(lake.fileio.list_keys("tables/"))) == ([], [], [])
 
 
 def test_a_namespace_that_gets_a_table_is_not_dropped(backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake) -> None:
-    lake.create_namespace("ns")
+    lake.namespaces.create("ns")
     backend.before_slot_of("_catalog/", lambda: create(lake, "ns.t"))
     with pytest.raises(NamespaceNotEmpty, match=r"ns\.t"):
-        slow.drop_namespace("ns")
+        slow.namespaces.drop("ns")
     check_whole(lake)
 
 

@@ -78,7 +78,7 @@ def test_a_long_or_and_its_opposite(table: objcat.Table, what: str) -> None:
     assert true
     assert found(table, where) == true
     assert found(table, f"not ({where})") == false
-    table.compact()
+    table.maintenance.compact()
     assert found(table, where) == true
     assert found(table, f"not ({where})") == false
 

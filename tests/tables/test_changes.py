@@ -48,7 +48,7 @@ def test_an_update_comes_with_what_the_row_was(kind: TableType) -> None:
     followed.delete(1)
     rows = followed.table.changes(since=1, columns=["v", "id"]).to_arrow()
     assert rows.schema.names == ["_change_type", "_commit_slot", "_commit_time", "v", "id"]
-    times = {entry.slot: entry.committed_at_ms for entry in followed.table.history()}
+    times = {entry.slot: entry.committed_at_ms for entry in followed.table.inspect.history()}
     assert [tuple(row[name] for name in ("_change_type", "_commit_slot", "id", "v")) for row in rows.to_pylist()] == [
         ("update_before", 2, 2, 2),
         ("update_after", 2, 2, 3),
@@ -79,10 +79,10 @@ def test_services_change_nothing_and_a_restore_what_it_brings_back(kind: TableTy
     followed = Followed(kind=kind)
     followed.upsert(*range(8))
     good = followed.head
-    followed.same(done=followed.table.compact())
-    followed.same(done=followed.table.split_buckets())
-    followed.same(done=followed.table.compact())
-    followed.same(done=followed.table.savepoint(slot=good))
+    followed.same(done=followed.table.maintenance.compact())
+    followed.same(done=followed.table.maintenance.split_buckets())
+    followed.same(done=followed.table.maintenance.compact())
+    followed.same(done=followed.table.maintenance.savepoint(slot=good))
     assert told(followed.table, good) == []
     followed.upsert(1, 9)
     followed.delete(2)
@@ -97,9 +97,9 @@ def test_changes_since_a_cleaned_slot_are_refused_with_what_can_be_read() -> Non
     followed = Followed(kind="copy_on_write")
     for key in range(8):
         followed.upsert(key)
-    followed.table.savepoint(slot=2)
+    followed.table.maintenance.savepoint(slot=2)
     followed.model.same()
-    followed.same(done=followed.table.clean(keep_slots=3).slot)
+    followed.same(done=followed.table.maintenance.clean(keep_slots=3).slot)
     bound = followed.table.snapshot.log.marks(followed.table.id).bound
     with pytest.raises(SnapshotExpired, match=f"changes since slot {bound} can be read"):
         followed.table.changes(since=2)
@@ -113,7 +113,7 @@ def test_a_feed_whose_files_are_cleaned_before_it_is_read_says_so() -> None:
     for key in range(6):
         followed.upsert(key)
     feed = followed.table.changes(since=1)
-    followed.table.clean(keep_slots=1)
+    followed.table.maintenance.clean(keep_slots=1)
     with pytest.raises(SnapshotExpired):
         feed.to_arrow()
 
@@ -121,8 +121,8 @@ def test_a_feed_whose_files_are_cleaned_before_it_is_read_says_so() -> None:
 def test_rows_have_the_schema_of_the_end_of_the_range() -> None:
     followed = Followed(buckets=1)
     followed.upsert(1)
-    followed.table.add_column("note", pa.string())
-    followed.table.rename_column("v", "value")
+    followed.table.alter.add_column("note", pa.string())
+    followed.table.alter.rename_column("v", "value")
     followed.table.upsert([{"id": 1, "value": 50, "o": 0, "note": "new"}])
     rows = followed.table.changes(since=0, columns=["value", "note"]).to_arrow().to_pylist()
     assert [(row["_change_type"], row["_commit_slot"], row["value"], row["note"]) for row in rows] == [
@@ -142,9 +142,9 @@ def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("n", nested)])
     table = lake.create_table("t", schema, key=["id"] if keyed else None, kind=kind)
     table.insert([{"id": 1, "v": 1, "n": {"x": [1]}}])
-    table.alter([objcat.WidenColumn("v", "bigint"), objcat.WidenColumn("n.x.element", "bigint")])
+    table.alter.apply([objcat.WidenColumn("v", "bigint"), objcat.WidenColumn("n.x.element", "bigint")])
     table.insert([{"id": 2, "v": 2**40, "n": {"x": [2**40]}}])
-    table.cluster(by=["v"])
+    table.maintenance.cluster(by=["v"])
     widened = table.snapshot.slot
     table.restore(to=1)
     back = table.changes(since=widened, net=net).to_arrow()
@@ -165,10 +165,10 @@ def test_of_types_that_hold_not_the_values_of_each_other_none_is_rounded(net: bo
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32())])
     table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(1))
     table.insert([{"id": 1, "v": 1}])
-    table.widen_column("v", "double")
+    table.alter.widen_column("v", "double")
     table.upsert([{"id": 1, "v": 2.5}])
     restored = table.restore(to=1).slot
-    table.widen_column("v", "decimal(12,0)")
+    table.alter.widen_column("v", "decimal(12,0)")
     table.upsert([{"id": 1, "v": Decimal(3)}])
     for feed in (table.changes(since=0, net=net), table.incremental(since=2)):
         with pytest.raises(InvalidInput, match="read what changed up to the slot of that RESTORE, and what changed since, apart"):
@@ -258,7 +258,7 @@ def test_a_table_without_a_key_tells_rows_apart_by_what_they_are(kind: TableType
     assert read(4) == [("delete", erased, 4), ("delete", erased, 4), ("delete", erased, 30)]
     assert [(kind, line) for kind, _, line in read(3, net=True)] == [("delete", 30), ("insert", 40)]
     assert sorted(table.incremental(since=2).to_arrow().column("line").to_pylist()) == [3, 3, 40]
-    table.compact()
+    table.maintenance.compact()
     since = table.refresh().slot
     table.restore(to=3)
     back = table.refresh().slot

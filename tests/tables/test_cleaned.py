@@ -70,8 +70,8 @@ def overtake(backend: InterruptedBackend, value: int) -> Callable[[], object]:
     def run() -> None:
         other = objcat.Lake(FileIO(backend)).table("t")
         other.upsert(rows(*range(8), value=value))
-        other.compact()
-        other.clean(keep_slots=1)
+        other.maintenance.compact()
+        other.maintenance.clean(keep_slots=1)
 
     return run
 
@@ -83,7 +83,9 @@ def test_a_copy_on_write_begins_anew_when_what_it_reads_is_cleaned(backend: Inte
     assert values(table) == {key: 9 if key == 3 else 2 for key in range(8)}
     assert (done.rows, done.inserted, done.updated) == (1, 0, 1)
     readable = [table.scan(as_of=slot).plan.snapshot for slot in range(table.snapshot.log.marks(table.id).bound, done.slot + 1)]
-    assert set(table.fileio.list_keys("data/")) == {path for snapshot in readable for path in snapshot.paths(table.manifests)}
+    assert set(table._context.fileio.list_keys("data/")) == {
+        path for snapshot in readable for path in snapshot.paths(table._context.manifests)
+    }
 
 
 def test_a_copy_on_write_that_is_overtaken_for_ever_says_so(backend: InterruptedBackend, lake: objcat.Lake) -> None:
@@ -123,11 +125,11 @@ def test_a_transaction_moves_to_a_newer_checkpoint(backend: InterruptedBackend, 
         writer.upsert(rows(number, value=number))
     until_published(writer)
     stale = objcat.Lake(FileIO(backend))
-    assert stale.table("t").timeline.open().checkpoint > 0
+    assert stale.table("t")._context.timeline.open().checkpoint > 0
     for number in range(40):
         writer.upsert(rows(number, value=-number))
     until_published(writer)
-    assert collect_checkpoints(writer.timeline, Committer(writer.fileio), keep=1).objects > 0
+    assert collect_checkpoints(writer._context.timeline, Committer(writer._context.fileio), keep=1).objects > 0
     with stale.transaction() as tx:
         assert tx["t"].scan().to_arrow().num_rows == 40
         tx["t"].insert(rows(100, value=1))

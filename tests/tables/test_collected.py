@@ -12,7 +12,8 @@ from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType
-from objcat.inspection.doctor import Severity, examine
+from objcat.inspection.doctor import examine
+from objcat.inspection.findings import Severity
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
 
@@ -21,7 +22,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())
 
 def until_published(table: objcat.Table) -> None:
     """What is published beside the last writes is there."""
-    while table.timeline._publishing_until_s is not None:
+    while table._context.timeline._publishing_until_s is not None:
         pass
 
 
@@ -33,11 +34,11 @@ def grown(name: str, kind: TableType) -> tuple[objcat.Table, objcat.Table]:
         writer.upsert([{"k": i, "v": i}])
     until_published(writer)
     stale = objcat.table_at(FileIO(store._bare))
-    assert stale.timeline.open().checkpoint > 0
+    assert stale._context.timeline.open().checkpoint > 0
     for i in range(40, 80):
         writer.upsert([{"k": i, "v": i}])
     until_published(writer)
-    collected = collect_checkpoints(writer.timeline, Committer(store), keep=1)
+    collected = collect_checkpoints(writer._context.timeline, Committer(store), keep=1)
     assert collected.objects > 0
     return stale, writer
 
@@ -74,12 +75,12 @@ def test_a_damaged_checkpoint_is_named_with_what_mends_it() -> None:
     kept = {key: store.read(key) for key in shards}
     store.delete(shards)
     assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 40, "the log says the same"
-    findings = [one for one in examine(table.timeline).findings if one.severity is Severity.BROKEN]
+    findings = [one for one in examine(table._context.timeline).findings if one.severity is Severity.BROKEN]
     assert {one.subject for one in findings} == set(shards)
     assert all(one.invariant == "P7" and "a cache" in one.remedy for one in findings)
     for key, data in kept.items():
         store.put(key, data, Overwrite())
-    assert examine(table.timeline).healthy
+    assert examine(table._context.timeline).healthy
     store.delete([*store.list_keys("checkpoints/"), "head.json"])
     assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 40
 
@@ -91,14 +92,14 @@ def test_a_writer_publishes_nothing_that_stands_on_what_was_deleted() -> None:
     for i in range(20):
         table.upsert([{"k": i, "v": -1}])
     until_published(table)
-    table.timeline.publish(table.timeline.open())
-    held = table.timeline.open()
+    table._context.timeline.publish(table._context.timeline.open())
+    held = table._context.timeline.open()
     assert held.checkpoint == 16
     store.delete([*store.list_keys("checkpoints/"), "head.json"])
     for i in range(20):
         table.upsert([{"k": i, "v": -2}])
     until_published(table)
-    published = table.timeline.publish(table.timeline.refresh(held))
+    published = table._context.timeline.publish(table._context.timeline.refresh(held))
     assert published.checkpoint == 32
     assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 4096
-    assert examine(table.timeline).healthy
+    assert examine(table._context.timeline).healthy

@@ -56,7 +56,7 @@ class Place:
         for number in range(6):
             self.writer.upsert([{"k": 1000 + number % 3, "v": number, "day": "z"}])
         until_published(self.writer)
-        assert collect_checkpoints(self.writer.timeline, Committer(self.writer.fileio), keep=1).objects > 0
+        assert collect_checkpoints(self.writer._context.timeline, Committer(self.writer._context.fileio), keep=1).objects > 0
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def place(name: str, kind: Any, index: Any) -> Place:
         writer.upsert([{"k": number, "v": number, "day": "ab"[number % 2]}])
     until_published(writer)
     stale = objcat.table_at(FileIO(backend))
-    assert stale.timeline.open().checkpoint > 0
+    assert stale._context.timeline.open().checkpoint > 0
     return Place(backend, writer, stale)
 
 
@@ -141,34 +141,34 @@ def changes(table: objcat.Table) -> None:
 
 
 def metadata(table: objcat.Table) -> None:
-    assert table.stats().rows >= ROWS
-    assert table.files().num_rows > 0
-    assert table.partitions().num_rows >= 2
-    assert "objcat_rows" in table.metrics()
+    assert table.inspect.stats().rows >= ROWS
+    assert table.inspect.files().num_rows > 0
+    assert table.inspect.partitions().num_rows >= 2
+    assert "objcat_rows" in table.maintenance.metrics()
 
 
 def services(table: objcat.Table) -> None:
-    table.compact()
-    table.cluster(by=["v"])
+    table.maintenance.compact()
+    table.maintenance.cluster(by=["v"])
     if not table.spec.is_located:
-        table.split_buckets(partition="day=a")
+        table.maintenance.split_buckets(partition="day=a")
 
 
 def scheduled(table: objcat.Table) -> None:
-    table.schedule_compaction()
-    table.execute_scheduled()
+    table.maintenance.schedule_compaction()
+    table.maintenance.execute_scheduled()
 
 
 def clean(table: objcat.Table) -> None:
-    table.compact()
-    table.plan_clean(keep_slots=5)
-    table.clean(keep_slots=5)
+    table.maintenance.compact()
+    table.maintenance.plan_clean(keep_slots=5)
+    table.maintenance.clean(keep_slots=5)
 
 
 def restore(table: objcat.Table) -> None:
-    table.savepoint(slot=4)
+    table.maintenance.savepoint(slot=4)
     table.restore(to=4)
-    table.release(slot=4)
+    table.maintenance.release_savepoint(slot=4)
 
 
 def erase(table: objcat.Table) -> None:
@@ -176,18 +176,18 @@ def erase(table: objcat.Table) -> None:
 
 
 def maintain(table: objcat.Table) -> None:
-    round_ = table.maintain()
+    round_ = table.maintenance.run()
     assert not [step for step in round_.steps if step.failed], round_.steps
-    table.rollback_dead(older_than_s=0)
+    table.maintenance.rollback_failed_writes(older_than_s=0)
 
 
 def partitioning(table: objcat.Table) -> None:
-    table.set_partitioning([])
+    table.alter.set_partitioning([])
     table.upsert([{"k": 3, "v": 33, "day": "b"}])
 
 
 def doctor(table: objcat.Table) -> None:
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 OPERATIONS: list[Callable[[objcat.Table], None]] = [

@@ -31,26 +31,26 @@ def create(lake: objcat.Lake, **settings: Any) -> objcat.Table:
 
 def stored(table: objcat.Table) -> dict[str, int]:
     """The data files that lie in the store, with their sizes."""
-    return {meta.key: meta.size for page in table.fileio.list("data/") for meta in page.objects}
+    return {meta.key: meta.size for page in table._context.fileio.list("data/") for meta in page.objects}
 
 
 def test_stats_count_what_there_is(lake: objcat.Lake) -> None:
     table = create(lake)
-    empty = table.stats()
+    empty = table.inspect.stats()
     assert (empty.rows, empty.rows_exact, empty.bytes, empty.groups, empty.partitions) == (0, True, 0, 0, 0)
     table.insert(rows(range(100), "Rome"))
     table.insert(rows(range(50), "Oslo"))
-    plain = table.stats()
+    plain = table.inspect.stats()
     assert (plain.slot, plain.rows, plain.rows_exact, plain.partitions) == (2, 150, True, 2)
     assert (plain.groups, plain.groups_unmerged, plain.base_files, plain.log_objects) == (4, 0, 4, 0)
     assert plain.bytes == plain.base_bytes == sum(stored(table).values())
     table.upsert(rows(range(10), "Rome"))
-    merged = table.stats()
+    merged = table.inspect.stats()
     assert (merged.rows, merged.rows_exact, merged.log_rows, merged.log_objects) == (160, False, 10, 1)
     assert merged.rows >= table.scan().count() == 150
     assert merged.groups_unmerged in (1, 2)
-    table.compact()
-    compacted = table.stats()
+    table.maintenance.compact()
+    compacted = table.inspect.stats()
     assert (compacted.rows, compacted.rows_exact, compacted.groups_unmerged) == (150, True, 0)
 
 
@@ -59,7 +59,7 @@ def test_files_are_those_that_the_snapshot_needs(lake: objcat.Lake) -> None:
     table.insert(rows(range(100), "Rome"))
     table.upsert(rows(range(200, 210), "Oslo"))
     table.upsert(rows(range(300, 305), "Oslo"))
-    files = table.files().to_pylist()
+    files = table.inspect.files().to_pylist()
     assert {file["path"]: file["bytes"] for file in files} == stored(table)
     base, *logs = sorted(files, key=lambda file: file["slot"])
     assert (base["kind"], base["partition"], base["bucket"], base["rows"], base["slot"]) == ("base", "", 0, 100, 1)
@@ -73,7 +73,7 @@ def test_files_are_those_that_the_snapshot_needs(lake: objcat.Lake) -> None:
 def test_bounds_of_files_are_text(lake: objcat.Lake) -> None:
     table = create(lake, index=objcat.Bucket(1))
     table.insert([*rows(range(100), "Rome"), *rows(range(7, 9), "Oslo")])
-    found = {file["partition"]: file for file in table.files().to_pylist()}
+    found = {file["partition"]: file for file in table.inspect.files().to_pylist()}
     assert dict(found["city=Rome"]["lower"]) == {"id": "0", "city": "Rome", "raw": "ff00"}
     assert dict(found["city=Rome"]["upper"]) == {"id": "99", "city": "Rome", "raw": "ff63"}
     assert dict(found["city=Oslo"]["upper"]) == {"id": "8", "city": "Oslo", "raw": "ff08"}
@@ -81,18 +81,18 @@ def test_bounds_of_files_are_text(lake: objcat.Lake) -> None:
 
 def test_partitions_are_those_that_hold_rows(lake: objcat.Lake) -> None:
     table = create(lake)
-    assert table.partitions().num_rows == 0
+    assert table.inspect.partitions().num_rows == 0
     table.insert(rows(range(100), "Rome"))
     table.insert(rows(range(50), "Oslo"))
     table.upsert(rows(range(7), "Rome"))
-    oslo, rome = table.partitions().to_pylist()
+    oslo, rome = table.inspect.partitions().to_pylist()
     assert (oslo["partition"], oslo["groups"], oslo["groups_unmerged"], oslo["base_rows"], oslo["log_rows"]) == ("city=Oslo", 2, 0, 50, 0)
     assert (rome["partition"], rome["groups"], rome["base_rows"], rome["log_rows"]) == ("city=Rome", 2, 100, 7)
     assert (oslo["slot"], rome["slot"]) == (2, 3)
-    stats = table.stats()
+    stats = table.inspect.stats()
     assert oslo["base_bytes"] + rome["base_bytes"] == stats.base_bytes
     assert rome["log_bytes"] == stats.log_bytes > 0 == oslo["log_bytes"]
-    assert create_without_partitions(lake).partitions().to_pylist()[0]["partition"] == ""
+    assert create_without_partitions(lake).inspect.partitions().to_pylist()[0]["partition"] == ""
 
 
 def create_without_partitions(lake: objcat.Lake) -> objcat.Table:
@@ -104,13 +104,13 @@ def create_without_partitions(lake: objcat.Lake) -> objcat.Table:
 def test_files_that_buckets_share_after_a_split_count_once(lake: objcat.Lake) -> None:
     table = create(lake, partition_by=(), index=objcat.Bucket(1))
     table.insert(rows(range(100), "Rome"))
-    before = table.stats()
-    table.split_buckets(count=4)
-    after = table.stats()
+    before = table.inspect.stats()
+    table.maintenance.split_buckets(count=4)
+    after = table.inspect.stats()
     assert (after.base_files, after.base_rows, after.bytes, after.groups) == (1, 100, before.bytes, 4)
     assert after.rows == 100
-    assert table.files().num_rows == 1
-    (partition,) = table.partitions().to_pylist()
+    assert table.inspect.files().num_rows == 1
+    (partition,) = table.inspect.partitions().to_pylist()
     assert (partition["groups"], partition["groups_unmerged"], partition["base_rows"]) == (4, 4, 100)
     assert table.scan().explain().total.base_files == 1
 
@@ -120,25 +120,25 @@ def test_all_of_it_is_the_same_from_a_checkpoint(lake: objcat.Lake) -> None:
     for number in range(70):
         table.upsert(rows(range(number, number + 3), "Rome" if number % 2 else "Oslo"))
         if number % 20 == 19:
-            table.compact()
+            table.maintenance.compact()
     opened = lake.table("t")
-    assert isinstance(opened.manifests, Manifests)
-    assert opened.stats() == table.stats()
+    assert isinstance(opened._context.manifests, Manifests)
+    assert opened.inspect.stats() == table.inspect.stats()
     for one in ("files", "partitions"):
         assert (
-            getattr(opened, one)()
-            .sort_by(getattr(opened, one)().column_names[0])
-            .equals(getattr(table, one)().sort_by(getattr(table, one)().column_names[0]))
+            getattr(opened.inspect, one)()
+            .sort_by(getattr(opened.inspect, one)().column_names[0])
+            .equals(getattr(table.inspect, one)().sort_by(getattr(table.inspect, one)().column_names[0]))
         )
-    assert {file["path"] for file in table.files().to_pylist()} <= set(stored(table))
+    assert {file["path"] for file in table.inspect.files().to_pylist()} <= set(stored(table))
 
 
 def test_metadata_is_read_without_data(lake: objcat.Lake) -> None:
     table = create(lake)
     table.insert(rows(range(100), "Rome"))
-    before = table.fileio.metrics.snapshot()
-    table.stats(), table.files(), table.partitions()
-    assert (table.fileio.metrics.snapshot() - before).requests.get("get", 0) <= 3, "a look for a newer slot each"
+    before = table._context.fileio.metrics.snapshot()
+    table.inspect.stats(), table.inspect.files(), table.inspect.partitions()
+    assert (table._context.fileio.metrics.snapshot() - before).requests.get("get", 0) <= 3, "a look for a newer slot each"
 
 
 # ---- history -----------------------------------------------------------------------------------------------------
@@ -148,10 +148,10 @@ def test_history_is_a_list_and_a_table(lake: objcat.Lake) -> None:
     table = create(lake)
     table.insert(rows(range(5), "Rome"), metadata={"source": "a"})
     table.upsert(rows(range(3), "Rome"))
-    history = table.history()
+    history = table.inspect.history()
     assert [entry.slot for entry in history] == [0, 1, 2]
-    assert [entry.slot for entry in table.history(limit=2)] == [1, 2], "the newest ones"
-    assert table.history(limit=0) == []
+    assert [entry.slot for entry in table.inspect.history(limit=2)] == [1, 2], "the newest ones"
+    assert table.inspect.history(limit=0) == []
     assert [entry.slot for entry in history[1:]] == [1, 2]
     shown = history.to_arrow()
     assert shown.column("slot").to_pylist() == [0, 1, 2]
@@ -159,9 +159,9 @@ def test_history_is_a_list_and_a_table(lake: objcat.Lake) -> None:
     assert shown.column("rows").to_pylist()[1:] == [5, 3]
     assert dict(shown.column("metadata")[1].as_py()) == {"source": "a"}
     assert [int(when.timestamp() * 1000) for when in shown.column("committed_at").to_pylist()] == [e.committed_at_ms for e in history]
-    assert table.history(limit=1).to_arrow().num_rows == 1
+    assert table.inspect.history(limit=1).to_arrow().num_rows == 1
     with pytest.raises(objcat.errors.InvalidInput, match="limit="):
-        table.history(limit=-1)
+        table.inspect.history(limit=-1)
 
 
 # ---- properties --------------------------------------------------------------------------------------------------
@@ -173,10 +173,10 @@ def test_properties_persist_through_everything_that_changes_a_table(lake: objcat
     slot = table.snapshot.slot
     table.insert(rows(range(20), "Rome"))
     table.upsert(rows(range(20), "Rome"))
-    table.compact()
-    table.add_column("extra", "bigint")
-    table.split_buckets(count=4, partition="city=Rome")
-    table.set_partitioning([])
+    table.maintenance.compact()
+    table.alter.add_column("extra", "bigint")
+    table.maintenance.split_buckets(count=4, partition="city=Rome")
+    table.alter.set_partitioning([])
     expected = {"owner": "bo", "kept": "1"}
     assert table.properties == lake.table("t").properties == expected
     lake.rename_table("t", "u")

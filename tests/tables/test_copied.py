@@ -95,11 +95,11 @@ def fill(store: FileIO) -> objcat.Lake:
     with lake.transaction() as tx:
         for first in range(0, 60, 10):
             tx["city.trips"].upsert([{"id": n, "value": "many", "at": 1} for n in range(first, first + 10)])
-    savepoint(trips.timeline, trips.id, slot=1, name="first")
+    savepoint(trips._context.timeline, trips.id, slot=1, name="first")
     trips.delete([{"id": 2, "at": 9}])
     trips.delete([{"id": 3}])
-    trips.timeline.publish(trips.timeline.refresh(trips.timeline.open()))
-    assert archive(trips.timeline, keep_slots=2).tombstones > 10
+    trips._context.timeline.publish(trips._context.timeline.refresh(trips._context.timeline.open()))
+    assert archive(trips._context.timeline, keep_slots=2).tombstones > 10
     stock = lake.create_table("city.stock", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(2), domain="shop")
     sales = lake.create_table("city.sales", SCHEMA, key=["id"], index=objcat.Bucket(1), domain="shop")
     with lake.transaction() as tx:
@@ -107,8 +107,8 @@ def fill(store: FileIO) -> objcat.Lake:
         tx["city.sales"].insert([{"id": 1, "value": "apples", "at": 0}])
     stock.upsert([{"id": 1, "value": "pears", "at": 1}])
     sales.upsert([{"id": 1, "value": "pears", "at": 1}])
-    sales.compact()
-    sales.clean(keep_slots=2)
+    sales.maintenance.compact()
+    sales.maintenance.clean(keep_slots=2)
     lake.rename_table("city.stock", "shop.stock")
     alone = objcat.create_table_at(store.child(ALONE), SCHEMA, key=["id"], index=objcat.Bucket(1))
     alone.upsert([{"id": 1, "value": "alone", "at": 0}])
@@ -132,9 +132,9 @@ def contents(lake: objcat.Lake) -> dict[str, Any]:
 
 
 def readable(table: objcat.Table) -> list[int]:
-    view = table.timeline.open()
+    view = table._context.timeline.open()
     marks = view.log.marks(table.id)
-    born = next(entry.slot for entry in table.history() if table.id in entry.changes)
+    born = next(entry.slot for entry in table.inspect.history() if table.id in entry.changes)
     slots = [slot for slot in range(born, view.slot + 1) if marks.is_readable(slot)]
     return slots if len(slots) < 8 else [*slots[:2], *slots[-4:]]
 
@@ -158,8 +158,8 @@ def test_a_copied_lake_is_the_same_lake_and_the_two_go_different_ways(places: tu
     before = objects(source)
     ahead = objcat.Lake(places[1].open())
     assert ahead.table("city.trips").upsert([{"id": 1, "value": "copied", "at": 10}]).slot == HEAD + 1
-    ahead.table("city.trips").compact()
-    ahead.table("city.trips").clean(keep_slots=1)
+    ahead.table("city.trips").maintenance.compact()
+    ahead.table("city.trips").maintenance.clean(keep_slots=1)
     with ahead.transaction() as tx:
         tx["shop.stock"].upsert([{"id": 5, "value": "plums", "at": 1}])
         tx["city.sales"].delete([{"id": 1}])
@@ -178,7 +178,7 @@ def test_a_copied_lake_is_the_same_lake_and_the_two_go_different_ways(places: tu
     assert rows_of(objcat.Lake(places[1].open()).table("city.trips"), where="id = 1") == [{"id": 1, "value": "copied", "at": 10}]
     for lake in (original, objcat.Lake(places[1].open())):
         for name in lake.tables():
-            assert examine(lake.table(name).timeline).healthy
+            assert examine(lake.table(name)._context.timeline).healthy
 
 
 @everywhere

@@ -45,9 +45,9 @@ def values(table: objcat.Table, **scan: Any) -> dict[int, str]:
 def writers(table: objcat.Table) -> dict[int, str]:
     """The transaction that wrote each row, as the hidden column of the base files says."""
     found: dict[int, str] = {}
-    for group in table.refresh().file_groups(table.manifests):
+    for group in table.refresh().file_groups(table._context.manifests):
         assert group.base is not None
-        file = pq.read_table(pa.BufferReader(table.fileio.read(group.base.path)))
+        file = pq.read_table(pa.BufferReader(table._context.fileio.read(group.base.path)))
         found |= dict(zip(file.column(0).to_pylist(), file.column("_objcat_txn").to_pylist(), strict=True))
     return found
 
@@ -63,7 +63,7 @@ def test_what_a_write_did_is_exact_and_reads_merge_nothing(lake: objcat.Lake) ->
     assert values(table) == dict.fromkeys(range(1, 8), "a") | dict.fromkeys(range(8, 13), "b")
     assert values(table, as_of=first.slot) == dict.fromkeys(range(10), "a")
     assert not table.scan().plan.merged
-    actions = [(entry.action, entry.summary) for entry in table.history()[1:]]
+    actions = [(entry.action, entry.summary) for entry in table.inspect.history()[1:]]
     assert [action for action, _ in actions] == [Action.COMMIT] * 3
     assert [(s.inserted, s.updated, s.deleted) for _, s in actions if s] == [(10, 0, 0), (4, 2, 0), (0, 0, 2)]
 
@@ -79,13 +79,13 @@ def test_a_row_keeps_the_transaction_that_wrote_it(lake: objcat.Lake) -> None:
 def test_only_the_touched_buckets_are_rewritten(lake: objcat.Lake) -> None:
     table = create(lake, buckets=8)
     table.upsert(rows(*range(100)))
-    before = {group.home: group.base for group in table.snapshot.file_groups(table.manifests)}
+    before = {group.home: group.base for group in table.snapshot.file_groups(table._context.manifests)}
     result = table.upsert(rows(7, value="b"))
-    after = {group.home: group.base for group in table.snapshot.file_groups(table.manifests)}
+    after = {group.home: group.base for group in table.snapshot.file_groups(table._context.manifests)}
     assert len(before) == 8
     assert sum(before[home] != after[home] for home in before) == 1
     assert (result.files, result.updated) == (1, 1)
-    entry = table.history()[-1]
+    entry = table.inspect.history()[-1]
     footprint = entry.footprint[table.id]
     assert len(footprint.replaces) == 1
     assert not footprint.creates
@@ -174,7 +174,7 @@ def test_a_delete_that_stands_alone_outlives_a_compaction_that_came_in_between()
     table = create(objcat.Lake(FileIO(backend)), buckets=1, ordering="version")
     table.insert(rows(1))
     table.delete([{"id": 9, "version": 5}])
-    pending = [table.compact]
+    pending = [table.maintenance.compact]
 
     def before(request: Request) -> None:
         if pending and request.kind == "put" and "/log/" in request.key:
@@ -182,7 +182,7 @@ def test_a_delete_that_stands_alone_outlives_a_compaction_that_came_in_between()
 
     objcat.Lake(FileIO(FaultyBackend(backend, before=before))).table("t").delete([{"id": 8, "version": 5}])
     table.upsert(rows(8, 9, version=3))
-    assert [entry.action for entry in table.history()][3:] == [Action.COMPACTION, Action.COMMIT, Action.COMMIT]
+    assert [entry.action for entry in table.inspect.history()][3:] == [Action.COMPACTION, Action.COMMIT, Action.COMMIT]
     assert values(table) == {1: "a"}
 
 

@@ -36,7 +36,7 @@ READS: dict[str, Callable[[objcat.Table], object]] = {
     "duckdb": through_duckdb,
     "changes": lambda table: table.changes(since=-1).to_arrow(),
     "incremental": lambda table: table.incremental(since=0).to_arrow(),
-    "compaction": lambda table: table.compact(),
+    "compaction": lambda table: table.maintenance.compact(),
 }
 
 
@@ -80,7 +80,7 @@ def test_a_base_file_that_was_swapped_is_noticed(size: str) -> None:
         if len(of_size[file.bytes]) > 1:
             break
     (table, path), (other, twin) = next(pair for pair in of_size.values() if len(pair) > 1)
-    table.fileio.put(path, other.fileio.read(twin))
+    table._context.fileio.put(path, other._context.fileio.read(twin))
     with pytest.raises(CorruptTable, match="that of what was committed") as raised:
         table.scan().to_arrow()
     assert path in str(raised.value)
@@ -147,8 +147,8 @@ def checkpointed(table: objcat.Table) -> objcat.Table:
     """The table opened from a checkpoint."""
     while table.refresh().slot < 32:
         table.set_properties({"target_file_bytes": str(10**6 + table.refresh().slot)})
-    table.timeline.publish(table.timeline.open())
-    opened = objcat.table_at(table.fileio)
+    table._context.timeline.publish(table._context.timeline.open())
+    opened = objcat.table_at(table._context.fileio)
     assert opened.snapshot.table.manifest and not opened.snapshot.table.overlay
     return opened
 
@@ -158,11 +158,11 @@ def test_checkpoints_keep_the_digests(fileio: FileIO, index: objcat.Bucket | obj
     table = written(fileio, "small", index=index)
     known = {file.path: (file.digest, file.footer) for _, file in files_of(table)}
     opened = checkpointed(table)
-    groups = opened.snapshot.all_groups(opened.manifests)
+    groups = opened.snapshot.all_groups(opened._context.manifests)
     live = [group.base for group in groups if group.base is not None] + [part.object for group in groups for part in group.logs]
     assert live and {file.path: (file.digest, file.footer) for file in live}.items() <= known.items()
     assert all(file.digest is not None and file.footer is not None for file in live)
-    path = next(part.object.path for group in opened.refresh().file_groups(opened.manifests) for part in group.logs)
+    path = next(part.object.path for group in opened.refresh().file_groups(opened._context.manifests) for part in group.logs)
     flip(fileio, path, len(fileio.read(path)) // 2)
     with pytest.raises(CorruptTable, match="that of what was committed"):
         objcat.table_at(fileio).scan().to_arrow()
@@ -183,23 +183,23 @@ def test_swapped_files_of_a_record_index_are_noticed_by_the_next_write(fileio: F
 def test_upkeep_reads_files_at_random_and_tells_of_damage(fileio: FileIO) -> None:
     table = written(fileio, "small")
     files = [file for _, file in files_of(table)]
-    done = table.maintain()
+    done = table.maintenance.run()
     assert (done.verified_files, done.verified_bytes) == (3, sum(file.bytes for file in files)) and not done.damaged
-    assert table.maintain(verify_bytes_max=0).verified_files == 0
+    assert table.maintenance.run(verify_bytes_max=0).verified_files == 0
     flip(fileio, files[1].path, 100)
     seen = set()
     for _ in range(64):
-        done = table.maintain(verify_bytes_max=1)
+        done = table.maintenance.run(verify_bytes_max=1)
         assert done.verified_files == 1
         seen.add(bool(done.damaged))
         if done.damaged:
             (step,) = [step for step in done.steps if step.service == "verify"]
             assert step.failed and not step.done and files[1].path in step.why and files[1].path in done.damaged[0]
     assert seen == {False, True}
-    text = table.metrics(verify_bytes_max=10**9)
+    text = table.maintenance.metrics(verify_bytes_max=10**9)
     for line, expected in {"objcat_verified_files": 3, "objcat_damaged_files": 1, "objcat_files_without_digest": 0}.items():
         assert re.search(rf'^{line}{{table="[^"]*"}} {expected}$', text, re.MULTILINE)
-    assert "objcat_verified_files" not in table.metrics()
+    assert "objcat_verified_files" not in table.maintenance.metrics()
 
 
 def test_doctor_reads_every_byte_when_it_looks_deep(fileio: FileIO) -> None:
@@ -210,9 +210,9 @@ def test_doctor_reads_every_byte_when_it_looks_deep(fileio: FileIO) -> None:
     footer = base.bytes - int.from_bytes(fileio.read(base.path)[-8:-4], "little") - 8
     flip(fileio, base.path, footer - 5)
     flip(fileio, log.path, 1)
-    assert examine(table.timeline).healthy
+    assert examine(table._context.timeline).healthy
     steps: list[str] = []
-    report = examine(table.timeline, deep=True, on_step=steps.append)
+    report = examine(table._context.timeline, deep=True, on_step=steps.append)
     assert {finding.subject for finding in report.findings} == {base.path, log.path}
     assert all(finding.invariant == "P7" and "that of what was committed" in finding.says for finding in report.findings)
     assert (report.counts["digests verified"], report.counts["files without a digest"]) == (2, 1)
@@ -226,4 +226,4 @@ def test_history_names_the_slot_that_is_gone(fileio: FileIO, limit: int | None, 
         table.upsert([{"id": number}])
     fileio.delete([log_key(gone)])
     with pytest.raises(CorruptTable, match=log_key(gone)):
-        table.history(limit=limit)
+        table.inspect.history(limit=limit)

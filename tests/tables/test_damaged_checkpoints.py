@@ -18,7 +18,8 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.errors import CorruptTable
-from objcat.inspection.doctor import Severity, examine
+from objcat.inspection.doctor import examine
+from objcat.inspection.findings import Severity
 from objcat.metadata.snapshot import snapshot_of
 from objcat.timeline import txn_outcomes
 from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, read_root, root_key
@@ -38,7 +39,7 @@ def grown(name: str, index: objcat.Bucket | objcat.Record, commits: int = COMMIT
     for number in range(commits):
         table.upsert([{"k": number % 9, "v": number}])
         if number % 16 == 15:
-            table.timeline.publish(table.timeline.open())
+            table._context.timeline.publish(table._context.timeline.open())
     return store
 
 
@@ -121,7 +122,7 @@ def test_rows_are_the_same_without_it(
     gone_root = damage == "gone" and kind == "root.json"
     is_told = any("passed over" in record.message for record in caplog.records)
     assert is_told or damage == "gone" or (kind == "outcomes-" and damage == "more bytes")
-    report = examine(opened(store).timeline, deep=True)
+    report = examine(opened(store)._context.timeline, deep=True)
     assert report.healthy == (gone_root or (kind == "outcomes-" and damage == "more bytes"))
     assert all("checkpoints/" in finding.subject for finding in report.findings if finding.severity is Severity.BROKEN)
 
@@ -138,12 +139,12 @@ def test_the_next_publisher_replaces_it(pristine: dict[str, FileIO], kind: str) 
         store.put(key, flipped(store.read(key)), Overwrite())
     table = opened(store)
     rows(table)
-    view = table._standing.view
+    view = table._context.latest.view
     assert view.checkpoint == -1, "none of them can be read"
-    assert table.timeline.publish(view).checkpoint == newest
+    assert table._context.timeline.publish(view).checkpoint == newest
     found = read_root(store, newest)
     assert found is not None and isinstance(found.root, Root)
-    assert opened(store).timeline.open().checkpoint == newest, "the next one stands on it"
+    assert opened(store)._context.timeline.open().checkpoint == newest, "the next one stands on it"
     assert_same(store)
 
 
@@ -153,17 +154,17 @@ def test_two_publishers_replace_it_at_once(pristine: dict[str, FileIO]) -> None:
     slot = int(newest.split("/")[1])
     store.put(newest, b"broken", Overwrite())
     other = opened(store, seed=7)
-    view = other.timeline.open()
+    view = other._context.timeline.open()
     before = {path.split("/")[2] for path in store.list_keys(f"checkpoints/{slot:020d}/")}
     raced: list[int] = []
 
     def race(request: Request) -> None:
         if request.kind == "put" and request.key == newest and not raced:
             raced.append(slot)
-            assert other.timeline.publish(view).checkpoint == slot
+            assert other._context.timeline.publish(view).checkpoint == slot
 
     table = objcat.table_at(FileIO(FaultyBackend(store._bare, before=race), env=FakeEnv(8)))
-    assert table.timeline.publish(table.timeline.open()).checkpoint == slot and raced
+    assert table._context.timeline.publish(table._context.timeline.open()).checkpoint == slot and raced
     found = read_root(store, slot)
     assert found is not None and isinstance(found.root, Root)
     folders = {path.split("/")[2] for path in store.list_keys(f"checkpoints/{slot:020d}/")} - before
@@ -176,7 +177,7 @@ def test_a_collection_makes_it_void(pristine: dict[str, FileIO]) -> None:
     roots = sorted(objects(store, "root.json"))
     store.put(roots[0], b"broken", Overwrite())
     table = opened(store)
-    done = collect_checkpoints(table.timeline, Committer(table.fileio), keep=1)
+    done = collect_checkpoints(table._context.timeline, Committer(table._context.fileio), keep=1)
     assert done.slot is not None
     first = read_root(store, int(roots[0].split("/")[1]))
     assert first is not None and isinstance(first.root, VoidRoot)
@@ -191,7 +192,7 @@ def test_a_publisher_that_replaces_one_beside_a_collection_changes_no_row(pristi
     first, whole = int(roots[0].split("/")[1]), store.read(roots[0])
     store.put(roots[0], b"broken", Overwrite())
     stalled = opened(store, seed=9)
-    view = stalled.timeline.at(first + 3)
+    view = stalled._context.timeline.at(first + 3)
     raced: list[str] = []
 
     def race(request: Request) -> None:
@@ -200,10 +201,10 @@ def test_a_publisher_that_replaces_one_beside_a_collection_changes_no_row(pristi
             if is_late:
                 store.put(roots[0], whole, Overwrite())
             else:
-                assert stalled.timeline.publish(view).checkpoint == -1
+                assert stalled._context.timeline.publish(view).checkpoint == -1
 
     table = objcat.table_at(FileIO(FaultyBackend(store._bare, before=race), env=FakeEnv(10)))
-    collect_checkpoints(table.timeline, Committer(table.fileio), keep=1)
+    collect_checkpoints(table._context.timeline, Committer(table._context.fileio), keep=1)
     now = read_root(store, first)
     assert raced and now is not None and isinstance(now.root, VoidRoot)
     assert dict(zip(*(rows(opened(store)).column(name).to_pylist() for name in ("k", "v")), strict=True)) == rows_at(COMMITS)
@@ -222,8 +223,8 @@ def test_a_hint_is_only_a_hint(pristine: dict[str, FileIO], hint: bytes) -> None
 TAILS: dict[str, Callable[[objcat.Table], object]] = {
     "rows": lambda table: table.upsert([{"k": 1, "v": 1}]),
     "nothing": lambda _: None,
-    "a savepoint": lambda table: table.savepoint(name="kept"),
-    "a rollback": lambda table: table.resolve(str(new_txn(table.fileio.env))),
+    "a savepoint": lambda table: table.maintenance.savepoint(name="kept"),
+    "a rollback": lambda table: table.resolve(str(new_txn(table._context.fileio.env))),
 }
 
 
@@ -240,7 +241,7 @@ def test_the_root_of_another_table_is_named(pristine: dict[str, FileIO], another
     table = objcat.table_at(store)
     store.put(key, another.read(key), Overwrite())
     with pytest.raises(CorruptTable, match=key):
-        snapshot_of(table.timeline.open(), table.id, where=store.url)
+        snapshot_of(table._context.timeline.open(), table.id, where=store.url)
 
 
 @pytest.mark.parametrize("slot", [32, 40])
@@ -303,10 +304,10 @@ def test_a_shard_may_have_other_integers_and_nulls(pristine: dict[str, FileIO], 
     store = rewritten(copied(pristine["bucket"]), change)
     assert_same(store)
     table = opened(store)
-    assert table._standing.view.checkpoint > 0, "it stands on that checkpoint"
+    assert table._context.latest.view.checkpoint > 0, "it stands on that checkpoint"
     for number in range(COMMITS, COMMITS + 40):
         table.upsert([{"k": number % 9, "v": number}])
-    published = table.timeline.publish(table.timeline.open())
+    published = table._context.timeline.publish(table._context.timeline.open())
     assert published.checkpoint >= COMMITS
     assert_same(store)
 

@@ -41,18 +41,18 @@ def pristine() -> objcat.Table:
 def table(pristine: objcat.Table) -> objcat.Table:
     """A copy of its own."""
     copied = FileIO(MemoryBackend("copied", env=FakeEnv(0)), env=FakeEnv(2))
-    for key in pristine.fileio.list_keys():
-        copied.put(key, pristine.fileio.read(key))
+    for key in pristine._context.fileio.list_keys():
+        copied.put(key, pristine._context.fileio.read(key))
     return objcat.table_at(copied)
 
 
 def rewrite(table: objcat.Table, slot: int, change: Change, *, keep_digest: bool = False) -> None:
     """Change an entry as its owner may, who can leave the digest out."""
-    entry = json.loads(table.fileio.read(log_key(slot)))
+    entry = json.loads(table._context.fileio.read(log_key(slot)))
     if not keep_digest:
         del entry["digest"]
     change(entry, table.id)
-    table.fileio.put(log_key(slot), json.dumps(entry).encode(), Overwrite())
+    table._context.fileio.put(log_key(slot), json.dumps(entry).encode(), Overwrite())
 
 
 def log_of(entry: dict[str, Any], table: str) -> dict[str, Any]:
@@ -144,38 +144,38 @@ def test_an_entry_that_makes_no_sense_is_refused(table: objcat.Table, damage: st
     slot, change, says = DAMAGES[damage]
     rewrite(table, slot, change)
     with pytest.raises(CorruptTable, match=says) as caught:
-        objcat.table_at(table.fileio).scan().to_arrow()
+        objcat.table_at(table._context.fileio).scan().to_arrow()
     assert log_key(slot) in str(caught.value), "the object is named"
 
 
 @pytest.mark.parametrize("slot", range(4))
 def test_an_entry_of_before_has_no_digest_and_is_read(table: objcat.Table, slot: int) -> None:
     rewrite(table, slot, lambda entry, table: None)
-    assert objcat.table_at(table.fileio).scan().to_arrow().num_rows == 8
+    assert objcat.table_at(table._context.fileio).scan().to_arrow().num_rows == 8
 
 
 @pytest.mark.parametrize("slot", range(4))
 def test_an_entry_that_is_not_what_was_written_is_refused(table: objcat.Table, slot: int) -> None:
     rewrite(table, slot, put("writer", "another"), keep_digest=True)
     with pytest.raises(CorruptTable, match=r"000\d\.json is not what was written.*`digest`"):
-        objcat.table_at(table.fileio).scan()
+        objcat.table_at(table._context.fileio).scan()
 
 
 @pytest.mark.parametrize("slot", range(4))
 def test_every_bit_of_an_entry_matters_or_means_nothing(table: objcat.Table, slot: int) -> None:
     expected = table.scan().to_arrow().sort_by("id")
-    data = table.fileio.read(log_key(slot))
+    data = table._context.fileio.read(log_key(slot))
     refused = 0
     for at in range(0, len(data), 7):
         damaged = bytearray(data)
         damaged[at] ^= 1 << (at % 8)
-        table.fileio.put(log_key(slot), bytes(damaged), Overwrite())
+        table._context.fileio.put(log_key(slot), bytes(damaged), Overwrite())
         with suppress(ObjcatError):
-            assert objcat.table_at(table.fileio).scan().to_arrow().sort_by("id") == expected
+            assert objcat.table_at(table._context.fileio).scan().to_arrow().sort_by("id") == expected
             continue
         refused += 1
         with pytest.raises(ObjcatError, match=log_key(slot)):
-            objcat.table_at(table.fileio).scan().to_arrow()
+            objcat.table_at(table._context.fileio).scan().to_arrow()
     assert refused > len(data) / 7 * 0.9
 
 
@@ -201,7 +201,7 @@ def test_a_null_is_as_good_as_nothing(table: objcat.Table) -> None:
 
     for slot in range(4):
         rewrite(table, slot, nulls)
-    assert objcat.table_at(table.fileio).scan().to_arrow().sort_by("id") == expected
+    assert objcat.table_at(table._context.fileio).scan().to_arrow().sort_by("id") == expected
 
 
 def test_fields_at_their_default_may_be_left_out(table: objcat.Table) -> None:
@@ -214,7 +214,7 @@ def test_fields_at_their_default_may_be_left_out(table: objcat.Table) -> None:
         spec["table_schema"]["columns"][1].pop("nullable")
 
     rewrite(table, 0, bare)
-    assert objcat.table_at(table.fileio).scan().to_arrow().sort_by("id") == expected
+    assert objcat.table_at(table._context.fileio).scan().to_arrow().sort_by("id") == expected
 
 
 @pytest.mark.parametrize(
@@ -224,6 +224,6 @@ def test_fields_at_their_default_may_be_left_out(table: objcat.Table) -> None:
 )
 @pytest.mark.parametrize("slot", [0, 2])
 def test_what_is_no_entry_is_named(table: objcat.Table, data: bytes, slot: int) -> None:
-    table.fileio.put(log_key(slot), data, Overwrite())
+    table._context.fileio.put(log_key(slot), data, Overwrite())
     with pytest.raises(CorruptTable, match=rf"{log_key(slot)} is not a log entry of objcat"):
-        objcat.table_at(table.fileio)
+        objcat.table_at(table._context.fileio)

@@ -68,9 +68,9 @@ def rows_of(table: objcat.Table) -> list[dict[str, Any]]:
 
 def requests(table: objcat.Table, work: Callable[[], Any]) -> int:
     """GETs that a call makes, all of them of data."""
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     work()
-    return (table.fileio.metrics.snapshot() - before).requests.get("get", 0)
+    return (table._context.fileio.metrics.snapshot() - before).requests.get("get", 0)
 
 
 def asked(dataset: pads.Dataset, query: str) -> list[Any]:
@@ -81,9 +81,9 @@ def asked(dataset: pads.Dataset, query: str) -> list[Any]:
 
 
 def bytes_read(table: objcat.Table, work: Callable[[], Any]) -> int:
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     work()
-    return (table.fileio.metrics.snapshot() - before).bytes_read
+    return (table._context.fileio.metrics.snapshot() - before).bytes_read
 
 
 def plain_key(table: objcat.Table) -> int:
@@ -163,10 +163,10 @@ def test_a_replaced_row_is_filtered_by_what_replaced_it(table: objcat.Table) -> 
 
 
 def test_columns_are_asked_for_by_the_names_that_they_have_now(table: objcat.Table) -> None:
-    table.rename_column("fare", "price_eur")
-    table.rename_column("city", "town")
-    table.drop_column("price")
-    table.add_column("price", "int")
+    table.alter.rename_column("fare", "price_eur")
+    table.alter.rename_column("city", "town")
+    table.alter.drop_column("price")
+    table.alter.add_column("price", "int")
     fare = float(plain_key(table))
     dataset = table.scan().to_dataset()
     assert dataset.to_table(columns=["town", "price"], filter=pc.field("price_eur") == fare).to_pylist() == [
@@ -196,8 +196,8 @@ def test_a_dataset_is_pinned_and_says_when_its_snapshot_is_gone(table: objcat.Ta
     assert dataset.count_rows() == 399
     for _ in range(3):
         table.upsert([row(i) for i in range(1, 401)])
-        table.compact()
-    table.clean(keep_slots=1)
+        table.maintenance.compact()
+    table.maintenance.clean(keep_slots=1)
     with pytest.raises(SnapshotExpired):
         dataset.to_table()
 

@@ -46,7 +46,7 @@ def test_rows_and_deletes_are_one_commit(tmp_path: Path, kind: TableType) -> Non
     assert result.slot == 2 and result.rows == 5
     expected = (1, 1, 2) if kind == "copy_on_write" else (None, None, None)
     assert (result.inserted, result.updated, result.deleted) == expected
-    table.compact()
+    table.maintenance.compact()
     assert len(rows(table)) == 9
 
 
@@ -74,7 +74,7 @@ def test_deletes_obey_event_time(tmp_path: Path, kind: TableType) -> None:
     table.upsert([change(2, "u", "late", 8), change(1, "d", version=8)], delete_when="op = 'd'")
     found = rows(table)
     assert found[1] == "new" and 2 not in found
-    table.compact()
+    table.maintenance.compact()
     table.upsert([change(2, "u", "late again", 8)], delete_when="op = 'd'")
     assert 2 not in rows(table)
 

@@ -61,10 +61,10 @@ def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, setting
     gone = {i for i, v in expected.items() if v is not None and v >= 20 and "abc"[i % 3] == "b"}
     expected = {i: v for i, v in expected.items() if i not in gone}
     assert rows(table) == expected and result.rows == result.deleted == len(gone)
-    assert result.slot == table.refresh().slot and dict(table.history()[-1].metadata) == {"why": "asked"}
+    assert result.slot == table.refresh().slot and dict(table.inspect.history()[-1].metadata) == {"why": "asked"}
     assert table.delete(pc.field("v") < 5) is not None
     expected = {i: v for i, v in expected.items() if v is None or v >= 5}
-    table.compact()
+    table.maintenance.compact()
     assert rows(table) == expected
 
 
@@ -89,7 +89,7 @@ def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, set
     result = table.delete(where, metadata={"why": "asked"})
     assert result is not None and rows(table) == expected
     assert result.rows == result.deleted == len(found) - len(expected)
-    assert dict(table.history()[-1].metadata) == {"why": "asked"}
+    assert dict(table.inspect.history()[-1].metadata) == {"why": "asked"}
     slot = table.refresh().slot
     assert table.delete(where) is None and table.delete("upper(city) = 'Z'") is None
     assert table.refresh().slot == slot
@@ -97,7 +97,7 @@ def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, set
         # Older rows that come late stay out.
         gone = next(row for row in found if row["id"] not in expected)
         table.upsert([{**gone, "at": 0}])
-    table.compact()
+    table.maintenance.compact()
     assert rows(table) == expected
 
 
@@ -118,7 +118,7 @@ def test_older_rows_that_come_late_stay_out(tmp_path: Path, kind: str) -> None:
     table.delete("id = 7")
     table.upsert([{"id": 7, "city": "b", "v": -1, "at": 4}])
     assert 7 not in rows(table)
-    table.compact()
+    table.maintenance.compact()
     table.upsert([{"id": 7, "city": "b", "v": -2, "at": 6}])
     assert rows(table)[7] == -2
 
@@ -183,7 +183,7 @@ def test_what_others_change_meanwhile_is_computed_again(tmp_path: Path, kind: st
 
 def test_a_handle_that_is_behind_computes_by_the_names_of_now(tmp_path: Path) -> None:
     table = make(tmp_path, key=["id"])
-    objcat.connect(tmp_path).table("t").alter([objcat.RenameColumn("city", "town")])
+    objcat.connect(tmp_path).table("t").alter.apply([objcat.RenameColumn("city", "town")])
     done = table.delete("upper(town) = 'A'")
     assert done is not None and done.deleted == 20 and set(rows(table)) == {i for i in range(60) if i % 3}
 

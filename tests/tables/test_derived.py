@@ -28,24 +28,24 @@ def test_a_derived_table_is_its_source_once(kind: TableType, net: bool) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("derived"), env=FakeEnv(3)))
     source = lake.create_table("s", SCHEMA, key=["id"])
     derived = lake.create_table("d", pa.schema([SCHEMA.field("id"), SCHEMA.field("v")]), key=["id"], kind=kind)
-    assert derived.applied("job") is None
+    assert derived.app_version("job") is None
 
     def follow() -> Any:
-        reached = derived.applied("job")
-        return derived.upsert_from(source.changes(since=-1 if reached is None else reached, net=net), app_id="job")
+        reached = derived.app_version("job")
+        return derived.apply_changes(source.changes(since=-1 if reached is None else reached, net=net), app_id="job")
 
     assert follow() is None
     source.insert([{"id": i, "v": i, "more": "x"} for i in range(6)])
     first = source.changes(since=-1, net=net)
-    once, again = (derived.upsert_from(first, app_id="job") for _ in range(2))
-    assert once is not None and once.slot == 1 and derived.applied("job") == 1
+    once, again = (derived.apply_changes(first, app_id="job") for _ in range(2))
+    assert once is not None and once.slot == 1 and derived.app_version("job") == 1
     assert again is not None and again.already_applied and derived.refresh().slot == 1
     source.upsert([{"id": 1, "v": 10, "more": "y"}])
     source.upsert([{"id": 1, "v": 11, "more": "y"}, {"id": 9, "v": 9, "more": "y"}])
     source.delete([{"id": 2}])
     late = source.changes(since=3, net=net)
     with pytest.raises(InvalidInput, match=r"changes\(since=1"):
-        derived.upsert_from(late, app_id="job")
+        derived.apply_changes(late, app_id="job")
     follow()
     assert rows(derived) == rows(source) == {0: 0, 1: 11, 3: 3, 4: 4, 5: 5, 9: 9}
     # Changes that overlap those that are there are written once more, to the same end, unless they are net.
@@ -53,16 +53,16 @@ def test_a_derived_table_is_its_source_once(kind: TableType, net: bool) -> None:
     overlapping = source.changes(since=1, net=net)
     if net:
         with pytest.raises(CommitConflict, match="builds on version 1, and slot 2 brought version 4"):
-            derived.upsert_from(overlapping, app_id="job")
+            derived.apply_changes(overlapping, app_id="job")
         follow()
     else:
-        derived.upsert_from(overlapping, app_id="job")
-    assert rows(derived) == rows(source) and derived.applied("job") == 5
+        derived.apply_changes(overlapping, app_id="job")
+    assert rows(derived) == rows(source) and derived.app_version("job") == 5
     assert follow() is None
     with pytest.raises(InvalidInput, match="incremental"):
-        derived.upsert_from(source.incremental(since=1), app_id="job")
+        derived.apply_changes(source.incremental(since=1), app_id="job")
     with pytest.raises(InvalidInput, match="changes"):
-        derived.upsert_from([{"id": 1}], app_id="job")  # type: ignore[arg-type]
+        derived.apply_changes([{"id": 1}], app_id="job")  # type: ignore[arg-type]
 
 
 def pair(place: FileIO, **settings: Any) -> tuple[objcat.Table, objcat.Table]:
@@ -70,7 +70,7 @@ def pair(place: FileIO, **settings: Any) -> tuple[objcat.Table, objcat.Table]:
     source = lake.create_table("s", SCHEMA, key=["id"])
     source.insert([{"id": i, "v": i, "more": "x"} for i in range(3)])
     derived = lake.create_table("d", SCHEMA, key=["id"], **settings)
-    derived.upsert_from(source.changes(since=-1, net=True), app_id="job")
+    derived.apply_changes(source.changes(since=-1, net=True), app_id="job")
     return source, derived
 
 
@@ -90,13 +90,13 @@ def test_no_row_is_lost_that_one_commit_takes_to_another_partition(
     derived = lake.create_table("d", PAIR, key=["id", "city"])
 
     def follow() -> None:
-        reached = derived.applied("job")
-        derived.upsert_from(source.changes(since=-1 if reached is None else reached, net=net), app_id="job")
+        reached = derived.app_version("job")
+        derived.apply_changes(source.changes(since=-1 if reached is None else reached, net=net), app_id="job")
         assert sorted(map(str, derived.scan().to_arrow().to_pylist())) == sorted(map(str, source.scan().to_arrow().to_pylist()))
 
     source.insert([{"id": i, "city": city, "v": i} for i, city in enumerate(("Rome", "Oslo", "Lima"))])
     follow()
-    source.set_partitioning(way[1])
+    source.alter.set_partitioning(way[1])
     replaced = source.overwrite([{"id": i, "city": city, "v": 10 + i} for i, city in enumerate(("Rome", "Oslo", "Cork"))]).slot
     told = sorted((row["_change_type"], row["city"]) for row in source.changes(since=replaced - 1, net=net).to_arrow().to_pylist())
     if scope == "table":
@@ -117,25 +117,25 @@ def test_two_that_derive_write_no_key_that_came_and_went(net: bool) -> None:
     source.upsert([{"id": 1, "v": 1, "more": "x"}])
     source.delete([{"id": 9}])
     all_of_them = source.changes(since=1, net=net)
-    backend.races = [lambda: other.upsert_from(some, app_id="job")]
+    backend.races = [lambda: other.apply_changes(some, app_id="job")]
     if net:
         with pytest.raises(CommitConflict, match="builds on version 1, and slot 2 brought version 2"):
-            derived.upsert_from(all_of_them, app_id="job")
-        assert derived.upsert_from(source.changes(since=2, net=net), app_id="job") is not None
+            derived.apply_changes(all_of_them, app_id="job")
+        assert derived.apply_changes(source.changes(since=2, net=net), app_id="job") is not None
     else:
-        derived.upsert_from(all_of_them, app_id="job")
-    assert rows(derived) == rows(source) == {0: 0, 1: 1, 2: 2} and derived.applied("job") == 4
+        derived.apply_changes(all_of_them, app_id="job")
+    assert rows(derived) == rows(source) == {0: 0, 1: 1, 2: 2} and derived.app_version("job") == 4
 
 
 @pytest.mark.parametrize("net", [True, False])
 def test_after_a_restore_a_table_follows_on_from_what_it_was(net: bool) -> None:
     source, derived = pair(FileIO(MemoryBackend("derived"), env=FakeEnv(3)))
     source.upsert([{"id": 7, "v": 7, "more": "x"}])
-    derived.upsert_from(source.changes(since=1, net=True), app_id="job")
+    derived.apply_changes(source.changes(since=1, net=True), app_id="job")
     derived.restore(to=1)
-    assert derived.applied("job") == 1 and 7 not in rows(derived)
-    derived.upsert_from(source.changes(since=1, net=net), app_id="job")
-    assert rows(derived) == rows(source) and derived.applied("job") == 2
+    assert derived.app_version("job") == 1 and 7 not in rows(derived)
+    derived.apply_changes(source.changes(since=1, net=net), app_id="job")
+    assert rows(derived) == rows(source) and derived.app_version("job") == 2
 
 
 def test_a_column_that_is_renamed_on_one_side_is_not_emptied() -> None:
@@ -143,20 +143,20 @@ def test_a_column_that_is_renamed_on_one_side_is_not_emptied() -> None:
     source = lake.create_table("s", SCHEMA, key=["id"])
     derived = lake.create_table("d", SCHEMA, key=["id"])
     source.insert([{"id": i, "v": i, "more": "x"} for i in range(3)])
-    derived.upsert_from(source.changes(since=-1, net=True), app_id="job")
-    source.alter([objcat.RenameColumn("v", "w")])
+    derived.apply_changes(source.changes(since=-1, net=True), app_id="job")
+    source.alter.apply([objcat.RenameColumn("v", "w")])
     source.upsert([{"id": 1, "w": 10, "more": "y"}])
     slot = derived.refresh().slot
     with pytest.raises(InvalidInput, match="lacks, 'w', and lack columns of it, 'v': where one was renamed"):
-        derived.upsert_from(source.changes(since=1, net=True), app_id="job")
+        derived.apply_changes(source.changes(since=1, net=True), app_id="job")
     assert derived.refresh().slot == slot
-    derived.alter([objcat.RenameColumn("v", "w")])
-    derived.upsert_from(source.changes(since=1, net=True), app_id="job")
+    derived.alter.apply([objcat.RenameColumn("v", "w")])
+    derived.apply_changes(source.changes(since=1, net=True), app_id="job")
     assert {row["id"]: row["w"] for row in derived.scan().to_arrow().to_pylist()} == {0: 0, 1: 10, 2: 2}
     # Whoever names the columns means it.
-    derived.alter([objcat.AddColumn("own", "string")])
+    derived.alter.apply([objcat.AddColumn("own", "string")])
     source.upsert([{"id": 2, "w": 20, "more": "z"}])
-    derived.upsert_from(source.changes(since=3, columns=["id", "w"], net=True), app_id="job")
+    derived.apply_changes(source.changes(since=3, columns=["id", "w"], net=True), app_id="job")
     assert {row["id"]: row["w"] for row in derived.scan().to_arrow().to_pylist()} == {0: 0, 1: 10, 2: 20}
 
 
@@ -178,7 +178,7 @@ def test_what_is_added_up_is_added_once() -> None:
     assert add(table, 1, 3, 4).already_applied
     add(table, 2, 4, 6)
     assert [row["n"] for row in table.scan().to_arrow().to_pylist()] == [13]
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
     # After a restore, what builds on just the restored version leaves no gap.
     table.restore(to=1)
     with pytest.raises(StreamRewound):

@@ -73,23 +73,23 @@ def test_names_are_those_of_now(tmp_path: Path) -> None:
             "key_scope": "partition",
         },
     )
-    table.rename_column("id", "number")
-    table.rename_column("at", "when")
-    table.set_partitioning(["month(when)", "city"])
+    table.alter.rename_column("id", "number")
+    table.alter.rename_column("at", "when")
+    table.alter.set_partitioning(["month(when)", "city"])
     assert (table.key, table.ordering, table.partitioning) == (["number", "city"], "when", ["month(when)", "city"])
 
 
 def test_the_count_of_buckets_is_that_of_now(tmp_path: Path) -> None:
     table = created(tmp_path, "n.t", {**DEFAULTS, "index": objcat.Bucket(2)})
-    table.split_buckets(count=8)
+    table.maintenance.split_buckets(count=8)
     assert table.index == objcat.Bucket(8)
 
 
 def test_where_it_is_and_without_a_request(tmp_path: Path) -> None:
     table = created(tmp_path, "n.t", DEFAULTS)
-    before = table.fileio.metrics.snapshot()
-    assert table.url == table.fileio.url and table.url.startswith("file:")
+    before = table._context.fileio.metrics.snapshot()
+    assert table.url == table._context.fileio.url and table.url.startswith("file:")
     described(table)
-    assert table.fileio.metrics.snapshot() == before
+    assert table._context.fileio.metrics.snapshot() == before
     with pytest.raises(AttributeError):
         table.key = ["city"]  # type: ignore[misc]

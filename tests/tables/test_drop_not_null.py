@@ -12,6 +12,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidSchema, NullKey
+from objcat.table.context import TableContext
 from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema(
@@ -62,7 +63,7 @@ def test_rows_with_nulls_lie_beside_files_of_before(kind: TableType) -> None:
         with pytest.raises(InvalidBatch, match="holds a null, but the table does not allow one"):
             table.upsert(batch(rows))
     before = table.snapshot.slot
-    table.alter([objcat.DropNotNull(path) for path in PATHS])
+    table.alter.apply([objcat.DropNotNull(path) for path in PATHS])
     assert all(table.schema.field(name).nullable for name in SCHEMA.names[2:])
     table.upsert(batch({1: NULLS, 2: INNER, 5: NULLS}))
     expected = {0: FULL, 1: NULLS, 2: INNER, 3: FULL, 5: NULLS}
@@ -73,17 +74,17 @@ def test_rows_with_nulls_lie_beside_files_of_before(kind: TableType) -> None:
     kinds = table.changes(since=before).to_arrow().to_pylist()
     assert [one["city"] for one in kinds if one["id"] == 5] == [None]
     if kind == "merge_on_read":
-        table.compact()
+        table.maintenance.compact()
         assert read(table) == expected
     table.upsert(batch({0: INNER}))
     assert read(table) == {**expected, 0: INNER}
-    assert [entry.slot for entry in table.history() if entry.action is Action.SCHEMA] == [before + 1]
+    assert [entry.slot for entry in table.inspect.history() if entry.action is Action.SCHEMA] == [before + 1]
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_changes_tell_the_nulls_that_a_restore_took_away(kind: TableType) -> None:
     table = created(kind)
-    table.alter([objcat.DropNotNull(path) for path in PATHS])
+    table.alter.apply([objcat.DropNotNull(path) for path in PATHS])
     table.upsert(batch({1: NULLS, 2: INNER}))
     table.restore(to=1)
     assert not any(table.schema.field(name).nullable for name in SCHEMA.names)
@@ -110,8 +111,8 @@ def test_changes_tell_the_nulls_that_a_restore_took_away(kind: TableType) -> Non
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_a_writer_of_before_goes_on_and_learns_it(kind: TableType) -> None:
     table = created(kind)
-    other = objcat.Table(table.name, table.timeline, table.id, table.timeline.open())
-    table.drop_not_null("city")
+    other = objcat.Table(TableContext(table.name, table._context.timeline, table.id, table._context.timeline.open()))
+    table.alter.drop_not_null("city")
     table.upsert(batch({1: {**FULL, "city": None}}))
     other.upsert(batch({2: {**FULL, "city": "Oslo"}}))
     other.upsert(batch({3: {**FULL, "city": None}}))
@@ -127,8 +128,8 @@ def test_what_is_never_null_stays_so() -> None:
         "tags.key": "a map's key",
     }.items():
         with pytest.raises(InvalidSchema, match=says):
-            table.drop_not_null(path)
+            table.alter.drop_not_null(path)
     assert table.refresh().slot == slot
-    table.drop_not_null("city")
+    table.alter.drop_not_null("city")
     with pytest.raises(NullKey):
         table.upsert(batch({1: FULL}).set_column(0, "id", pa.array([None], pa.int64())))

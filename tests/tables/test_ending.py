@@ -33,7 +33,7 @@ def check(how: str, url: str, options: Mapping[str, Any] | None = None) -> None:
     assert told(how, url, options) == [str(slot) for slot in range(first, first + 7)]
     rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     assert rows == {key: 9 if key == 2 else 1 for key in range(2, 100)}
-    assert examine(table.timeline, deep=True).findings == []
+    assert examine(table._context.timeline, deep=True).findings == []
 
 
 @pytest.mark.parametrize("how", ["thread", "new thread", "exit"])
@@ -52,4 +52,4 @@ def test_a_commit_is_no_error_because_the_main_thread_has_ended_meanwhile(tmp_pa
     table.upsert([{"id": 1, "v": 1}])
     assert told("while it commits", str(tmp_path)) == ["2"]
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "v": 2}]
-    assert examine(table.timeline, deep=True).findings == []
+    assert examine(table._context.timeline, deep=True).findings == []

@@ -12,6 +12,7 @@ import pytest
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import NESTING_MAX, StructType, schema_from_arrow, walk
+from objcat.metadata.schema_differences import changed_ids, describe_changes
 from objcat.metadata.schema_evolution import (
     AddColumn,
     ColumnChange,
@@ -19,13 +20,11 @@ from objcat.metadata.schema_evolution import (
     MoveColumn,
     RenameColumn,
     WidenColumn,
-    changed_ids,
-    describe_changes,
     evolve,
-    is_wider,
     widened_spec,
 )
 from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.metadata.type_widening import is_wider
 
 SCHEMA = pa.schema(
     [

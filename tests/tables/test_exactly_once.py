@@ -57,7 +57,7 @@ def keys(table: objcat.Table) -> list[int]:
 def test_a_version_that_the_table_has_is_not_written_again(lake: objcat.Lake, kind: TableType, operation: str) -> None:
     table = create(lake, kind)
     first = write(table, 7, operation=operation)
-    before = set(table.fileio.list_keys())
+    before = set(table._context.fileio.list_keys())
     # A restarted process knows nothing of what it did before.
     again = write(lake.table("t"), 7, operation=operation)
     assert again.already_applied
@@ -65,8 +65,8 @@ def test_a_version_that_the_table_has_is_not_written_again(lake: objcat.Lake, ki
     assert (again.slot, again.txn, again.committed_at_ms) == (first.slot, first.txn, first.committed_at_ms)
     assert (again.rows, again.files, again.bytes, again.inserted, again.updated, again.deleted) == (0, 0, 0, 0, 0, 0)
     assert not [kind for kind in again.requests if kind.startswith("put")]
-    assert set(table.fileio.list_keys()) == before
-    assert len(table.history()) == 2
+    assert set(table._context.fileio.list_keys()) == before
+    assert len(table.inspect.history()) == 2
 
 
 def test_an_older_version_is_not_written_either_and_the_next_one_is(lake: objcat.Lake) -> None:
@@ -110,10 +110,10 @@ def test_of_a_zombie_and_its_successor_one_counts(lake: objcat.Lake, backend: Ra
     result = write(table, 7)
     assert result.already_applied
     assert result.slot == 1
-    assert [entry.action for entry in table.history()[1:]] == [Action.COMMIT if kind == "copy_on_write" else Action.DELTA_COMMIT]
-    names = {key.split("/")[1] for key in table.fileio.list_keys("data/")}
+    assert [entry.action for entry in table.inspect.history()[1:]] == [Action.COMMIT if kind == "copy_on_write" else Action.DELTA_COMMIT]
+    names = {key.split("/")[1] for key in table._context.fileio.list_keys("data/")}
     assert names == {result.txn}, "the one that did not count left files"
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
     assert keys(table) == [7]
 
 
@@ -138,16 +138,16 @@ def test_a_stream_whose_commits_were_taken_back_is_told_so(lake: objcat.Lake) ->
     table = create(lake)
     for version in (1, 2, 3):
         write(table, version)
-    view = Timeline(table.fileio, TablesReducer()).open()
+    view = Timeline(table._context.fileio, TablesReducer()).open()
     restore = CommitAttempt(
-        txn=new_txn(table.fileio.env),
+        txn=new_txn(table._context.fileio.env),
         action=Action.RESTORE,
         base=view.log,
         changes={},
         footprint={table.id: Footprint(restores=1)},
         apps={table.id: {"stream": 1}},
     )
-    slot = Committer(table.fileio).commit(restore).entry.slot
+    slot = Committer(table._context.fileio).commit(restore).entry.slot
     assert keys(table) == [1]
     with pytest.raises(StreamRewound, match="start it again from version 2, with resumed_after=4; nothing was written"):
         write(table, 4)

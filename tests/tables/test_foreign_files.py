@@ -11,7 +11,8 @@ import pytest
 
 import objcat
 from fileio.errors import InvalidKey
-from objcat.inspection.doctor import Severity, examine, examine_names
+from objcat.inspection.doctor import examine, examine_names
+from objcat.inspection.findings import Severity
 from objcat.timeline.entry import log_key
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
@@ -57,13 +58,13 @@ def test_what_others_put_into_the_folders_of_a_lake_changes_nothing(tmp_path: Pa
     for handle in (table, objcat.connect(tmp_path).table("t")):
         handle.upsert([{"id": number, "value": "third"} for number in range(3, 7)])
         handle.delete([{"id": 0}])
-    assert table.compact() is not None
-    assert table.clean(keep_slots=1).files > 0
-    assert not [step for step in table.maintain().steps if step.failed]
-    table.rollback_dead(older_than_s=0)
+    assert table.maintenance.compact() is not None
+    assert table.maintenance.clean(keep_slots=1).files > 0
+    assert not [step for step in table.maintenance.run().steps if step.failed]
+    table.maintenance.rollback_failed_writes(older_than_s=0)
     expected = {1: "second", 2: "first", 3: "third", 4: "third", 5: "third", 6: "third"}
     assert rows_of(table) == rows_of(objcat.connect(tmp_path).table("t")) == expected
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy and {finding.severity for finding in report.findings} == {Severity.LEFTOVER}
     assert not [finding for finding in report.findings if "its writer may still be at work" in finding.says]
     assert examine_names(objcat.connect(tmp_path).fileio).healthy
@@ -87,4 +88,4 @@ def test_a_directory_in_the_place_of_the_next_slot(tmp_path: Path, full: bool) -
         shutil.rmtree(slot)
     assert table.upsert([{"id": 8, "value": "third"}]).slot == 3
     assert rows_of(table).keys() == rows_of(objcat.connect(tmp_path).table("t")).keys() == {*range(5), 8}
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy

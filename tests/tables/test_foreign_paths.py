@@ -31,7 +31,7 @@ PATHS = {
 
 def leads_out(table: objcat.Table, tmp_path: Path, said: str = "../../../outside.parquet", *, other: str = "") -> Path:
     """Forge the entry of slot 1 so that it names another file instead of its own; returns the one outside."""
-    root, own = Path(table.fileio.url[7:]), table.files()["path"][0].as_py()
+    root, own = Path(table._context.fileio.url[7:]), table.inspect.files()["path"][0].as_py()
     outside = tmp_path / "outside.parquet"
     shutil.copy(root / own, outside)
     entry = root / "log" / f"{1:020}.json"
@@ -53,9 +53,9 @@ def test_a_path_of_an_entry_stays_below_its_log(tmp_path: Path, what: str, kind:
     table, other = (lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(1)) for name in ("t", "u"))
     for one in (table, other):
         (one.insert if kind == "bases" else one.upsert)([{"id": 1}])
-    root = Path(table.fileio.url[7:])
-    place = Path(other.fileio.url[7:]).relative_to(root.parent)
-    leads_out(table, tmp_path, PATHS[what], other=f"{place}/{other.files()['path'][0].as_py()}")
+    root = Path(table._context.fileio.url[7:])
+    place = Path(other._context.fileio.url[7:]).relative_to(root.parent)
+    leads_out(table, tmp_path, PATHS[what], other=f"{place}/{other.inspect.files()['path'][0].as_py()}")
     before = {path for path in tmp_path.rglob("*") if path.is_file() and root not in path.parents}
     fresh = objcat.connect(tmp_path / "lake")
     for work in (
@@ -67,7 +67,7 @@ def test_a_path_of_an_entry_stays_below_its_log(tmp_path: Path, what: str, kind:
         with pytest.raises((ObjcatError, FileIOError)):
             work()
     for tidy in (
-        lambda: fresh.table("t").clean(keep_slots=1),
+        lambda: fresh.table("t").maintenance.clean(keep_slots=1),
         lambda: fresh.drop_table("t"),
         lambda: fresh.purge_table("t", older_than_s=0),
     ):

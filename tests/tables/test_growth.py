@@ -40,16 +40,16 @@ def cost(place: str, kind: Kind, groups: int, *, partitions: int = 1) -> Cost:
     )
     ids = range(8 * groups)
     table.insert(pa.table({"id": ids, "day": [i % partitions for i in ids], "v": [0] * len(ids)}, schema=SCHEMA))
-    assert table.stats().groups > 0.9 * groups
+    assert table.inspect.stats().groups > 0.9 * groups
     changed = [{"id": i * len(ids) // KEYS, "day": i * len(ids) // KEYS % partitions, "v": 1} for i in range(KEYS)]
     # A writer looks at the newest entry, which names every file that its commit wrote: so it is a small one, as mostly.
     table.upsert(changed[:1])
     table = lake.table(name)
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     done = table.upsert(changed)
-    sent = table.fileio.metrics.snapshot() - before
+    sent = table._context.fileio.metrics.snapshot() - before
     assert table.scan(where="v = 1").count() == KEYS and table.scan().count() == len(ids)
-    footprint = table.timeline.log.read_known(done.slot).footprint[table.id]
+    footprint = table._context.timeline.log.read_known(done.slot).footprint[table.id]
     homes = len({*footprint.appends, *footprint.replaces, *footprint.creates})
     gets, puts, lists = (sum(count for what, count in sent.requests.items() if what.startswith(of)) for of in ("get", "put", "list"))
     return Cost(gets, puts, lists, sent.bytes_read, sent.bytes_written, homes)

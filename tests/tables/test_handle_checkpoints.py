@@ -27,11 +27,11 @@ def test_a_writer_publishes_checkpoints_and_others_open_from_them(kind: TableTyp
     lake = objcat.Lake(FileIO(backend, env=FakeEnv()))
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
     assert not any("list" in table.upsert(rows(number)).requests for number in range(70))
-    assert list(table.fileio.list_keys("checkpoints/"))
+    assert list(table._context.fileio.list_keys("checkpoints/"))
     fresh = objcat.Lake(FileIO(backend, env=FakeEnv(2)))
     opened = fresh.table("t")
     assert opened.snapshot.slot == 70
-    requests = opened.fileio.metrics.snapshot().requests
+    requests = opened._context.fileio.metrics.snapshot().requests
     assert requests["get"] < 40, f"70 slots were opened by {requests}"
     assert "list" not in requests
     assert opened.scan().to_arrow().num_rows == 70
@@ -56,18 +56,18 @@ def test_chores_of_a_long_log_take_nothing_away() -> None:
     table = objcat.Lake(FileIO(backend, env=FakeEnv())).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
     for number in range(70):
         table.upsert(rows(number))
-    before = table.history()
+    before = table.inspect.history()
     held = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
-    archived = table.archive(keep_slots=20)
+    archived = table.maintenance.archive(keep_slots=20)
     assert archived.tombstones == archived.end_slot - archived.first_slot > 10
-    assert table.archive(keep_slots=20).tombstones == 0
-    collected = table.collect_checkpoints(keep=1)
+    assert table.maintenance.archive(keep_slots=20).tombstones == 0
+    collected = table.maintenance.expire_checkpoints(keep=1)
     assert collected.slot == table.snapshot.slot == 71, "the handle has seen the slot of the collection"
     assert collected.voided and collected.objects
-    assert table.collect_checkpoints(keep=1).slot is None
+    assert table.maintenance.expire_checkpoints(keep=1).slot is None
     for one in (table, held, objcat.Lake(FileIO(backend, env=FakeEnv(3))).table("t")):
         assert one.scan().to_arrow().num_rows == 70
         assert one.scan(as_of=5).to_arrow().num_rows == 5
-        assert list(one.history())[:-1] == list(before)
+        assert list(one.inspect.history())[:-1] == list(before)
     held.upsert(rows(100))
     assert table.refresh().slot == 72

@@ -36,7 +36,7 @@ def test_points_are_slots_transactions_and_times() -> None:
     followed = Followed()
     for key in range(5):
         followed.upsert(key)
-    entries = followed.table.history()
+    entries = followed.table.inspect.history()
     third = entries[3]
     when = dt.datetime.fromtimestamp(third.committed_at_ms / 1000, dt.UTC)
     expected = followed.changed(3, 5)
@@ -79,12 +79,12 @@ def test_hidden_columns_say_when_a_row_was_written_through_rewrites(kind: TableT
     for key in range(6):
         followed.upsert(key)
     followed.upsert(1)
-    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.maintenance.compact())
     rows = followed.table.incremental(since=2, columns=["_commit_slot", "id", "_commit_time"], where="v > 3").to_arrow()
     assert rows.schema.names == ["_commit_slot", "id", "_commit_time"]
     slots = {row["id"]: row["_commit_slot"] for row in rows.to_pylist()}
     assert slots == {3: 4, 4: 5, 5: 6, 1: 7}
-    times = {entry.slot: entry.committed_at_ms for entry in followed.table.history()}
+    times = {entry.slot: entry.committed_at_ms for entry in followed.table.inspect.history()}
     assert all(round(row["_commit_time"].timestamp() * 1000) == times[row["_commit_slot"]] for row in rows.to_pylist())
 
 
@@ -92,7 +92,7 @@ def test_a_late_row_that_lost_did_not_change_and_a_newer_one_did() -> None:
     followed = Followed(ordered=True, buckets=1)
     followed.upsert(1, 2, 3, order=5)
     followed.delete(4, order=5)
-    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.maintenance.compact())
     since = followed.head
     followed.upsert(1, 4, order=4)
     followed.upsert(2, order=5)
@@ -100,7 +100,7 @@ def test_a_late_row_that_lost_did_not_change_and_a_newer_one_did() -> None:
     followed.delete(5)
     assert set(followed.changed(since, followed.head)) == {2, 3}
     assert followed.read_changed(since) == followed.changed(since, followed.head)
-    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.maintenance.compact())
     assert followed.read_changed(since) == followed.changed(since, followed.head)
 
 
@@ -111,9 +111,9 @@ def test_the_last_commit_is_read_without_the_files_of_the_others() -> None:
     for key in range(6):
         followed.upsert(key)
     table = followed.stranger()
-    asked = table.fileio.metrics.snapshot()
+    asked = table._context.fileio.metrics.snapshot()
     rows = table.incremental(since=followed.head - 1).to_arrow()
-    spent = table.fileio.metrics.snapshot() - asked
+    spent = table._context.fileio.metrics.snapshot() - asked
     assert rows.num_rows == 1
     assert spent.request_count <= 2, "one look for news, and the log object"
 
@@ -122,7 +122,7 @@ def test_a_range_that_was_cleaned_can_still_begin_there_but_not_end() -> None:
     followed = Followed(kind="copy_on_write")
     for key in range(8):
         followed.upsert(key)
-    followed.same(done=followed.table.clean(keep_slots=2).slot)
+    followed.same(done=followed.table.maintenance.clean(keep_slots=2).slot)
     assert followed.read_changed(3) == followed.changed(3, followed.head)
     with pytest.raises(SnapshotExpired, match="slot 4"):
         followed.table.incremental(since=2, until=4)
@@ -132,7 +132,7 @@ def test_slots_in_history_files_are_as_good_as_others() -> None:
     followed = Followed(buckets=1)
     for step in range(90):
         followed.upsert(step % 12)
-    archive(followed.table.timeline, keep_slots=5)
+    archive(followed.table._context.timeline, keep_slots=5)
     table = followed.stranger()
     followed.table = table
     for since, until in ((3, 20), (0, 90), (60, 88)):
@@ -144,7 +144,7 @@ def test_a_new_column_is_there_in_rows_that_are_older_than_it() -> None:
     followed = Followed(buckets=1)
     followed.upsert(1)
     followed.upsert(2)
-    followed.table.add_column("note", pa.string())
+    followed.table.alter.add_column("note", pa.string())
     followed.table.upsert([{"id": 3, "v": 99, "o": 0, "note": "new"}])
     rows = followed.table.incremental(since=1, columns=["id", "note"]).to_arrow().sort_by("id").to_pylist()
     assert rows == [{"id": 2, "note": None}, {"id": 3, "note": "new"}]
@@ -156,7 +156,7 @@ def test_a_read_optimised_scan_sees_what_compaction_has_merged() -> None:
     followed.upsert(*range(6), how="insert")
     followed.upsert(1, 7)
     assert {row["id"]: row["v"] for row in followed.table.scan(mode="read_optimised").to_arrow().to_pylist()} == followed.model.values(1)
-    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.maintenance.compact())
     assert {row["id"]: row["v"] for row in followed.table.scan(mode="read_optimised").to_arrow().to_pylist()} == followed.model.values()
     followed.delete(1)
     assert followed.table.scan(mode="read_optimised").to_arrow().num_rows == 7
@@ -178,7 +178,7 @@ def test_a_read_optimised_scan_of_a_copy_on_write_table_is_its_snapshot_and_of_l
 def test_old_rows_that_a_barrier_discarded_do_not_keep_newer_ones_out() -> None:
     followed = Followed(ordered=True, buckets=1)
     followed.upsert(1, 2, order=5)
-    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.maintenance.compact())
     followed.delete(1)
     since = followed.head
     followed.upsert(1, 2, order=3)

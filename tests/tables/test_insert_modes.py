@@ -76,7 +76,7 @@ def test_what_becomes_of_keys_that_are_there(settings: dict[str, Any]) -> None:
     table.insert(rows(range(20, 21), v=8), on_existing="fail")
     table.insert(rows(range(3), v=1, at=9))
     assert state(table) == {**before, "k8": 9, "k9": 9, "k20": 8, "k21": 7, "k0": 1, "k1": 1, "k2": 1}
-    table.compact()
+    table.maintenance.compact()
     with pytest.raises(KeyExists, match=r"\(id='k0'\)|and \d more"):
         table.insert(rows(range(10)), on_existing="fail")
 
@@ -100,7 +100,7 @@ def test_a_key_that_comes_meanwhile_is_there(settings: dict[str, Any]) -> None:
     with pytest.raises(KeyExists, match=r"\(id='k40'\)"):
         table.insert(rows(range(40, 42), v=2, at=9), on_existing="fail")
     assert state(table)["k40"] == 1 and "k41" not in state(table)
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
 
 
 @pytest.mark.parametrize("settings", HASHED, ids=repr)

@@ -60,7 +60,7 @@ def create(backend: MemoryBackend, env: FakeEnv | None = None, *, kind: TableTyp
 
 
 def intent_of(table: objcat.Table, txn: str) -> Intent:
-    return decode_intent(table.fileio.read(intent_key(Txn(txn))), key=intent_key(Txn(txn)))
+    return decode_intent(table._context.fileio.read(intent_key(Txn(txn))), key=intent_key(Txn(txn)))
 
 
 # ---- under way
@@ -69,9 +69,9 @@ def intent_of(table: objcat.Table, txn: str) -> Intent:
 def test_a_heartbeat_says_that_the_writer_lives_until_it_is_done() -> None:
     env = FakeEnv()
     table = create(MemoryBackend("heart"), env)
-    committer = Committer(table.fileio)
+    committer = Committer(table._context.fileio)
     txn = new_txn(env)
-    committer.announce(txn, Action.DELTA_COMMIT, table.timeline.open().log, engine="test").result()
+    committer.announce(txn, Action.DELTA_COMMIT, table._context.timeline.open().log, engine="test").result()
     (beat,) = env.repeated
     first = intent_of(table, txn)
     for number in (1, 2):
@@ -83,7 +83,7 @@ def test_a_heartbeat_says_that_the_writer_lives_until_it_is_done() -> None:
     committer.delete_intent(txn).result()
     assert env.repeated == []
     beat()
-    assert not table.fileio.exists(intent_key(txn)), "a late heartbeat brought the intent back"
+    assert not table._context.fileio.exists(intent_key(txn)), "a late heartbeat brought the intent back"
 
 
 def test_a_heartbeat_survives_a_store_that_does_not_answer() -> None:
@@ -93,9 +93,9 @@ def test_a_heartbeat_survives_a_store_that_does_not_answer() -> None:
     rules = [Rule(kinds=frozenset({"put"}), key=lambda key: "intents/" in key, fault=Fault.BEFORE, nth=2, times=3)]
     lake = objcat.Lake(FileIO(FaultyBackend(memory, rules), env=env))
     table = lake.table("t")
-    committer = Committer(table.fileio)
+    committer = Committer(table._context.fileio)
     txn = new_txn(env)
-    committer.announce(txn, Action.DELTA_COMMIT, table.timeline.open().log, engine="test").result()
+    committer.announce(txn, Action.DELTA_COMMIT, table._context.timeline.open().log, engine="test").result()
     (beat,) = env.repeated
     beat()
     beat()
@@ -125,9 +125,9 @@ def test_a_write_that_is_over_soon_leaves_no_trace_but_its_data_and_its_slot() -
     env = FakeEnv()
     table = create(MemoryBackend("soon"), env)
     table.upsert(rows(1))
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     result = table.upsert(rows(2))
-    assert (table.fileio.metrics.snapshot() - before).requests == result.requests == {"get": 1, "put_create": 2}
+    assert (table._context.fileio.metrics.snapshot() - before).requests == result.requests == {"get": 1, "put_create": 2}
     assert env.repeated == []
 
 
@@ -138,7 +138,7 @@ def test_a_write_that_takes_long_is_announced_and_heard_until_it_is_over() -> No
     seen: list[Intent] = []
 
     def look() -> None:
-        (key,) = table.fileio.list_keys("intents/")
+        (key,) = table._context.fileio.list_keys("intents/")
         (beat,) = env.repeated
         beat()
         seen.append(intent_of(table, key.removeprefix("intents/").partition(".")[0]))
@@ -147,19 +147,19 @@ def test_a_write_that_takes_long_is_announced_and_heard_until_it_is_over() -> No
     result = table.upsert(rows(1))
     (intent,) = seen
     assert (intent.txn, intent.action, intent.base, intent.beats) == (result.txn, Action.DELTA_COMMIT, 0, 1)
-    assert env.repeated == [] and not list(table.fileio.list_keys("intents/"))
+    assert env.repeated == [] and not list(table._context.fileio.list_keys("intents/"))
 
 
 def test_a_heart_that_is_stopped_before_its_time_announces_nothing() -> None:
     env = FakeEnv()
     table = create(MemoryBackend("stopped"), env)
-    committer, txn = Committer(table.fileio), new_txn(env)
+    committer, txn = Committer(table._context.fileio), new_txn(env)
     committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
     (late,) = env.repeated
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     committer.delete_intent(txn).result()
     late()
-    assert (table.fileio.metrics.snapshot() - before).requests == {}
+    assert (table._context.fileio.metrics.snapshot() - before).requests == {}
 
 
 def test_an_intent_whose_put_is_under_way_when_its_writer_ends_goes_all_the_same() -> None:
@@ -198,14 +198,14 @@ def test_an_intent_that_cannot_be_put_does_not_fail_a_write_and_is_tried_again()
     env = SlowEnv(3)
     backend = FaultyBackend(memory, rules)
     table = objcat.Lake(FileIO(backend, env=env, policy=RetryPolicy(attempts_max=2))).table("t")
-    committer, txn = Committer(table.fileio), new_txn(env)
+    committer, txn = Committer(table._context.fileio), new_txn(env)
     committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
-    assert not table.fileio.exists(intent_key(txn))
+    assert not table._context.fileio.exists(intent_key(txn))
     (beat,) = env.repeated
     beat()
     assert intent_of(table, txn).beats == 0
     committer.delete_intent(txn).result()
-    assert not table.fileio.exists(intent_key(txn))
+    assert not table._context.fileio.exists(intent_key(txn))
     assert table.upsert(rows(1)).slot == 1
 
 
@@ -221,7 +221,7 @@ def test_an_intent_whose_put_was_in_doubt_is_taken_for_the_own_one_that_it_is(fa
     env = FakeEnv(10)
     backend = FaultyBackend(memory, rules)
     table = objcat.Lake(FileIO(backend, env=env, policy=RetryPolicy(attempts_max=1))).table("t")
-    committer, txn = Committer(table.fileio), new_txn(env)
+    committer, txn = Committer(table._context.fileio), new_txn(env)
     committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
     (beat,) = env.repeated
     for _ in range(3):
@@ -229,7 +229,7 @@ def test_an_intent_whose_put_was_in_doubt_is_taken_for_the_own_one_that_it_is(fa
     assert len(backend.fired) == 2
     assert intent_of(table, txn).beats == 1
     committer.delete_intent(txn).result()
-    assert not table.fileio.exists(intent_key(txn))
+    assert not table._context.fileio.exists(intent_key(txn))
 
 
 def test_a_commit_that_nobody_knows_of_leaves_an_intent_whether_it_has_files_or_not() -> None:
@@ -242,8 +242,8 @@ def test_a_commit_that_nobody_knows_of_leaves_an_intent_whether_it_has_files_or_
         with pytest.raises(CommitUnknown) as caught:
             table.upsert(rows(1)) if files else table.delete([{"id": 1}])
         assert intent_of(table, caught.value.txn).base == table.refresh().slot
-        assert len(list(table.fileio.list_keys("data/"))) == files
-        (swept,) = later(memory, 3601).rollback_dead()
+        assert len(list(table._context.fileio.list_keys("data/"))) == files
+        (swept,) = later(memory, 3601).maintenance.rollback_failed_writes()
         assert swept.txn == caught.value.txn and isinstance(swept.outcome, objcat.RolledBackAt)
 
 
@@ -256,13 +256,13 @@ def test_who_is_rolled_back_before_it_reads_what_it_has_written_is_told_that_and
 
     def sweep(request: Request) -> None:
         if request.kind == "put" and "/data/" in request.key and not swept:
-            swept.extend(table.rollback_dead(older_than_s=0))
+            swept.extend(table.maintenance.rollback_failed_writes(older_than_s=0))
 
     writer = objcat.Lake(FileIO(FaultyBackend(memory, after=sweep), env=FakeEnv(9))).table("t")
     with pytest.raises(WriterFenced, match="was rolled back at slot 2"):
         writer.insert(rows(2))
-    assert [one.txn for one in swept] == [table.history()[-1].rollback_of]
-    assert keys(table) == [1] and examine(table.timeline).findings == []
+    assert [one.txn for one in swept] == [table.inspect.history()[-1].rollback_of]
+    assert keys(table) == [1] and examine(table._context.timeline).findings == []
 
 
 class HandledBackend(MemoryBackend):
@@ -299,7 +299,7 @@ COMPUTED: Mapping[str, Callable[[objcat.Table], Any]] = {
     "overwrite": lambda table: table.overwrite(rows(2)),
     "update": lambda table: table.update({"value": "'new'"}),
     "delete": lambda table: table.delete("id = 1"),
-    "compact": lambda table: table.compact(),
+    "compact": lambda table: table.maintenance.compact(),
 }
 
 
@@ -314,7 +314,7 @@ def test_a_write_that_computes_its_rows_and_a_service_say_so_too(write: Callable
         write(table)
     assert intent_of(table, caught.value.txn).base == 1
     assert table.resolve(caught.value.txn) == (objcat.CommittedAt(2) if after else objcat.RolledBackAt(2, 1))
-    assert examine(table.timeline).findings == []
+    assert examine(table._context.timeline).findings == []
 
 
 def test_an_error_from_outside_before_a_slot_is_asked_for_leaves_nothing() -> None:
@@ -324,7 +324,7 @@ def test_an_error_from_outside_before_a_slot_is_asked_for_leaves_nothing() -> No
     with pytest.raises(TimeoutError):
         table.upsert(rows(1))
     assert table.refresh().slot == 0
-    assert not list(table.fileio.list_keys("data/")) and not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("data/")) and not list(table._context.fileio.list_keys("intents/"))
 
 
 def test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed() -> None:
@@ -336,19 +336,19 @@ def test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed(
 
     def write(table: objcat.Table, *ids: int) -> CommitResult:
         part = TableWriter(
-            table.fileio,
-            table.manifests,
+            table._context.fileio,
+            table._context.manifests,
             table.id,
-            [WriteBatch(LocalEngine(table.fileio), pa.Table.from_pylist(rows(*ids), SCHEMA), Operation.UPSERT)],
+            [WriteBatch(LocalEngine(table._context.fileio), pa.Table.from_pylist(rows(*ids), SCHEMA), Operation.UPSERT)],
         )
-        view = table.timeline.open()
-        return commit_write(table.timeline, Committer(table.fileio), [part], view, metadata={}, txn=txn)[0]
+        view = table._context.timeline.open()
+        return commit_write(table._context.timeline, Committer(table._context.fileio), [part], view, metadata={}, txn=txn)[0]
 
     backend.races = [lambda: write(first, 1)]
     with pytest.raises(SharedTransaction, match="slot 1 is of another operation"):
         write(second, 2)
     assert keys(first) == keys(later(backend, 0)) == [1]
-    assert not list(first.fileio.list_keys("intents/"))
+    assert not list(first._context.fileio.list_keys("intents/"))
 
 
 def test_a_service_whose_id_is_announced_already_deletes_nothing_that_may_be_another_operations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,11 +357,11 @@ def test_a_service_whose_id_is_announced_already_deletes_nothing_that_may_be_ano
     txn = new_txn(FakeEnv(5))
     others = [intent_key(txn), f"data/{txn}/local-0-0.log.parquet"]
     for key in others:
-        table.fileio.put(key, b"of another", Create())
+        table._context.fileio.put(key, b"of another", Create())
     monkeypatch.setattr("objcat.write.service_commit.new_txn", lambda _: txn)
     with pytest.raises(SharedTransaction, match="exists already"):
-        table.compact()
-    assert all(table.fileio.exists(key) for key in others)
+        table.maintenance.compact()
+    assert all(table._context.fileio.exists(key) for key in others)
     assert table.refresh().slot == 1
 
 
@@ -370,14 +370,14 @@ def test_a_service_whose_id_is_announced_already_deletes_nothing_that_may_be_ano
 
 def plan_of(table: objcat.Table) -> Txn:
     plan = {table.id: msgspec.Raw(b'{"homes":[0]}')}
-    return request(table.fileio, Action.COMPACTION, table.refresh().slot, engine="scheduler", plan=plan)
+    return request(table._context.fileio, Action.COMPACTION, table.refresh().slot, engine="scheduler", plan=plan)
 
 
 def execute(table: objcat.Table, plan: Intent, *, committer: Committer | None = None) -> int:
     """What a worker does with a plan, as far as the log is concerned."""
-    committer = committer or Committer(table.fileio)
-    view = table.timeline.at(plan.base)
-    txn = new_txn(table.fileio.env)
+    committer = committer or Committer(table._context.fileio)
+    view = table._context.timeline.at(plan.base)
+    txn = new_txn(table._context.fileio.env)
     committer.announce(txn, plan.action, view.log, engine="worker", plan_of=plan.txn).result()
     try:
         candidate = CommitAttempt(txn=txn, action=plan.action, base=view.log, changes={}, footprint={table.id: Footprint()}, plan=plan.txn)
@@ -390,19 +390,19 @@ def test_a_plan_waits_until_somebody_executes_it() -> None:
     table = create(MemoryBackend("plan"))
     txn = plan_of(table)
     table.upsert(rows(1))
-    (plan,) = pending_plans(table.fileio)
+    (plan,) = pending_plans(table._context.fileio)
     assert (plan.txn, plan.base, plan.action, plan.engine) == (txn, 0, Action.COMPACTION, "scheduler")
     assert msgspec.json.decode(plan.plan[table.id]) == {"homes": [0]}
     slot = execute(table, plan)
-    assert table.history()[slot].plan == txn
-    assert pending_plans(table.fileio) == []
-    assert not list(table.fileio.list_keys("intents/"))
+    assert table.inspect.history()[slot].plan == txn
+    assert pending_plans(table._context.fileio) == []
+    assert not list(table._context.fileio.list_keys("intents/"))
 
 
 def test_of_two_executors_of_a_plan_one_wins_whenever_the_other_comes() -> None:
     table = create(MemoryBackend("two"))
     plan_of(table)
-    (plan,) = pending_plans(table.fileio)
+    (plan,) = pending_plans(table._context.fileio)
     slot = execute(table, plan)
     table.upsert(rows(1))
     with pytest.raises(AlreadyDone) as caught:
@@ -413,7 +413,7 @@ def test_of_two_executors_of_a_plan_one_wins_whenever_the_other_comes() -> None:
 def test_a_plan_that_was_rolled_back_fences_whoever_executes_it() -> None:
     table = create(MemoryBackend("fenced"))
     txn = plan_of(table)
-    (plan,) = pending_plans(table.fileio)
+    (plan,) = pending_plans(table._context.fileio)
     assert isinstance(table.resolve(txn), objcat.RolledBackAt)
     with pytest.raises(WriterFenced, match="plan again"):
         execute(table, plan)
@@ -447,32 +447,32 @@ def test_the_dead_are_rolled_back_and_nothing_of_them_stays(memory: MemoryBacken
     table = create(memory)
     table.upsert(rows(1))
     die(memory, "/log/", slow=slow)
-    assert len(list(table.fileio.list_keys("intents/"))) == slow
-    left = set(table.fileio.list_keys("data/"))
-    (swept,) = table.rollback_dead(older_than_s=0)
+    assert len(list(table._context.fileio.list_keys("intents/"))) == slow
+    left = set(table._context.fileio.list_keys("data/"))
+    (swept,) = table.maintenance.rollback_failed_writes(older_than_s=0)
     assert isinstance(swept.outcome, objcat.RolledBackAt)
     assert swept.files == 1
-    assert {key for key in left if swept.txn in key}.isdisjoint(table.fileio.list_keys("data/"))
-    assert not list(table.fileio.list_keys("intents/"))
-    assert table.history()[-1].rollback_of == swept.txn
+    assert {key for key in left if swept.txn in key}.isdisjoint(table._context.fileio.list_keys("data/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
+    assert table.inspect.history()[-1].rollback_of == swept.txn
     assert keys(table) == [1]
-    assert table.rollback_dead(older_than_s=0) == []
+    assert table.maintenance.rollback_failed_writes(older_than_s=0) == []
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_who_hears_of_a_dead_transaction_settles_it_by_its_id(memory: MemoryBackend, slow: bool) -> None:
     table = create(memory)
     die(memory, "/log/", slow=slow)
-    (path,) = table.fileio.list_keys("data/")
+    (path,) = table._context.fileio.list_keys("data/")
     txn = path.split("/")[1]
-    report = examine(table.timeline)
+    report = examine(table._context.timeline)
     assert report.healthy
     (finding,) = report.findings
     assert finding.subject == f"data/{txn}/" and "holds 1 objects of a transaction that is not in the log" in finding.says
     assert ("its intent is there" in finding.says) == slow
     assert table.resolve(txn) == objcat.RolledBackAt(1, 1)
-    assert not list(table.fileio.list_keys("data/")) and not list(table.fileio.list_keys("intents/"))
-    assert not examine(table.timeline).findings
+    assert not list(table._context.fileio.list_keys("data/")) and not list(table._context.fileio.list_keys("intents/"))
+    assert not examine(table._context.timeline).findings
 
 
 def test_a_round_of_upkeep_finds_the_dead_whether_they_had_an_intent_or_not(memory: MemoryBackend) -> None:
@@ -481,7 +481,8 @@ def test_a_round_of_upkeep_finds_the_dead_whether_they_had_an_intent_or_not(memo
     for slow, key in ((False, "/data/"), (False, "/log/"), (True, "/log/")):
         die(memory, key, after=key == "/data/", slow=slow)
         found = [
-            [step.why for step in later(memory, after_s).maintain().did if step.service == "rollback"] for after_s in (3500, 3700, 3700)
+            [step.why for step in later(memory, after_s).maintenance.run().did if step.service == "rollback"]
+            for after_s in (3500, 3700, 3700)
         ]
         assert found == [[], ["1 transactions of writers that died were settled"], []]
     assert keys(later(memory, 3700)) == [1]
@@ -490,9 +491,9 @@ def test_a_round_of_upkeep_finds_the_dead_whether_they_had_an_intent_or_not(memo
 def test_a_writer_that_died_after_its_slot_is_committed(memory: MemoryBackend) -> None:
     table = create(memory)
     die(memory, "/log/", after=True, slow=True)
-    (swept,) = table.rollback_dead(older_than_s=0)
+    (swept,) = table.maintenance.rollback_failed_writes(older_than_s=0)
     assert (swept.outcome, swept.files) == (objcat.CommittedAt(1), 0)
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
     assert keys(table) == [66]
 
 
@@ -500,21 +501,21 @@ def test_files_without_an_intent_are_found_too(memory: MemoryBackend) -> None:
     table = create(memory)
     die(memory, "/data/", after=True)
     txn = new_txn(FakeEnv(5))
-    table.fileio.put(f"data/{txn}/local-0-0.log.parquet", b"rows", Create())
-    swept = table.rollback_dead(older_than_s=0)
+    table._context.fileio.put(f"data/{txn}/local-0-0.log.parquet", b"rows", Create())
+    swept = table.maintenance.rollback_failed_writes(older_than_s=0)
     assert txn in {one.txn for one in swept}
-    assert not list(table.fileio.list_keys("data/"))
+    assert not list(table._context.fileio.list_keys("data/"))
 
 
 def test_of_a_committed_transaction_only_unnamed_files_go(memory: MemoryBackend) -> None:
     table = create(memory, kind="copy_on_write")
     result = table.insert(rows(*range(50)))
-    named = set(table.fileio.list_keys("data/"))
+    named = set(table._context.fileio.list_keys("data/"))
     # What a task left that was repeated, as Spark does.
-    table.fileio.put(f"data/{result.txn}/00000000-feed-beef_00000.parquet", b"rows", Create())
-    (swept,) = table.rollback_dead(older_than_s=0)
+    table._context.fileio.put(f"data/{result.txn}/00000000-feed-beef_00000.parquet", b"rows", Create())
+    (swept,) = table.maintenance.rollback_failed_writes(older_than_s=0)
     assert (swept.txn, swept.outcome, swept.files) == (result.txn, objcat.CommittedAt(1), 1)
-    assert set(table.fileio.list_keys("data/")) == named
+    assert set(table._context.fileio.list_keys("data/")) == named
     assert len(keys(table)) == 50
 
 
@@ -522,27 +523,27 @@ def test_changes_beside_the_log_are_named_too(memory: MemoryBackend, monkeypatch
     monkeypatch.setattr("objcat.timeline.side_objects.INLINE_BYTES_MAX", 10)
     table = create(memory)
     table.upsert(rows(1, 2, 3))
-    assert table.history()[1].side is not None
-    assert table.rollback_dead(older_than_s=0) == []
+    assert table.inspect.history()[1].side is not None
+    assert table.maintenance.rollback_failed_writes(older_than_s=0) == []
     assert keys(later(memory, 0)) == [1, 2, 3]
 
 
 def test_who_was_heard_of_lately_is_left_alone(memory: MemoryBackend) -> None:
     table = create(memory)
     die(memory, "/log/", slow=True)
-    assert table.rollback_dead() == []
-    assert later(memory, 3590).rollback_dead() == []
-    assert list(table.fileio.list_keys("intents/"))
-    assert len(later(memory, 3610).rollback_dead()) == 1
+    assert table.maintenance.rollback_failed_writes() == []
+    assert later(memory, 3590).maintenance.rollback_failed_writes() == []
+    assert list(table._context.fileio.list_keys("intents/"))
+    assert len(later(memory, 3610).maintenance.rollback_failed_writes()) == 1
     with pytest.raises(InvalidInput, match="is not a time span: give seconds"):
-        table.rollback_dead(older_than_s=-1)
+        table.maintenance.rollback_failed_writes(older_than_s=-1)
 
 
 def test_a_slow_writer_that_was_taken_for_dead_is_fenced() -> None:
     backend = RacingBackend("slow", env=FakeEnv())
     table = create(backend)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(8))).table("t")
-    backend.races = [lambda: other.rollback_dead(older_than_s=0)]
+    backend.races = [lambda: other.maintenance.rollback_failed_writes(older_than_s=0)]
     with pytest.raises(WriterFenced):
         table.upsert(rows(1))
     assert keys(other) == []
@@ -553,24 +554,24 @@ def test_a_slow_writer_that_was_taken_for_dead_is_fenced() -> None:
 def test_plans_stay_until_they_are_settled(memory: MemoryBackend) -> None:
     table = create(memory)
     waiting, fenced = plan_of(table), plan_of(table)
-    resolve(table.fileio, fenced)
-    table.rollback_dead(older_than_s=0)
-    assert [plan.txn for plan in pending_plans(table.fileio)] == [waiting]
+    resolve(table._context.fileio, fenced)
+    table.maintenance.rollback_failed_writes(older_than_s=0)
+    assert [plan.txn for plan in pending_plans(table._context.fileio)] == [waiting]
 
 
 def test_the_plan_of_an_executor_that_died_goes_with_it(memory: MemoryBackend) -> None:
     table = create(memory)
     plan_of(table)
-    (plan,) = pending_plans(table.fileio)
+    (plan,) = pending_plans(table._context.fileio)
 
     class Dies(Committer):
         def delete_intent(self, txn: Txn, *, plan: Txn | None = None) -> Any:
             raise Crash
 
     with pytest.raises(Crash):
-        execute(table, plan, committer=Dies(table.fileio))
-    table.rollback_dead(older_than_s=0)
-    assert pending_plans(table.fileio) == []
+        execute(table, plan, committer=Dies(table._context.fileio))
+    table.maintenance.rollback_failed_writes(older_than_s=0)
+    assert pending_plans(table._context.fileio) == []
 
 
 # ---- clocks
@@ -588,7 +589,7 @@ def test_a_clock_that_is_wrong_shows_nowhere_where_the_store_has_one(hours: int,
         wrong.upsert(rows(1))
     assert "mend the local clock" in caplog.text
     table.upsert(rows(2))
-    times = [entry.committed_at_ms for entry in table.history()]
+    times = [entry.committed_at_ms for entry in table.inspect.history()]
     assert times == sorted(set(times))
     assert max(times) < now_ms + 60_000
 
@@ -614,15 +615,17 @@ def test_the_first_commit_of_a_handle_has_the_time_of_the_store_whoever_writes_i
     env = (SlowEnv if slow else FakeEnv)(2, now_ms=store.now_ms() + hours * 3_600_000)
     lost = [Rule(kinds=frozenset({"put"}), key=lambda key: "/data/" in key, fault=Fault.AFTER)] if data == "its answer is lost" else []
     table = objcat.Lake(FileIO(FaultyBackend(backend, lost), env=env)).table("t")
-    others = objcat.Lake(FileIO(backend, env=env)).table("t").fileio
-    engine = LocalEngine(others if data == "written by others" else table.fileio)
+    others = objcat.Lake(FileIO(backend, env=env)).table("t")._context.fileio
+    engine = LocalEngine(others if data == "written by others" else table._context.fileio)
     operation = Operation.DELETE if data == "none" else Operation.UPSERT
-    part = TableWriter(table.fileio, table.manifests, table.id, [WriteBatch(engine, pa.Table.from_pylist(rows(1), SCHEMA), operation)])
-    result, _ = commit_write(table.timeline, Committer(table.fileio), [part], table.timeline.open(), metadata={})
+    part = TableWriter(
+        table._context.fileio, table._context.manifests, table.id, [WriteBatch(engine, pa.Table.from_pylist(rows(1), SCHEMA), operation)]
+    )
+    result, _ = commit_write(table._context.timeline, Committer(table._context.fileio), [part], table._context.timeline.open(), metadata={})
     assert abs(result.committed_at_ms - store.now_ms()) <= 1000
     tries = {"written here": 1, "its answer is lost": 2}.get(data, 0)
     assert result.requests["put_create"] == (slow or not (data == "written here" or reads_tell)) + tries + 1
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
 
 
 @pytest.mark.parametrize("minutes", [-60, -6])
@@ -631,7 +634,7 @@ def test_without_a_clock_in_the_store_one_that_is_behind_adds_a_millisecond(memo
     table = create(memory, env)
     behind = objcat.Lake(FileIO(memory, env=FakeEnv(2, now_ms=env.now_ms() + minutes * 60_000))).table("t")
     slot = behind.upsert(rows(1)).slot
-    before, after = table.history()[slot - 1 : slot + 1]
+    before, after = table.inspect.history()[slot - 1 : slot + 1]
     assert after.committed_at_ms == before.committed_at_ms + 1
 
 

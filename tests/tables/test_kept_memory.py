@@ -25,7 +25,7 @@ def test_a_writer_keeps_next_to_nothing_of_each_commit(tmp_path: Path) -> None:
         for number in range(slots):
             table.upsert([{"id": number % 7, "value": "x"}])
             if number % 50 == 49:
-                table.compact()
+                table.maintenance.compact()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -88,7 +88,7 @@ class Late:
         self.slots.append(now)
 
     def compact(self) -> None:
-        if self.table.compact() is not None:
+        if self.table.maintenance.compact() is not None:
             self.slots.append(self.slots[-1])
 
     def expected(self, slot: int = -1) -> dict[int, int]:
@@ -101,7 +101,7 @@ class Late:
 
     def tombstones(self) -> int:
         """Deletes that are kept above base files."""
-        groups = self.table.refresh().file_groups(self.table.manifests)
+        groups = self.table.refresh().file_groups(self.table._context.manifests)
         return sum(rows.rows for group in groups for rows in group.logs)
 
 
@@ -180,7 +180,7 @@ def test_a_delete_by_a_filter_ends_rows_that_are_older_than_the_horizon_by_now(o
     late.table.upsert(pa.table({"id": [5], "v": [9], "o": late._orders([late.order(5.5)])}))
     assert late.read() == {}, "older than the row that was deleted, and not late: the delete keeps it out"
     assert late.table.incremental(since=before).to_arrow().num_rows == 0
-    assert late.table.compact() is not None
+    assert late.table.maintenance.compact() is not None
     assert late.read() == {} and late.table.scan(as_of=1).count() == 6
     late.pass_days(10)
     late.table.upsert(pa.table({"id": [5], "v": [9], "o": late._orders([late.order(1)])}))
@@ -214,7 +214,7 @@ def test_checkpoints_remember_when_log_rows_were_committed() -> None:
         late.pass_days(0.1)
         late.write("upsert", [(3, late.order(0))])
     opened = objcat.Lake(FileIO(late.backend, env=FakeEnv(5, now_ms=late.env.now_ms()))).table("t")
-    assert opened._standing.view.checkpoint > 2
+    assert opened._context.latest.view.checkpoint > 2
     assert {row["id"] for row in opened.scan().to_arrow().to_pylist()} == {1, 3} == set(late.expected())
 
 
@@ -258,6 +258,6 @@ def test_a_table_without_a_horizon_remembers_deletes_for_ever() -> None:
     at = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
     table.upsert([{"id": 1, "n": 1, "at": at}])
     table.delete([{"id": 1, "at": at}])
-    table.compact()
+    table.maintenance.compact()
     table.upsert([{"id": 1, "n": 2, "at": at - dt.timedelta(1)}])
     assert table.scan().to_arrow().num_rows == 0

@@ -15,7 +15,8 @@ import objcat
 from fileio.store import FileIO
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.inspection.doctor import Severity, examine
+from objcat.inspection.doctor import examine
+from objcat.inspection.findings import Severity
 from objcat.tasks.key_lookup import LocateTask
 from objcat.timeline import conflicts
 from tests.tables.racing import RacingBackend
@@ -76,10 +77,10 @@ def test_an_update_goes_to_the_file_group_that_holds_its_key(lake: IndexedLake, 
     table = create(lake, kind)
     for key in range(4):
         table.insert(batch(key))
-    homes = [group.home for group in table.refresh().file_groups(table.manifests)]
+    homes = [group.home for group in table.refresh().file_groups(table._context.manifests)]
     assert len(homes) == 4  # A file is larger than the target is.
     table.upsert(batch(0, 2, v=1))
-    after = table.refresh().file_groups(table.manifests)
+    after = table.refresh().file_groups(table._context.manifests)
     assert [group.home for group in after] == homes
     touched = [group for group in after if group.logs or group.base_slot == table.snapshot.slot]
     assert len(touched) == 2
@@ -90,14 +91,14 @@ def test_new_keys_fill_the_smallest_file_group_that_has_room(lake: IndexedLake, 
     table = create(lake, kind, target=10**6)
     table.insert(batch(*range(100)))
     table.insert(batch(*range(100, 200)))
-    assert len(table.refresh().file_groups(table.manifests)) == 1
+    assert len(table.refresh().file_groups(table._context.manifests)) == 1
     assert len(rows(table)) == 200
 
 
 def test_a_large_insert_is_dealt_to_files_of_about_the_target(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind, target=20_000)
     table.bulk_insert(batch(*range(1000)))
-    sizes = [group.base.rows for group in table.refresh().file_groups(table.manifests) if group.base is not None]
+    sizes = [group.base.rows for group in table.refresh().file_groups(table._context.manifests) if group.base is not None]
     assert len(sizes) == 5 and sum(sizes) == 1000 and min(sizes) > 100
 
 
@@ -133,7 +134,7 @@ def test_two_inserts_of_many_keys_at_once_make_one_row_each(lake: IndexedLake, b
     assert table.insert(batch(*range(999, 2000), v=2)).attempts == 2
     assert [key for key, _, _ in rows(table)] == list(range(2000))
     # What was written for nothing is removed in the background.
-    assert {finding.severity for finding in examine(table.timeline, deep=True).findings} <= {Severity.LEFTOVER}
+    assert {finding.severity for finding in examine(table._context.timeline, deep=True).findings} <= {Severity.LEFTOVER}
 
 
 def test_a_key_would_be_there_twice_if_nobody_compared_digests(
@@ -165,7 +166,7 @@ def test_inserts_of_other_keys_at_once_do_not_disturb_one_another(lake: IndexedL
         (lambda t: t.upsert(batch(1, v=1)), lambda t: t.upsert(batch(1, v=2)), [(1, "x", 2)]),
         (lambda t: t.upsert(batch(1, v=1)), lambda t: t.delete("v = 0"), [(1, "x", 1)]),
         (lambda t: t.insert(batch(9, v=0)), lambda t: t.delete("v = 0"), [(9, "x", 0)]),
-        (lambda t: t.compact(), lambda t: t.upsert(batch(1, v=2)), [(1, "x", 2)]),
+        (lambda t: t.maintenance.compact(), lambda t: t.upsert(batch(1, v=2)), [(1, "x", 2)]),
     ],
     ids=["delete after insert", "update after delete", "update after update", "filter after update", "filter after insert", "compaction"],
 )
@@ -200,7 +201,7 @@ def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: Inde
     table.insert(batch(1))
     since = table.insert(batch(2)).slot
     table.delete(batch(1))
-    table.compact()
+    table.maintenance.compact()
     table.upsert(batch(1, v=5))
     told = table.changes(since=since, net=True).to_arrow().to_pylist()
     assert [(row["_change_type"], row["id"], row["v"]) for row in told] == [("update_before", 1, 0), ("update_after", 1, 5)]
@@ -215,7 +216,7 @@ def test_only_file_groups_that_may_hold_a_key_are_read(lake: IndexedLake, kind: 
     table = create(lake, kind, target=1500)
     for key in range(8):
         table.insert(batch(10 * key, 10 * key + 9))
-    assert len(table.refresh().file_groups(table.manifests)) == 8
+    assert len(table.refresh().file_groups(table._context.manifests)) == 8
     asked: list[int] = []
     init = LocateTask.__init__
 
@@ -261,7 +262,7 @@ def test_what_cannot_be_written_is_said(lake: IndexedLake, kind: TableType) -> N
     with pytest.raises(InvalidBatch, match="empty"):
         table.upsert(pa.Table.from_pylist([], SCHEMA))
     with pytest.raises(InvalidInput, match="no buckets to split"):
-        table.split_buckets(partition="part=x")
+        table.maintenance.split_buckets(partition="part=x")
     assert rows(table) == [] and table.refresh().slot == 0
 
 
@@ -296,13 +297,17 @@ def test_files_that_cannot_hold_a_key_are_not_read(lake: IndexedLake, kind: Tabl
     table = create(lake, kind, target=1500)
     for key in range(8):
         table.insert(batch(10 * key, 10 * key + 9))
-    assert len(table.refresh().file_groups(table.manifests)) == 8
-    hidden = {group.base.path: table.fileio.read(group.base.path) for group in table.refresh().file_groups(table.manifests) if group.base}
+    assert len(table.refresh().file_groups(table._context.manifests)) == 8
+    hidden = {
+        group.base.path: table._context.fileio.read(group.base.path)
+        for group in table.refresh().file_groups(table._context.manifests)
+        if group.base
+    }
     keys = {path: pq.read_table(pa.BufferReader(data)).column("id").to_pylist() for path, data in hidden.items()}
     hidden = {path: data for path, data in hidden.items() if 40 not in keys[path]}
     assert len(hidden) == 7
-    table.fileio.delete(hidden)
+    table._context.fileio.delete(hidden)
     table.upsert(batch(40, 49, v=1))
     for path, data in hidden.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)
     assert [row for row in rows(table) if row[2]] == [(40, "x", 1), (49, "x", 1)]

@@ -268,7 +268,7 @@ def content(table: objcat.Table) -> dict[int, int]:
 
 def checkpointed(lake: objcat.Lake, name: str = "t") -> objcat.Table:
     """The table, opened anew from a checkpoint of its newest slot that may have one."""
-    fileio = lake.table(name).fileio
+    fileio = lake.table(name)._context.fileio
     timeline = Timeline(fileio, TablesReducer())
     timeline.publish(timeline.open())
     return table_at(fileio)
@@ -282,12 +282,12 @@ def test_a_table_is_opened_from_its_checkpoint_and_a_plan_reads_one_manifest() -
     expected = content(table)
     opened = checkpointed(lake)
     assert opened.snapshot.table.manifest and not opened.snapshot.table.overlay
-    before = opened.fileio.metrics.snapshot()
-    again = table_at(opened.fileio)
-    requests = (opened.fileio.metrics.snapshot() - before).requests
+    before = opened._context.fileio.metrics.snapshot()
+    again = table_at(opened._context.fileio)
+    requests = (opened._context.fileio.metrics.snapshot() - before).requests
     assert requests == {"get": 4}, "the hint, the root, its slot, and the one after it"
-    again.snapshot.file_groups(again.manifests, partitions=[""])
-    requests = (opened.fileio.metrics.snapshot() - before).requests
+    again.snapshot.file_groups(again._context.manifests, partitions=[""])
+    requests = (opened._context.fileio.metrics.snapshot() - before).requests
     assert requests == {"get": 5}
     assert content(opened) == expected
     opened.upsert(rows_of([3], 1000))
@@ -307,7 +307,7 @@ def test_a_table_is_read_the_same_in_the_middle_of_a_split() -> None:
     table.insert(rows_of(range(300), 0))
     expected.update(dict.fromkeys(range(300), 0))
     wrote(table, range(0, 300, 3), 1)
-    split_buckets(table.timeline, table.id)
+    split_buckets(table._context.timeline, table.id)
     assert content(lake.table("t")) == expected
     wrote(stale, range(0, 300, 5), 2)
     table.refresh()
@@ -316,18 +316,18 @@ def test_a_table_is_read_the_same_in_the_middle_of_a_split() -> None:
         wrote(table, range(number, 400, 31), 10 + number)
     for handle in (lake.table("t"), checkpointed(lake)):
         assert content(handle) == expected
-        homes = {group.home for group in handle.snapshot.file_groups(handle.manifests)}
+        homes = {group.home for group in handle.snapshot.file_groups(handle._context.manifests)}
         assert homes == {FileGroupId("", bucket, 32) for bucket in range(32)}
         found = [row["id"] for row in handle.scan(where="v = 2", columns=["id"]).to_arrow().to_pylist()]
         assert sorted(found) == sorted(key for key, value in expected.items() if value == 2)
-    compact(table.timeline, table.id, homes=[FileGroupId("", bucket, 32) for bucket in range(0, 32, 3)])
-    split_buckets(table.timeline, table.id)
+    compact(table._context.timeline, table.id, homes=[FileGroupId("", bucket, 32) for bucket in range(0, 32, 3)])
+    split_buckets(table._context.timeline, table.id)
     wrote(table, range(0, 500, 11), 50)
     for number in range(16):
         wrote(stale, range(number, 400, 37), 70 + number)
     for handle in (lake.table("t"), checkpointed(lake)):
         assert content(handle) == expected
-    compact(table.timeline, table.id)
+    compact(table._context.timeline, table.id)
     last = lake.table("t")
     assert content(last) == expected
-    assert all(group.is_plain for group in last.snapshot.file_groups(last.manifests))
+    assert all(group.is_plain for group in last.snapshot.file_groups(last._context.manifests))

@@ -96,13 +96,13 @@ def test_what_a_scan_gives_every_write_takes(tmp_path: Path, table: objcat.Table
 
 
 def test_one_that_was_renamed_by_another_handle_is_found_by_its_new_name(tmp_path: Path, table: objcat.Table) -> None:
-    objcat.connect(tmp_path).table("t").rename_column("m", "tags")
+    objcat.connect(tmp_path).table("t").alter.rename_column("m", "tags")
     table.upsert([{"id": 1, "tags": {"x": 1.5}}])
     assert table.scan(columns=["tags"]).to_arrow().to_pylist() == [{"tags": [("x", 1.5)]}]
 
 
 def test_a_stream_is_read_once_where_names_are_asked_for_again(tmp_path: Path, table: objcat.Table) -> None:
-    objcat.connect(tmp_path).table("t").rename_column("v", "w")
+    objcat.connect(tmp_path).table("t").alter.rename_column("v", "w")
     given = pa.table({"id": [1], "w": ["a"]})
     table.upsert(pa.RecordBatchReader.from_batches(given.schema, iter(given.to_batches())))
     assert table.scan(columns=["id", "w"]).to_arrow().to_pylist() == [{"id": 1, "w": "a"}]

@@ -50,23 +50,23 @@ def rows(table: objcat.Table) -> Rows:
 
 def hidden(table: objcat.Table, group: FileGroup) -> tuple[str, bytes]:
     assert group.base is not None
-    return group.base.path, table.fileio.read(group.base.path)
+    return group.base.path, table._context.fileio.read(group.base.path)
 
 
 def test_files_are_read_once(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     for at in range(0, 60, 10):
         table.insert(batch(*range(at, at + 10)))
-    before = {group.base.path for group in table.refresh().file_groups(table.manifests) if group.base is not None}
+    before = {group.base.path for group in table.refresh().file_groups(table._context.manifests) if group.base is not None}
     table.upsert(batch(0, 1, v=0))
-    groups = [group for group in table.refresh().file_groups(table.manifests) if group.base is not None and not group.logs]
+    groups = [group for group in table.refresh().file_groups(table._context.manifests) if group.base is not None and not group.logs]
     kept = dict(hidden(table, group) for group in groups if group.base is not None and group.base.path in before)
     assert kept
-    table.fileio.delete(kept)
+    table._context.fileio.delete(kept)
 
     table.insert(batch(1000))
     for path, data in kept.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)
     assert rows(table) == {**dict.fromkeys(range(60), 0), 1000: 0}
 
 
@@ -75,8 +75,8 @@ def test_files_are_read_once(lake: objcat.Lake, kind: TableType) -> None:
     [
         lambda table: table.insert(batch(3, v=1)),
         lambda table: table.delete(batch(1)),
-        lambda table: table.compact(),
-        lambda table: (table.delete(batch(1)), table.compact(), table.insert(batch(1, v=1))),
+        lambda table: table.maintenance.compact(),
+        lambda table: (table.delete(batch(1)), table.maintenance.compact(), table.insert(batch(1, v=1))),
         lambda table: table.restore(to=1),
         lambda table: table.overwrite(batch(1, 3, v=1)),
         lambda table: table.delete_partition("part = 'y'"),

@@ -60,8 +60,8 @@ def test_work_that_does_not_fit_ends_in_a_typed_error_and_commits_are_as_was_sai
     assert after.refresh().slot == before.refresh().slot, "what was said to have failed is not visible"
     assert after.scan(columns=["v"], where=f"v = {NEW}").count() == 0
     assert after.scan().count() == before.scan().count()
-    after.rollback_dead(older_than_s=0)
-    assert after.rollback_dead(older_than_s=0) == [], "what stayed of the write is swept"
+    after.maintenance.rollback_failed_writes(older_than_s=0)
+    assert after.maintenance.rollback_failed_writes(older_than_s=0) == [], "what stayed of the write is swept"
     assert after.scan().count() == before.scan().count()
 
 

@@ -80,12 +80,12 @@ def test_an_update_sets_what_passes_and_nothing_else(kind: TableType, settings: 
     assert counts(result) == (0, len(changed), 0) and result is not None and result.rows == len(changed)
     assert values(table) == {i: 11 * i if i in changed else i for i in expected}
     assert values(table, "note") == {i: f"was {i}" if i in changed else None for i in expected}
-    assert dict(table.history()[-1].metadata) == {"why": "asked"}
+    assert dict(table.inspect.history()[-1].metadata) == {"why": "asked"}
     # What a scan cannot filter by is evaluated.
     result = table.update({"note": "'even'"}, where="v % 2 = 0 and length(city) = 1 and v < 10")
     assert counts(result) == (0, 5, 0)
     assert {i for i, note in values(table, "note").items() if note == "even"} == {0, 2, 4, 6, 8}
-    table.compact()
+    table.maintenance.compact()
     assert values(table, "note")[10] == "was 10"
     told = table.changes(since=1, net=True).to_arrow().to_pylist()
     if not table.spec.is_keyless:
@@ -199,7 +199,7 @@ def test_every_clause_at_once(kind: TableType, settings: dict[str, Any]) -> None
     assert values(table) == expected and values(table, "note") == notes
     assert counts(result) == (len(inserted), len(updated) + 3, 5)
     assert result is not None and result.slot == 2 and table.refresh().slot == 2
-    table.compact()
+    table.maintenance.compact()
     assert values(table) == expected
 
 
@@ -284,7 +284,7 @@ def test_a_merge_counts_once() -> None:
     again = merge.execute(app=objcat.AppVersion(app="job", version=3))
     assert once is not None and again is not None and again.already_applied and again.slot == once.slot
     assert values(table)[1] == 2
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
 
 
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
@@ -356,7 +356,7 @@ def test_an_upsert_that_comes_first_is_seen(kind: TableType) -> None:
     backend.races = [lambda: other.upsert(pa.Table.from_pylist([row(3, v=50), row(70, v=1)], SCHEMA))]
     result = table.merge([{"id": 3}, {"id": 70}]).when_matched_update({"v": "v + 1"}).execute()
     assert counts(result) == (0, 2, 0) and values(table)[3] == 51 and values(table)[70] == 2
-    backend.races = [other.compact]
+    backend.races = [other.maintenance.compact]
     assert counts(table.update({"v": "v + 1"}, where="id = 3")) == (0, 1, 0)
     assert values(table)[3] == 52
 

@@ -13,7 +13,8 @@ import objcat
 from fileio.store import FileIO
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.inspection.doctor import Severity, examine
+from objcat.inspection.doctor import examine
+from objcat.inspection.findings import Severity
 from objcat.timeline import conflicts
 from tests.tables.racing import RacingBackend
 
@@ -58,9 +59,9 @@ def test_a_row_with_another_partition_moves(lake: objcat.Lake, kind: TableType) 
     assert result.rows == 3
     if kind == "copy_on_write":
         assert (result.inserted, result.updated, result.deleted) == (1, 2, 0)
-    table.compact()
+    table.maintenance.compact()
     assert rows(table) == [(1, "y", 1), (2, "x", 1), (3, "x", 0), (4, "y", 1)]
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_a_key_moves_there_and_back(lake: objcat.Lake, kind: TableType) -> None:
@@ -69,7 +70,7 @@ def test_a_key_moves_there_and_back(lake: objcat.Lake, kind: TableType) -> None:
     for number, part in enumerate("yxyyzx"):
         table.upsert(batch(1, part=part, v=number))
         if number == 2:
-            table.compact()
+            table.maintenance.compact()
         assert rows(table) == [(1, part, number)]
     table.delete([{"id": 1}])
     assert rows(table) == []
@@ -85,7 +86,7 @@ def test_a_delete_finds_its_key_in_whatever_partition(lake: objcat.Lake, kind: T
     assert kind != "copy_on_write" or result.deleted == 2
     table.upsert([*batch(1, 3, part="z", v=1)])
     assert rows(table) == [(1, "z", 1), (2, "x", 0), (3, "z", 1)]
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_a_late_row_neither_moves_nor_deletes_a_newer_one(lake: objcat.Lake, kind: TableType) -> None:
@@ -97,19 +98,19 @@ def test_a_late_row_neither_moves_nor_deletes_a_newer_one(lake: objcat.Lake, kin
     table.upsert([row | {"gone": True} for row in batch(4, part="q", o=3)], delete_when="gone")
     table.upsert([row | {"gone": True} for row in batch(2, part="q", o=9)], delete_when="gone")
     assert rows(table) == [(1, "x", 0), (3, "y", 1), (4, "x", 0)]
-    table.compact()
+    table.maintenance.compact()
     table.upsert(batch(2, part="z", v=2, o=8))
     assert [row[0] for row in rows(table)] == [1, 3, 4], "older than the delete"
     table.upsert(batch(2, part="z", v=3, o=9))
     assert rows(table) == [(1, "x", 0), (2, "z", 3), (3, "y", 1), (4, "x", 0)]
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_a_delete_of_a_key_that_is_nowhere_keeps_older_rows_out(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="o")
     table.insert(batch(7))
     table.delete([{"id": 1, "o": 5}])
-    table.compact()
+    table.maintenance.compact()
     table.upsert(batch(1, part="y", o=4))
     assert rows(table) == [(7, "x", 0)]
     table.upsert(batch(1, part="y", o=6))
@@ -157,9 +158,9 @@ def test_a_key_stays_unique_whoever_else_moves_it(
     mine(table)
     assert not backend.races
     assert rows(table) == expected
-    table.compact()
+    table.maintenance.compact()
     assert rows(table) == expected
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_a_late_row_that_lost_a_race_against_a_delete_counts(backend: RacingBackend, lake: objcat.Lake, kind: TableType) -> None:
@@ -183,7 +184,7 @@ def test_without_the_rule_of_keys_one_would_be_there_twice(
     backend.races = [lambda: other.insert(batch(1, part="z"))]
     table.insert(batch(1))
     assert len(table.scan().to_arrow()) == 3
-    (finding,) = (one for one in examine(table.timeline, deep=True).findings if one.severity is Severity.BROKEN)
+    (finding,) = (one for one in examine(table._context.timeline, deep=True).findings if one.severity is Severity.BROKEN)
     assert "1 keys in two file groups" in finding.says
 
 
@@ -266,10 +267,10 @@ def test_keys_move_between_partitions_of_a_function_of_a_column(lake: objcat.Lak
     table.insert([*batch(1, 2, v=3), *batch(3, v=25)])
     table.upsert([*batch(1, v=7), *batch(2, 3, v=14)])
     assert rows(table) == [(1, "x", 7), (2, "x", 14), (3, "x", 14)]
-    table.set_partitioning(["part"])
+    table.alter.set_partitioning(["part"])
     table.upsert([*batch(1, part="y", v=8), *batch(2, v=21), *batch(4, part=None, v=3)])
     assert [row[2] for row in rows(table, where="id < 4")] == [8, 21, 14]
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 INDEXES = pytest.mark.parametrize("index", [objcat.Simple(), objcat.Record(2)], ids=["simple", "record"])
@@ -292,8 +293,8 @@ def test_a_key_moves_into_a_partition_that_is_replaced(lake: objcat.Lake, kind: 
         *(("update_after", key) for key in (1, 4)),
         *(("update_before", key) for key in (1, 4)),
     ]
-    assert examine(table.timeline, deep=True).healthy
-    table.compact()
+    assert examine(table._context.timeline, deep=True).healthy
+    table.maintenance.compact()
     assert rows(table) == expected
     # What was taken away comes back as any new key does, and what moved is found where it is.
     table.upsert([*batch(5, v=2), *batch(1, part="z", v=2)])
@@ -304,7 +305,7 @@ def test_a_key_moves_into_a_partition_that_is_replaced(lake: objcat.Lake, kind: 
     assert rows(table) == [(2, "x", 3), (6, "x", 3), (7, "z", 0)]
     with pytest.raises(InvalidBatch, match="not in the partitions"):
         table.insert_overwrite(batch(7), where="part = 'z'")
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 @INDEXES
@@ -316,11 +317,11 @@ def test_a_row_that_comes_late_loses_in_the_partition_that_stays(lake: objcat.La
     # What was in the partition measures nothing any more; what is in others, rows and deletes, does.
     assert rows(table) == [(1, "x", 0), (2, "y", 1), (3, "y", 1)]
     assert (result.inserted, result.updated) == (None, None)
-    table.compact()
+    table.maintenance.compact()
     assert rows(table) == [(1, "x", 0), (2, "y", 1), (3, "y", 1)]
     table.insert_overwrite(batch(1, 9, part="x", v=2, o=1))
     assert rows(table) == [(1, "x", 2), (2, "y", 1), (3, "y", 1), (9, "x", 2)]
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 REPLACED = [(1, "y", 1), (9, "y", 1)]
@@ -360,7 +361,7 @@ def test_a_key_stays_unique_whoever_else_writes_beside_a_replacement(
         second(table)
         assert not backend.races
         assert rows(table) == (before if is_beaten else after)
-        assert examine(table.timeline, deep=True).healthy
+        assert examine(table._context.timeline, deep=True).healthy
         lake.drop_table("t")
 
 

@@ -37,7 +37,7 @@ class World:
         self.table = lake.table("t")
         self.table.insert([{"id": n, "value": "old"} for n in range(6)])
         self.table.upsert([{"id": 2, "value": "old"}])
-        self.table.compact()
+        self.table.maintenance.compact()
         self.table.upsert([{"id": 3, "value": "old"}])
         self.log.put(f"data/{DEAD}/local-0-0.log.parquet", b"half")
 
@@ -48,7 +48,7 @@ class World:
     @property
     def log(self) -> FileIO:
         """Where the log of the tables is, unobserved."""
-        return FileIO(self.memory).child(self.table.fileio.url.removeprefix(self.memory.url).strip("/"))
+        return FileIO(self.memory).child(self.table._context.fileio.url.removeprefix(self.memory.url).strip("/"))
 
     def objects(self) -> dict[str, bytes]:
         store = FileIO(self.memory)
@@ -89,7 +89,7 @@ def plant(log: FileIO, **fields: Any) -> int:
 
 
 def open_by_place(lake: objcat.Lake, world: World) -> Any:
-    return objcat.table_at(lake.fileio.child(world.table.fileio.url.removeprefix(world.memory.url).strip("/")))
+    return objcat.table_at(lake.fileio.child(world.table._context.fileio.url.removeprefix(world.memory.url).strip("/")))
 
 
 def transact(lake: objcat.Lake) -> None:
@@ -104,18 +104,18 @@ WRITES: Mapping[str, Callable[[objcat.Table], Any]] = {
     "delete": lambda table: table.delete(ROW),
     "upsert of an application": lambda table: table.upsert(ROW, app=objcat.AppVersion(app="a", version=1)),
     "properties": lambda table: table.set_properties({"a": "b"}),
-    "compact": lambda table: table.compact(),
-    "clean": lambda table: table.clean(keep_slots=1),
-    "savepoint": lambda table: table.savepoint(),
+    "compact": lambda table: table.maintenance.compact(),
+    "clean": lambda table: table.maintenance.clean(keep_slots=1),
+    "savepoint": lambda table: table.maintenance.savepoint(),
     "restore": lambda table: table.restore(to=2),
-    "split": lambda table: table.split_buckets(),
-    "tidying up": lambda table: table.rollback_dead(older_than_s=0),
+    "split": lambda table: table.maintenance.split_buckets(),
+    "tidying up": lambda table: table.maintenance.rollback_failed_writes(older_than_s=0),
     "rollback of the dead": lambda table: table.resolve(DEAD),
 }
 READ_SLOTS: Mapping[str, Callable[[objcat.Table], Any]] = {
     "scan": lambda table: table.scan(),
     "refresh": lambda table: table.refresh(),
-    "history": lambda table: table.history(),
+    "history": lambda table: table.inspect.history(),
 }
 OPENS: Mapping[str, Callable[[objcat.Lake, World], Any]] = {
     "by name": lambda lake, _: lake.table("t"),
@@ -188,7 +188,7 @@ def readable(world: World, request: pytest.FixtureRequest) -> World:
     if request.param == "in a checkpoint":
         for _ in range(20):
             plant(world.log)
-        timeline = world.client().table("t").timeline
+        timeline = world.client().table("t")._context.timeline
         published = timeline.publish(timeline.open())
         assert published.checkpoint == 16
         log = world.log
@@ -201,7 +201,7 @@ def test_a_log_that_needs_a_newer_writer_is_read(readable: World) -> None:
     assert table.scan().to_arrow().num_rows == table.scan(as_of=2).to_arrow().num_rows == 6
     with pytest.raises(InvalidInput, match="holds 2 tables"):
         open_by_place(readable.client(), readable)
-    assert table.refresh().slot == table.history()[-1].slot
+    assert table.refresh().slot == table.inspect.history()[-1].slot
 
 
 def test_a_log_of_several_tables_is_not_opened_by_its_place(world: World) -> None:
@@ -258,7 +258,7 @@ def test_a_writer_that_learns_of_it_at_its_slot_leaves_nothing(world: World, ope
 def test_a_checkpoint_that_needs_a_newer_reader_is_refused(world: World, fields: dict[str, Any], says: str, how: str) -> None:
     for _ in range(20):
         plant(world.log)
-    timeline = world.client().table("t").timeline
+    timeline = world.client().table("t")._context.timeline
     timeline.publish(timeline.open())
     (root,) = [key for key in world.log.list_keys("checkpoints/") if key.endswith("root.json")]
     world.log.put(root, json.dumps({**json.loads(body(world.log, root)), **fields}).encode(), Overwrite())
@@ -279,7 +279,7 @@ NAMES: Mapping[str, Callable[[objcat.Lake], Any]] = {
     "create in a domain": lambda lake: lake.create_table("new", SCHEMA, key=["id"], domain="d"),
     "rename": lambda lake: lake.rename_table("t", "new"),
     "drop": lambda lake: lake.drop_table("t"),
-    "namespace": lambda lake: lake.create_namespace("n"),
+    "namespace": lambda lake: lake.namespaces.create("n"),
 }
 
 

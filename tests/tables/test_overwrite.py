@@ -66,7 +66,7 @@ def test_the_partitions_of_the_batch_are_replaced(kind: str, settings: dict[str,
     result = table.insert_overwrite(batch(range(100, 104), cities="bd", at=1), metadata={"why": "again"})
     expected = {row for row in before if row[1] != "b"} | {(i, "bd"[i % 2], i) for i in range(100, 104)}
     assert rows(table) == expected and result.rows == result.inserted == 4
-    entry = table.history()[-1]
+    entry = table.inspect.history()[-1]
     assert entry.action is Action.REPLACE and dict(entry.metadata) == {"why": "again"}
     assert rows(table, as_of=2) == before
     told = table.changes(since=2).to_arrow().to_pylist()
@@ -77,9 +77,9 @@ def test_the_partitions_of_the_batch_are_replaced(kind: str, settings: dict[str,
     if settings["key"]:
         table.upsert(batch(range(100, 101), cities="b", v=7))
         expected = expected - {(100, "b", 100)} | {(100, "b", 107)}
-    table.compact()
+    table.maintenance.compact()
     assert rows(table) == expected
-    table.clean(keep_slots=1)
+    table.maintenance.clean(keep_slots=1)
     assert rows(table) == expected
     table.restore(to=table.refresh().slot - 1)
     assert rows(table) == expected
@@ -94,7 +94,7 @@ def test_the_whole_table_is_replaced(kind: str, settings: dict[str, Any]) -> Non
     plain = make(kind=kind, partition_by=[], **settings)
     plain.insert_overwrite(batch(range(5), cities="x", at=1))
     assert rows(plain) == {(i, "x", i) for i in range(5)}
-    assert plain.stats().rows == 5
+    assert plain.inspect.stats().rows == 5
 
 
 @pytest.mark.parametrize("settings", KEYS, ids=repr)
@@ -140,7 +140,7 @@ def test_partitions_of_times() -> None:
 @pytest.mark.parametrize("where", ["city not in ('a', null)", "not (city in ('a', null))", "city <> null", "city not between 'a' and null"])
 def test_a_filter_that_is_null_names_no_partition(where: str) -> None:
     table = make(partition_by=["city"], key=["id"], key_scope="partition")
-    table.compact()
+    table.maintenance.compact()
     scan = table.scan(where=where)
     expected = rows(table, where=where)
     assert scan.count() == len(expected)
@@ -166,7 +166,7 @@ def test_what_is_refused() -> None:
 def test_rows_of_an_earlier_partitioning_are_not_replaced_with_those_of_a_partition(settings: dict[str, Any]) -> None:
     """What a batch belongs to is one partition of before, with rows of other cities."""
     table = make(partition_by=[], **settings)
-    table.set_partitioning(["city"])
+    table.alter.set_partitioning(["city"])
     before = rows(table)
     with pytest.raises(InvalidInput, match="is of an earlier partitioning and would be replaced whole"):
         table.insert_overwrite(batch(range(40, 42), cities="b"))
@@ -177,7 +177,9 @@ def test_rows_of_an_earlier_partitioning_are_not_replaced_with_those_of_a_partit
     assert rows(table) == before
     table.overwrite(batch(range(40, 42)))
     assert rows(table) == {(40, "b", 40), (41, "c", 41)}
-    assert table.partitions()["partition"].to_pylist() == ["city=b", "city=c"], "where nothing is left, the present partitioning decides"
+    assert table.inspect.partitions()["partition"].to_pylist() == ["city=b", "city=c"], (
+        "where nothing is left, the present partitioning decides"
+    )
 
 
 MOVING: list[dict[str, Any]] = [{"key": ["id"], "index": objcat.Simple()}, {"key": ["id"], "index": objcat.Record(2)}]
@@ -188,7 +190,7 @@ def test_the_partition_without_a_name_is_one_of_several(settings: dict[str, Any]
     """Where rows are partitioned no more, those of before still are."""
     table = objcat.Lake(FileIO(MemoryBackend("over"), env=FakeEnv(3))).create_table("t", SCHEMA, partition_by=["city"], **settings)
     table.insert(batch(range(6), cities="ab"))
-    table.set_partitioning([])
+    table.alter.set_partitioning([])
     table.insert(batch(range(6, 8), cities="z"))
     table.insert_overwrite(batch(range(1, 2), cities="z", v=50), where="city = 'z'")
     moves = settings in MOVING
@@ -241,7 +243,7 @@ def test_beside_others(kind: str, settings: dict[str, Any]) -> None:
     backend.races = [lambda: other.insert_overwrite(batch(range(60, 61), cities="b"))]
     (table.upsert if settings["key"] else table.insert)(batch(range(70, 71), cities="b"))
     assert {row for row in rows(table) if row[1] == "b"} == {(60, "b", 60), (70, "b", 70)}
-    backend.races = [other.compact]
+    backend.races = [other.maintenance.compact]
     table.delete_partition("city = 'c'")
     assert {row[1] for row in rows(table)} == {"a", "b"}
     backend.races = [lambda: other.delete_partition("city = 'a'")]
@@ -322,9 +324,9 @@ def test_a_replacement_wins_beside_a_writer_of_its_own_speed(kind: str, settings
     for _ in range(3):
         upsert()
     assert_replaced(table, done.slot, written, theirs)
-    assert table.compact() is not None or kind == "copy_on_write"
+    assert table.maintenance.compact() is not None or kind == "copy_on_write"
     assert_replaced(table, done.slot, written, theirs)
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 @pytest.mark.parametrize(("kind", "settings", "replace"), BESIDE, ids=str)
@@ -350,7 +352,7 @@ def test_a_slot_that_is_lost_costs_a_look_and_a_put(kind: str, settings: dict[st
     assert not any("data/" in request.key for request in beside.requests[asked[0] :] if request.kind != "delete")
     between = [later - earlier for earlier, later in pairwise(asked)]
     assert sum(between) <= 3 * len(between) and max(between) <= 6
-    entry = table.history()[done.slot]
+    entry = table.inspect.history()[done.slot]
     assert entry.action is Action.REPLACE and entry.base == done.slot - 1
 
 
@@ -359,8 +361,8 @@ def test_a_replacement_is_planned_anew_where_rows_lie_otherwise_by_then() -> Non
     table = make(FileIO(backend, env=FakeEnv(5)), **KEYS[0])
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
     changes: list[tuple[str, Callable[[], Any]]] = [
-        ("split", lambda: other.split_buckets(partition="city=b", count=4)),
-        ("a column", lambda: other.add_column("more", "bigint")),
+        ("split", lambda: other.maintenance.split_buckets(partition="city=b", count=4)),
+        ("a column", lambda: other.alter.add_column("more", "bigint")),
         ("restored", lambda: other.restore(to=2)),
     ]
     for number, (what, change) in enumerate(changes):
@@ -389,7 +391,7 @@ def test_a_replacement_that_names_many_files_puts_their_list_once() -> None:
     # A home that a row of the other writer was the first of has to end too.
     lists = [request.key for request in beside.requests if request.kind == "put" and "changes.json" in request.key]
     assert 1 <= len(lists) <= 6
-    named = table.history()[done.slot].side
+    named = table.inspect.history()[done.slot].side
     assert named is not None and [key for key in backend_keys(beside.store) if "changes.json" in key and done.txn in key] == [
         key for key in lists if key.endswith(named.path.split("/")[-1])
     ]

@@ -33,9 +33,9 @@ def wrong(footprint: Footprint) -> Footprint:
 
 
 def assert_untouched(table: objcat.Table) -> None:
-    again = objcat.table_at(table.fileio)
+    again = objcat.table_at(table._context.fileio)
     assert again.scan().to_arrow().to_pylist() == [{"id": 1, "v": 2}]
-    assert [entry.slot for entry in again.history()] == [0, 1, 2]
+    assert [entry.slot for entry in again.inspect.history()] == [0, 1, 2]
 
 
 def test_a_write_with_a_wrong_footprint_is_not_put(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +62,6 @@ def test_a_service_with_a_wrong_footprint_is_not_put(table: objcat.Table, monkey
     with monkeypatch.context() as patch:
         patch.setattr(service_commit, "_prepare", misled)
         with pytest.raises(TypeError, match="a bug in objcat"):
-            table.compact()
+            table.maintenance.compact()
     assert_untouched(table)
-    assert table.compact() is not None
+    assert table.maintenance.compact() is not None

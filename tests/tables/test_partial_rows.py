@@ -98,7 +98,7 @@ def test_rows_of_many_shapes_count_one_after_the_other(settings: dict[str, Any],
         assert state(table) == model.state(), f"seed {seed}, turn {turn}: {batch}"
         assert result is None or result.slot == slot + 1
         if turn == 3:
-            table.compact()
+            table.maintenance.compact()
 
 
 def test_a_column_that_a_row_lacks_stays_and_an_explicit_null_is_one() -> None:

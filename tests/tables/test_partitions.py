@@ -31,7 +31,8 @@ from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
 from objcat.inspection.doctor import examine
 from objcat.metadata import manifest_levels
 from objcat.metadata.files import decode_delta
-from objcat.metadata.partitioning import NULL, Partitioning, parse_partitioning, partitions_of
+from objcat.metadata.partition_values import partitions_of
+from objcat.metadata.partitioning import NULL, Partitioning, parse_partitioning
 from objcat.metadata.schema import schema_from_arrow
 from objcat.timeline.entry import FileGroupId
 from tests.effort import effort
@@ -62,11 +63,11 @@ def rows_of(table: objcat.Table, **scan: Any) -> list[tuple[Any, ...]]:
 
 
 def partitions(table: objcat.Table) -> list[str]:
-    return sorted(table.refresh().live_partitions(table.manifests))
+    return sorted(table.refresh().live_partitions(table._context.manifests))
 
 
 def healthy(table: objcat.Table) -> None:
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert report.healthy, report.findings
 
 
@@ -219,12 +220,12 @@ def test_backticks_are_of_the_name_where_no_column_is_called_otherwise() -> None
 def test_batches_have_the_columns_of_partitions(kind: TableType) -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city", "hour(t)"], key_scope="partition", kind=kind)
     table.upsert([{"id": 1, "city": None, "t": None, "v": 1}])
-    before = set(table.fileio.list_keys())
+    before = set(table._context.fileio.list_keys())
     with pytest.raises(InvalidBatch, match="lacks the column 'city'"):
         table.upsert([{"id": 1, "t": None, "v": 1}])
     with pytest.raises(InvalidBatch, match="lacks the column 't'"):
         table.delete([{"id": 1, "city": None}])
-    assert set(table.fileio.list_keys()) == before
+    assert set(table._context.fileio.list_keys()) == before
     table.delete([{"id": 1, "city": "Oslo", "t": None}])
     assert rows_of(table) == [(1, None, None, 1)]
     table.delete([{"id": 1, "city": None, "t": None}])
@@ -241,7 +242,7 @@ def test_a_key_is_one_row_of_its_partition(kind: TableType) -> None:
     assert table.upsert(both).rows == 2
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 3}])
     assert rows_of(table) == [(1, "Oslo", None, 2), (1, "Rome", None, 3)]
-    table.compact()
+    table.maintenance.compact()
     table.delete([{"id": 1, "city": "Oslo"}])
     assert rows_of(table) == [(1, "Rome", None, 3)]
     healthy(table)
@@ -250,7 +251,7 @@ def test_a_key_is_one_row_of_its_partition(kind: TableType) -> None:
 def test_base_files_lie_below_their_partition() -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"])
     result = table.insert([{"id": 1, "city": "a b", "t": None, "v": 1}])
-    (path,) = table.fileio.list_keys("data/")
+    (path,) = table._context.fileio.list_keys("data/")
     assert path.startswith(f"data/{result.txn}/city=a%20b/")
 
 
@@ -310,7 +311,7 @@ def test_every_store_takes_the_paths(servers: Callable[[str], ServerHandle], ser
     cities = ["", None, "a/b%2F", "東京 😀", "..", "~", "x" * 300, "\0\n"]
     table.insert([{"id": n, "city": city, "t": None, "v": n} for n, city in enumerate(cities)])
     assert {row[:2] for row in rows_of(table)} == set(enumerate(cities))
-    assert len([key for key in table.fileio.list_keys("data/") if "/city=" in key]) == len(cities)
+    assert len([key for key in table._context.fileio.list_keys("data/") if "/city=" in key]) == len(cities)
     healthy(table)
 
 
@@ -319,13 +320,13 @@ def test_each_partition_has_buckets_of_its_own() -> None:
     batch = [{"id": key, "city": city, "t": None, "v": key} for key in range(20) for city in ("Rome", "Oslo")]
     table.insert(batch)
     with pytest.raises(InvalidInput, match=r"look like .city=\.\.\."):
-        table.split_buckets()
-    assert table.split_buckets(partition="city=Rome") is not None
+        table.maintenance.split_buckets()
+    assert table.maintenance.split_buckets(partition="city=Rome") is not None
     table.upsert([{**row, "v": -1} for row in batch[:20]])
     table.insert([{"id": 100, "city": "Bonn", "t": None, "v": 0}])
-    counts = {home.partition: home.bucket_count for home in table.snapshot.live_homes(table.manifests)}
+    counts = {home.partition: home.bucket_count for home in table.snapshot.live_homes(table._context.manifests)}
     assert counts == {"city=Rome": 4, "city=Oslo": 2, "city=Bonn": 2}
-    table.compact()
+    table.maintenance.compact()
     assert len(rows_of(table)) == 41
     healthy(table)
 
@@ -345,7 +346,7 @@ def test_bounds_of_key_ordering_and_partition_columns_are_known_of_wide_tables()
 
 
 def files_of(table: objcat.Table) -> list[Any]:
-    deltas = [decode_delta(entry.changes[table.id]) for entry in table.history() if table.id in entry.changes]
+    deltas = [decode_delta(entry.changes[table.id]) for entry in table.inspect.history() if table.id in entry.changes]
     return [file for delta in deltas for file in (*delta.bases, *delta.logs)]
 
 
@@ -405,12 +406,12 @@ def test_a_scan_of_one_partition_reads_the_manifests_of_that_one(
 def test_rows_stay_where_they_are_and_new_ones_go_elsewhere(kind: TableType) -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], kind=kind, index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
-    table.set_partitioning(["city"])
+    table.alter.set_partitioning(["city"])
     assert [partitioning.shape for partitioning in table.spec.former] == [()]
     # The one partition of before is there, and so takes whatever is of it: everything.
     table.upsert([{"id": 2, "city": "Oslo", "t": None, "v": 2}, {"id": 1, "city": "Rome", "t": None, "v": 3}])
     assert partitions(table) == [""]
-    table.set_partitioning(["truncate(id, 10)"])
+    table.alter.set_partitioning(["truncate(id, 10)"])
     assert [partitioning.shape for partitioning in table.spec.former] == [()]
     assert rows_of(table) == [(1, "Rome", None, 3), (2, "Oslo", None, 2)]
     healthy(table)
@@ -418,11 +419,11 @@ def test_rows_stay_where_they_are_and_new_ones_go_elsewhere(kind: TableType) -> 
 
 def test_a_table_without_rows_forgets_how_it_was_partitioned() -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"])
-    table.set_partitioning(["city"])
-    table.set_partitioning(["truncate(id, 10)", "city"])
+    table.alter.set_partitioning(["city"])
+    table.alter.set_partitioning(["truncate(id, 10)", "city"])
     assert table.spec.former == ()
     slot = table.snapshot.slot
-    table.set_partitioning(["truncate(id, 10)", "city"])
+    table.alter.set_partitioning(["truncate(id, 10)", "city"])
     assert table.snapshot.slot == slot, "nothing to change"
 
 
@@ -431,19 +432,19 @@ def test_to_and_fro(kind: TableType) -> None:
     """A partitioning that comes back has texts of its own: else a row that lives in a later one would be found in the earlier one."""
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
-    table.set_partitioning(["truncate(id, 10)"])
+    table.alter.set_partitioning(["truncate(id, 10)"])
     table.upsert([{"id": 25, "city": "Oslo", "t": None, "v": 2}, {"id": 26, "city": "Rome", "t": None, "v": 2}])
-    table.set_partitioning(["city"])
+    table.alter.set_partitioning(["city"])
     table.upsert([{"id": 31, "city": "Oslo", "t": None, "v": 3}])
     table.upsert([{"id": 25, "city": "Oslo", "t": None, "v": 4}])
     assert partitions(table) == ["city=Rome", "id_truncate_10=20", "v2/city=Oslo"]
-    table.set_partitioning([])
+    table.alter.set_partitioning([])
     table.upsert([{"id": 99, "city": "Bonn", "t": None, "v": 5}, {"id": 31, "city": "Oslo", "t": None, "v": 5}])
     assert partitions(table) == ["", "city=Rome", "id_truncate_10=20", "v2/city=Oslo"]
     assert {(row[0], row[3]) for row in rows_of(table)} == {(1, 1), (25, 4), (26, 2), (31, 5), (99, 5)}
     assert rows_of(table, where="city = 'Oslo' and id = 25") == [(25, "Oslo", None, 4)]
     assert len(rows_of(table, where="city = 'Rome'")) == 2
-    table.compact()
+    table.maintenance.compact()
     healthy(table)
 
 
@@ -459,7 +460,7 @@ def test_names_keep_their_meaning() -> None:
 def test_a_partitioning_that_would_part_equal_keys_is_refused() -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["truncate(id, 10)"])
     with pytest.raises(InvalidInput, match="'city' is not in the key"):
-        table.set_partitioning(["city"])
+        table.alter.set_partitioning(["city"])
     assert table.snapshot.slot == 0
 
 
@@ -471,13 +472,13 @@ def test_a_writer_that_planned_before_writes_again(kind: TableType, operation: s
     table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
     other = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
-    backend.races = [lambda: other.set_partitioning(["truncate(id, 10)"])]
+    backend.races = [lambda: other.alter.set_partitioning(["truncate(id, 10)"])]
     result = getattr(table, operation)([{"id": 7, "city": "Oslo", "t": None, "v": 7}, {"id": 1, "city": "Rome", "t": None, "v": 2}])
     assert (result.attempts, result.slots_lost) == (2, 1)
     assert partitions(table) == ["city=Rome", "id_truncate_10=0"] or operation == "delete"
     assert len(rows_of(table)) == (0 if operation == "delete" else 2)
     healthy(table)
-    report = table.rollback_dead(older_than_s=0)
+    report = table.maintenance.rollback_failed_writes(older_than_s=0)
     assert not report, "the first try left files behind"
 
 
@@ -488,7 +489,7 @@ def test_rows_that_come_before_are_judged_again(kind: TableType) -> None:
     table = objcat.Lake(FileIO(backend, env=FakeEnv(1))).create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
     backend.races = [lambda: other.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])]
-    table.set_partitioning([])
+    table.alter.set_partitioning([])
     assert [partitioning.shape for partitioning in table.spec.former] == [("city",)]
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 2}])
     assert rows_of(table) == [(1, "Rome", None, 2)]
@@ -559,25 +560,25 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(by=st.sampled_from(PARTITIONINGS))
     def repartition(self, by: tuple[str, ...]) -> None:
-        self.table.set_partitioning(list(by))
+        self.table.alter.set_partitioning(list(by))
         self._moved()
 
     @rule()
     def compact(self) -> None:
-        self.table.compact()
+        self.table.maintenance.compact()
         self._moved()
 
     @rule(data=st.data())
     def split(self, data: st.DataObject) -> None:
-        live = sorted(self.table.refresh().live_partitions(self.table.manifests))
+        live = sorted(self.table.refresh().live_partitions(self.table._context.manifests))
         if live and self.splits < 4:
             self.splits += 1
-            self.table.split_buckets(partition=data.draw(st.sampled_from(live)))
+            self.table.maintenance.split_buckets(partition=data.draw(st.sampled_from(live)))
             self._moved()
 
     @rule(keep=st.integers(1, 6))
     def clean(self, keep: int) -> None:
-        self.table.clean(keep_slots=keep)
+        self.table.maintenance.clean(keep_slots=keep)
         self._moved()
 
     @rule(back=st.integers(1, 4))
@@ -613,7 +614,7 @@ TestPartitions.settings = settings(max_examples=effort(10, with_all=25), statefu
 def test_time_travel_reads_under_the_partitioning_of_then() -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"])
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
-    table.set_partitioning(["truncate(id, 10)"])
+    table.alter.set_partitioning(["truncate(id, 10)"])
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 2}, {"id": 50, "city": "Oslo", "t": None, "v": 2}])
     assert rows_of(table, as_of=1, where="city = 'Rome'") == [(1, "Rome", None, 1)]
     assert rows_of(table, where="id = 50") == [(50, "Oslo", None, 2)]
@@ -627,7 +628,7 @@ def test_time_travel_reads_under_the_partitioning_of_then() -> None:
 def test_compacting_some_partitions_leaves_the_others() -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": city, "t": None, "v": 1} for city in ("Rome", "Oslo")])
-    result = table.compact(homes=[FileGroupId("city=Oslo", 0, 1)])
+    result = table.maintenance.compact(homes=[FileGroupId("city=Oslo", 0, 1)])
     assert result is not None and [home.partition for home in result.homes] == ["city=Oslo"]
     assert len(rows_of(table)) == 2
 
@@ -636,6 +637,6 @@ def test_log_rows_alone_that_are_older_than_a_split_are_where_they_belong() -> N
     table = a_lake().create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.Bucket(2))
     table.delete([{"id": 0}])
     table.upsert([{"id": n} for n in range(9)])
-    table.split_buckets()
+    table.maintenance.split_buckets()
     healthy(table)
     assert table.scan().count() == 9

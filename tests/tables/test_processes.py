@@ -41,7 +41,7 @@ def check(url: str, options: dict[str, Any]) -> None:
     acknowledged = sorted((commit for writer in writers for commit in finish(writer)), key=lambda commit: commit["slot"])
 
     assert [commit["slot"] for commit in acknowledged] == list(range(1, WRITERS * COMMITS + 1))
-    history = table.history()
+    history = table.inspect.history()
     assert [entry.txn for entry in history[1:]] == [commit["txn"] for commit in acknowledged]
     assert all(b.committed_at_ms > a.committed_at_ms for a, b in pairwise(history))
 

@@ -40,7 +40,7 @@ def long_work(place: Path) -> None:
     lake.import_parquet(place / "from", "t", key=["id"], index=objcat.Bucket(2))
     table = lake.table("t")
     table.upsert([{"id": key} for key in range(50)])
-    assert table.compact() is not None
+    assert table.maintenance.compact() is not None
 
 
 def test_long_work_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +92,9 @@ def test_writes_and_services_tell_whoever_asks(tmp_path: Path, kind: TableType, 
     last = told["objcat: upsert"][-1]
     assert last.done == last.total and last.unit == "rows"
     if kind == "merge_on_read":
-        last = told_of(table.compact)["objcat: compact"][-1]
-        assert last.done == last.total == len(table.files()) and last.unit == "file groups"
-    last = told_of(lambda: table.clean(keep_slots=1))["objcat: delete files"][-1]
+        last = told_of(table.maintenance.compact)["objcat: compact"][-1]
+        assert last.done == last.total == len(table.inspect.files()) and last.unit == "file groups"
+    last = told_of(lambda: table.maintenance.clean(keep_slots=1))["objcat: delete files"][-1]
     assert last.done == last.total and last.total > 0 and last.unit == "files"
 
 

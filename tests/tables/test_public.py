@@ -29,7 +29,7 @@ PUBLIC = """
     connect Lake Table Scan Transaction create_table_at table_at errors __version__
     Bucket Simple Bloom Memory Record
     AddColumn DropColumn RenameColumn MoveColumn WidenColumn DropNotNull
-    AppVersion CommitResult CommittedAt RolledBackAt CompactionStrategy Maintained
+    AppVersion CommitResult CommittedAt RolledBackAt CompactionStrategy MaintenanceReport
     Progress report_progress
 """
 WITHOUT = """

@@ -63,14 +63,14 @@ def rows_of(table: objcat.Table) -> dict[int, str]:
 
 def test_a_purged_table_keeps_its_log_and_nothing_else_and_never_comes_back(world: World) -> None:
     table = fill(world.create("city.t"))
-    table.compact()
-    slots, files = len(list(table.fileio.list_keys("log/"))), len(world.files())
+    table.maintenance.compact()
+    slots, files = len(list(table._context.fileio.list_keys("log/"))), len(world.files())
     lake = world.lake()
     lake.drop_table("city.t")
     done = lake.purge_table("city.t", older_than_s=0)
     assert (done.slot, done.bound, done.files) == (slots + 1, slots, files)
     assert files > 0 and world.files() == set()
-    assert len(list(table.fileio.list_keys("log/"))) == slots + 2
+    assert len(list(table._context.fileio.list_keys("log/"))) == slots + 2
     assert lake.dropped_tables() == world.lake().dropped_tables() == []
     for client in (lake, world.lake()):
         with pytest.raises(
@@ -84,7 +84,7 @@ def test_a_purged_table_keeps_its_log_and_nothing_else_and_never_comes_back(worl
     with pytest.raises(TableClosed):
         table.scan(as_of=1)
     assert examine_names(lake.fileio).findings == []
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
     assert rows_of(fill(world.create("city.t"))) == ROWS
 
 
@@ -122,13 +122,13 @@ def test_what_is_there_never_was_or_is_kept_by_a_savepoint_is_not_purged(world: 
         lake.purge_table("t", older_than_s=0)
     with pytest.raises(TableNotFound, match="no table 'u' was dropped"):
         lake.purge_table("u", older_than_s=0)
-    table.savepoint(slot=1)
+    table.maintenance.savepoint(slot=1)
     lake.drop_table("t")
     before = world.files()
     with pytest.raises(InvalidInput, match=r"has savepoints \(1\), which keep its files: bring it back, release them"):
         lake.purge_table("t", older_than_s=0)
     assert world.files() == before
-    lake.undrop_table("t").release(slot=1)
+    lake.undrop_table("t").maintenance.release_savepoint(slot=1)
     lake.drop_table("t")
     lake.purge_table("t", older_than_s=0)
     assert world.files() == set()
@@ -147,7 +147,7 @@ def test_a_table_without_files_does_not_come_back_either(world: World) -> None:
 def test_of_a_domain_only_the_dropped_table_goes(world: World) -> None:
     fill(world.create("a", domain="d"))
     other = fill(world.create("b", domain="d"))
-    kept = {path for entry in other.history() for path in other.fileio.list_keys(f"data/{entry.txn}/")}
+    kept = {path for entry in other.inspect.history() for path in other._context.fileio.list_keys(f"data/{entry.txn}/")}
     lake = world.lake()
     lake.drop_table("a")
     lake.purge_table("a", older_than_s=0)
@@ -155,7 +155,7 @@ def test_of_a_domain_only_the_dropped_table_goes(world: World) -> None:
     assert {key.partition("/data/")[2] for key in world.files()} == {key.partition("data/")[2] for key in kept}
     other.upsert([{"id": 9, "value": "next"}])
     assert rows_of(world.lake().table("b")) == ROWS | {9: "next"}
-    assert examine(other.timeline, deep=True).healthy
+    assert examine(other._context.timeline, deep=True).healthy
 
 
 def test_of_several_of_one_name_the_last_goes_or_the_one_that_is_meant(world: World) -> None:
@@ -199,14 +199,14 @@ def test_a_handle_from_before_the_drop_cleans_nothing(world: World, kept: dict[s
     table = fill(world.create("t", domain=domain))
     world.lake().drop_table("t")
     with pytest.raises(TableClosed, match="was dropped at slot 3"):
-        table.clean(**kept)
+        table.maintenance.clean(**kept)
     assert rows_of(world.lake().undrop_table("t")) == ROWS
 
 
 CLOSED: dict[str, Callable[[objcat.Table], object]] = {
-    "compact": lambda table: table.compact(),
-    "schedule": lambda table: table.schedule_compaction(),
-    "cluster": lambda table: table.cluster(["value"]),
+    "compact": lambda table: table.maintenance.compact(),
+    "schedule": lambda table: table.maintenance.schedule_compaction(),
+    "cluster": lambda table: table.maintenance.cluster(["value"]),
     "upsert": lambda table: table.upsert([{"id": 1, "value": "late"}]),
     "scan": lambda table: table.refresh(),
 }
@@ -216,25 +216,25 @@ CLOSED: dict[str, Callable[[objcat.Table], object]] = {
 def test_who_holds_a_dropped_table_is_told_where_it_was_and_how_it_comes_back(world: World, what: str) -> None:
     table = fill(world.create("t"))
     world.lake().drop_table("t")
-    with pytest.raises(TableClosed, match=f"at {re.escape(table.fileio.url)} was dropped at slot 3: .*undrop_table"):
+    with pytest.raises(TableClosed, match=f"at {re.escape(table._context.fileio.url)} was dropped at slot 3: .*undrop_table"):
         CLOSED[what](table)
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["purged", "brought back"])
 def test_a_clean_that_was_cut_short_before_the_drop_is_finished(world: World, back: bool) -> None:
-    fill(world.create("t")).compact()
+    fill(world.create("t")).maintenance.compact()
     rule = Rule(kinds=frozenset({"delete"}), key=lambda key: "/data/" in key, fault=Fault.BEFORE, times=99)
     cut = world.lake(FaultyBackend(world.memory, [rule])).table("t")
-    done = cut.clean(keep_slots=1)
+    done = cut.maintenance.clean(keep_slots=1)
     left = done.failed
     assert left > 0 and done.files == 0
-    kept = set(cut.snapshot.paths(cut.manifests))
+    kept = set(cut.snapshot.paths(cut._context.manifests))
     world.lake().drop_table("t")
-    report = examine(cut.timeline, deep=True)
+    report = examine(cut._context.timeline, deep=True)
     assert report.healthy and not report.findings
     if back:
         again = world.lake().undrop_table("t")
-        assert (again.clean(keep_slots=1).earlier, len(world.files())) == (left, len(kept))
+        assert (again.maintenance.clean(keep_slots=1).earlier, len(world.files())) == (left, len(kept))
         assert rows_of(again) == ROWS
     else:
         assert world.lake().purge_table("t", older_than_s=0).earlier == left
@@ -242,11 +242,11 @@ def test_a_clean_that_was_cut_short_before_the_drop_is_finished(world: World, ba
 
 
 def test_a_clean_that_a_drop_overtakes_deletes_nothing(world: World) -> None:
-    fill(world.create("t")).compact()
+    fill(world.create("t")).maintenance.compact()
     slow = world.lake(FaultyBackend(world.memory, before=before_slot(lambda: world.lake().drop_table("t")))).table("t")
     files = world.files()
     with pytest.raises(TableClosed, match="was dropped at slot 4"):
-        slow.clean(keep_slots=1)
+        slow.maintenance.clean(keep_slots=1)
     assert world.files() == files
     assert rows_of(world.lake().undrop_table("t")) == ROWS
 

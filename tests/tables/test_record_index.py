@@ -21,7 +21,8 @@ from fileio.store import FileIO
 from fileio.testing import FakeEnv
 from objcat.common.validation import TableType
 from objcat.errors import InvalidInput
-from objcat.inspection.doctor import Severity, examine
+from objcat.inspection.doctor import examine
+from objcat.inspection.findings import Severity
 from objcat.maintenance.auto import SLOTS_BETWEEN_LOOKS
 from objcat.maintenance.reindex import LOG_OBJECTS_MAX
 from objcat.metadata.files import decode_delta
@@ -59,7 +60,7 @@ def rows(table: objcat.Table) -> Rows:
 
 def check(table: objcat.Table) -> int:
     """What the log says of the index is what the rows say. Returns how many keys it holds."""
-    report = examine(table.timeline, deep=True)
+    report = examine(table._context.timeline, deep=True)
     assert {finding.severity for finding in report.findings} <= {Severity.LEFTOVER}, report.findings
     return report.counts["keys in the index"]
 
@@ -68,7 +69,7 @@ def index_objects(table: objcat.Table) -> tuple[int, int]:
     """Base files and log objects."""
     index = table.refresh().index
     assert index is not None
-    groups = index.file_groups(table.manifests)
+    groups = index.file_groups(table._context.manifests)
     return sum(group.base is not None for group in groups), len({part.object.path for group in groups for part in group.logs})
 
 
@@ -77,14 +78,14 @@ def test_a_key_is_found_without_reading_those_of_any_row(lake: objcat.Lake, targ
     table = create(lake, "merge_on_read", target=target)
     for at in range(0, 40, 10):
         table.insert(batch(*range(at, at + 10)))
-    groups = table.refresh().file_groups(table.manifests)
+    groups = table.refresh().file_groups(table._context.manifests)
     paths = {group.base.path for group in groups if group.base} | {part.object.path for group in groups for part in group.logs}
     assert len(groups) > 8 if target == 1024 else len(groups) == 2
-    hidden = {path: table.fileio.read(path) for path in paths}
-    table.fileio.delete(hidden)
+    hidden = {path: table._context.fileio.read(path) for path in paths}
+    table._context.fileio.delete(hidden)
     lake.table("t").upsert(batch(3, 17, 40, v=1))
     for path, data in hidden.items():
-        table.fileio.put(path, data)
+        table._context.fileio.put(path, data)
     assert rows(table) == {**dict.fromkeys(range(40), 0), 3: 1, 17: 1, 40: 1}
     assert check(table) == 41
 
@@ -95,13 +96,13 @@ def located(lake: objcat.Lake, name: str, *, groups: int) -> tuple[dict[str, int
     # With room for no more than ten rows each.
     table = create(lake, "merge_on_read", name=name, partition_by=[], index=objcat.Record(16))
     table.bulk_insert([{"id": key, "part": "x", "v": 0} for key in range(10 * groups)])
-    table.compact()
+    table.maintenance.compact()
     table = lake.table(name)
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     done = table.upsert([{"id": key * groups // 10, "part": "x", "v": 1} for key in range(100)])
-    sent = table.fileio.metrics.snapshot() - before
+    sent = table._context.fileio.metrics.snapshot() - before
     assert rows(table) == {key: int(key % (groups // 10) == 0) for key in range(10 * groups)}
-    return dict(done.requests), sent.bytes_read, len(table.refresh().file_groups(table.manifests))
+    return dict(done.requests), sent.bytes_read, len(table.refresh().file_groups(table._context.manifests))
 
 
 def test_what_a_locate_reads_follows_the_batch_and_not_the_file_groups(lake: objcat.Lake) -> None:
@@ -120,11 +121,11 @@ def read_to_find(lake: objcat.Lake, keys: npt.NDArray[np.int64], found: Sequence
     table = lake.create_table(name, schema, key=["id"], index=objcat.Record(1))
     table.bulk_insert(pa.table({"id": keys, "v": np.zeros(len(keys), np.int64)}, schema=schema))
     if is_merged:
-        table.compact()
+        table.maintenance.compact()
     table = lake.table(name)
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     done = table.upsert([{"id": key, "v": 1} for key in (*found, -1)])
-    sent = table.fileio.metrics.snapshot() - before
+    sent = table._context.fileio.metrics.snapshot() - before
     # Who finds a key writes over its row, and who does not makes another one.
     assert table.scan().to_arrow().num_rows == len(keys) + 1
     assert table.scan(where="v = 1").to_arrow().num_rows == len(found) + 1
@@ -152,7 +153,7 @@ def test_rows_are_found_after_every_operation_and_in_a_new_handle(lake: objcat.L
     table.delete(batch(1, 6))
     expected = {key: int(key >= 5) for key in range(15) if key not in (1, 6)}
     assert rows(table) == expected and check(table) == 13
-    table.compact()
+    table.maintenance.compact()
     table = lake.table("t")
     assert index_objects(table)[1] == 0
     table.upsert(batch(1, 5, v=2))
@@ -175,8 +176,8 @@ def test_rows_are_found_after_every_operation_and_in_a_new_handle(lake: objcat.L
     [
         lambda table: table.insert(batch(3, v=1)),
         lambda table: table.delete(batch(1)),
-        lambda table: table.compact(),
-        lambda table: (table.delete(batch(1)), table.compact(), table.insert(batch(1, v=1))),
+        lambda table: table.maintenance.compact(),
+        lambda table: (table.delete(batch(1)), table.maintenance.compact(), table.insert(batch(1, v=1))),
         lambda table: table.restore(to=1),
         lambda table: table.overwrite(batch(1, 3, v=1)),
         lambda table: (table.overwrite(batch(1, 3, v=1)), table.restore(to=2)),
@@ -209,7 +210,7 @@ def test_a_key_would_be_there_twice_if_the_index_were_not_written_with_the_rows(
     with monkeypatch.context() as planted:
         planted.setattr("objcat.tasks.external_sort.put_index", forgotten)
         table.insert(batch(3))
-    (finding,) = examine(table.timeline, deep=True).findings
+    (finding,) = examine(table._context.timeline, deep=True).findings
     assert finding.invariant == "P9" and "where 1 keys live" in finding.says
     table.upsert(batch(1, 3, v=1))
     with pytest.raises(AssertionError, match="a key is there twice"):
@@ -243,7 +244,7 @@ def test_a_delete_with_an_ordering_value_keeps_its_key_where_it_is(lake: objcat.
     assert check(table) == 1
     table.upsert(batch(1, v=4))
     assert rows(table) == {}
-    table.compact()
+    table.maintenance.compact()
     table.upsert(batch(1, v=3))
     assert rows(table) == {} and check(table) == 1
     table.delete([{"id": 1, "part": "y"}])
@@ -259,19 +260,19 @@ def test_log_objects_of_the_index_are_merged_when_there_are_many(
     table = create(lake, kind, target=10**6)
     table.insert(batch(*range(100)))
     assert index_objects(table) == (0, 1)
-    table.compact()
+    table.maintenance.compact()
     assert index_objects(table) == (BUCKETS, 0)
     for key in range(100, 103):
         table.insert(batch(key))
-    table.compact()
+    table.maintenance.compact()
     assert index_objects(table) == (BUCKETS, 3), "few rows beside many are left until there are more"
     monkeypatch.setattr("objcat.maintenance.reindex.LOG_OBJECTS_MAX", 3)
     before = table.snapshot.slot
-    done = table.compact()
+    done = table.maintenance.compact()
     assert done is not None and done.homes == () and done.slot == before + 1
     # The buckets to which no key was added stay as they are.
     assert index_objects(table) == (BUCKETS, 0) and check(table) == 103
-    assert table.compact() is None
+    assert table.maintenance.compact() is None
     assert rows(table) == dict.fromkeys(range(103), 0)
     assert table.changes(since=before).to_arrow().num_rows == 0
 
@@ -287,7 +288,7 @@ def test_writers_merge_an_index_to_which_many_commits_have_added(kind: TableType
         # A file of each bucket of the index, a log object of each commit since it was merged, and what a copy-on-write file takes.
         assert sent <= BUCKETS + LOG_OBJECTS_MAX + SLOTS_BETWEEN_LOOKS + 8
     assert LOG_OBJECTS_MAX <= most < LOG_OBJECTS_MAX + SLOTS_BETWEEN_LOOKS
-    merged = [entry for entry in table.timeline.log.read_after(-1) if entry.action is Action.COMPACTION]
+    merged = [entry for entry in table._context.timeline.log.read_after(-1) if entry.action is Action.COMPACTION]
     assert 0 < len(merged) <= 100 // LOG_OBJECTS_MAX, "it is not merged more often than it has to be"
     assert all({home.partition for home in entry.footprint[table.id].replaces} == {INDEX_PARTITION} for entry in merged)
     assert rows(table) == dict.fromkeys(range(100), 0) and check(table) == 100
@@ -298,13 +299,13 @@ def test_a_large_index_waits_for_more_log_objects(lake: objcat.Lake, monkeypatch
     monkeypatch.setattr("objcat.maintenance.reindex.LOG_OBJECTS_OF_LARGE_MAX", 7)
     table = create(lake, "merge_on_read", target=10**6, partition_by=[])
     table.insert(batch(*range(1000)))
-    table.compact()
+    table.maintenance.compact()
 
     def objects_when_due(rows_per_object: int) -> int:
         monkeypatch.setattr("objcat.maintenance.reindex.ROWS_PER_OBJECT", rows_per_object)
         for number in range(1, 20):
             table.insert(batch(next(keys)))
-            if table.compact() is not None and not index_objects(table)[1]:
+            if table.maintenance.compact() is not None and not index_objects(table)[1]:
                 return number
         pytest.fail("it is never due")
 
@@ -318,7 +319,7 @@ def test_an_index_forgets_the_keys_of_partitions_that_are_gone(lake: objcat.Lake
     table.insert(batch(*range(100)))
     table.delete_partition("part = 'y'")
     assert check(table) == 100
-    table.compact()
+    table.maintenance.compact()
     assert check(table) == 50
     table.upsert(batch(*range(4), v=1))
     assert rows(table) == {**dict.fromkeys(range(0, 100, 2), 0), **dict.fromkeys(range(4), 1)} and check(table) == 52
@@ -329,21 +330,21 @@ def test_files_of_the_index_go_with_the_slots_that_name_them(lake: objcat.Lake, 
     table = create(lake, kind)
     for at in range(0, 20, 5):
         table.insert(batch(*range(at, at + 5)))
-    saved = table.refresh().paths(table.manifests)
-    kept = table.savepoint()
+    saved = table.refresh().paths(table._context.manifests)
+    kept = table.maintenance.savepoint()
     assert kept is not None
-    table.compact()
+    table.maintenance.compact()
     table.insert(batch(20))
-    table.clean(keep_slots=1)
-    assert set(table.fileio.list_keys("data/")) == saved | table.refresh().paths(table.manifests)
+    table.maintenance.clean(keep_slots=1)
+    assert set(table._context.fileio.list_keys("data/")) == saved | table.refresh().paths(table._context.manifests)
     table.restore(to=kept.saved)
     table.upsert(batch(*range(21), v=1))
     assert rows(table) == dict.fromkeys(range(21), 1)
     check(table)
-    table.release(slot=kept.saved)
+    table.maintenance.release_savepoint(slot=kept.saved)
     lake.drop_table("t")
     lake.purge_table("t", older_than_s=0)
-    assert not list(table.fileio.list_keys("data/"))
+    assert not list(table._context.fileio.list_keys("data/"))
 
 
 def test_an_index_is_opened_from_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +353,7 @@ def test_an_index_is_opened_from_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -
     table = create(objcat.Lake(FileIO(backend, env=FakeEnv())), "merge_on_read", target=10**6)
     for key in range(20):
         table.insert(batch(key))
-    assert list(table.fileio.list_keys("checkpoints/"))
+    assert list(table._context.fileio.list_keys("checkpoints/"))
     opened = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
     assert opened.snapshot.table.index is not None and opened.snapshot.table.index.manifest
     opened.upsert(batch(*range(30), v=1))
@@ -365,8 +366,8 @@ def test_nobody_sees_the_index_but_writers(lake: objcat.Lake) -> None:
     assert lake.tables() == ["t"]
     assert table.scan().to_arrow().column_names == SCHEMA.names
     assert table.incremental(since=0).to_arrow().num_rows == table.changes(since=0).to_arrow().num_rows == 2
-    assert table.stats().groups == 2
-    entry = table.timeline.log.read_known(slot)
+    assert table.inspect.stats().groups == 2
+    entry = table._context.timeline.log.read_known(slot)
     delta = decode_delta(entry.changes[table.id])
     assert delta.index is not None and len(delta.index.logs) == 1 and not delta.index.bases
     assert {home.partition for home in entry.footprint[table.id].creates} == {"part=x", "part=y"}

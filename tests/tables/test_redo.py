@@ -54,25 +54,25 @@ def values(table: objcat.Table) -> dict[int, str]:
 
 
 def files_of(table: objcat.Table, txn: str) -> set[str]:
-    return set(table.fileio.list_keys(f"data/{txn}/"))
+    return set(table._context.fileio.list_keys(f"data/{txn}/"))
 
 
 def named_by(table: objcat.Table, slot: int) -> set[str]:
     """The data files that the entry of a slot names."""
     snapshot = table.refresh()
-    paths = {group.base.path for group in snapshot.file_groups(table.manifests) if group.base and group.base_slot == slot}
-    for group in snapshot.file_groups(table.manifests):
+    paths = {group.base.path for group in snapshot.file_groups(table._context.manifests) if group.base and group.base_slot == slot}
+    for group in snapshot.file_groups(table._context.manifests):
         paths |= {part.object.path for part in group.logs if part.slot == slot}
     return paths
 
 
 def operation(table: objcat.Table, committer: Committer, data: Any, engine: Any = None) -> WriteOperation[Any]:
     return WriteOperation(
-        timeline=table.timeline,
+        timeline=table._context.timeline,
         table=table.id,
-        manifests=Manifests(table.fileio),
+        manifests=Manifests(table._context.fileio),
         committer=committer,
-        engine=engine or LocalEngine(table.fileio),
+        engine=engine or LocalEngine(table._context.fileio),
         data=pa.Table.from_pylist(data) if isinstance(data, list) else data,
         operation=Operation.UPSERT,
     )
@@ -82,19 +82,19 @@ def test_only_the_bucket_that_another_commit_rewrote_is_done_again(lake: objcat.
     table = create(lake)
     table.upsert(rows(*range(40)))
     written: list[frozenset[FileGroupId] | None] = []
-    engine = Recording(table.fileio, written)
+    engine = Recording(table._context.fileio, written)
     other = lake.table("t")
     backend.races = [lambda: other.upsert(rows(7, value="theirs"))]
-    result, followed = operation(table, Committer(table.fileio), rows(*range(40, 80)), engine).run(table.timeline.open())
+    result, followed = operation(table, Committer(table._context.fileio), rows(*range(40, 80)), engine).run(table._context.timeline.open())
     assert (result.attempts, result.slots_lost, result.slot) == (2, 1, 3)
     assert (result.inserted, result.updated, result.files) == (40, 0, BUCKETS)
     assert [entry.slot for entry in followed] == [2, 3]
-    theirs = other.history()[2].footprint[table.id].replaces
+    theirs = other.inspect.history()[2].footprint[table.id].replaces
     assert written == [None, frozenset(theirs)]
     assert values(table) == dict.fromkeys(range(80), "a") | {7: "theirs"}
     # What the second try replaced is gone; everything that is there is named.
     assert files_of(table, result.txn) == named_by(table, result.slot)
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
 
 
 class Recording(LocalEngine):
@@ -115,9 +115,9 @@ def test_a_first_base_file_gives_way_to_rows_that_came_first(lake: objcat.Lake, 
     backend.races = [lambda: other.upsert(rows(7, value="theirs"))]
     result = table.insert(rows(*range(20)))
     assert (result.attempts, result.inserted, result.rows) == (2, 20, 20)
-    entry = table.history()[-1]
+    entry = table.inspect.history()[-1]
     footprint = entry.footprint[table.id]
-    (bucket,) = other.history()[1].footprint[table.id].appends
+    (bucket,) = other.inspect.history()[1].footprint[table.id].appends
     assert footprint.appends == (bucket,)
     assert len(footprint.creates) == BUCKETS - 1
     assert values(table) == dict.fromkeys(range(20), "a")
@@ -170,7 +170,7 @@ def test_a_write_that_is_redone_keeps_its_transaction_and_can_still_be_fenced(la
     other = lake.table("t")
 
     def roll_back() -> None:
-        (txn,) = {key.split("/")[1] for key in other.fileio.list_keys("data/")} - {entry.txn for entry in other.history()}
+        (txn,) = {key.split("/")[1] for key in other._context.fileio.list_keys("data/")} - {entry.txn for entry in other.inspect.history()}
         other.resolve(txn)
 
     backend.races = [lambda: other.upsert(rows(1)), roll_back]
@@ -193,28 +193,28 @@ def test_attempts_are_bounded_and_the_error_says_who_won(lake: objcat.Lake, back
     table = create(lake, buckets=1)
     other = lake.table("t")
     backend.races = [lambda: other.upsert(rows(1)), lambda: other.upsert(rows(1)), lambda: other.upsert(rows(1))]
-    committer = Committer(table.fileio, CommitRetryPolicy(attempts_max=2))
-    view = table.timeline.open()
+    committer = Committer(table._context.fileio, CommitRetryPolicy(attempts_max=2))
+    view = table._context.timeline.open()
     with pytest.raises(CommitConflict, match="after 2 attempts") as caught:
         operation(table, committer, rows(2)).run(view)
-    winner = other.history()[2]
+    winner = other.inspect.history()[2]
     assert caught.value.winner_slot == 2
     assert winner.txn in str(caught.value)
     assert "bucket 0/1" in str(caught.value)
-    named = {txn.txn for txn in other.history()}
-    left = {key.split("/")[1] for key in table.fileio.list_keys("data/")}
+    named = {txn.txn for txn in other.inspect.history()}
+    left = {key.split("/")[1] for key in table._context.fileio.list_keys("data/")}
     assert left <= named, "the loser left files behind"
-    assert not list(table.fileio.list_keys("intents/"))
+    assert not list(table._context.fileio.list_keys("intents/"))
 
 
 def test_nothing_is_redone_where_that_would_not_help(lake: objcat.Lake, backend: RacingBackend) -> None:
     table = create(lake)
-    timeline = Timeline(table.fileio, TablesReducer())
+    timeline = Timeline(table._context.fileio, TablesReducer())
 
     def close() -> None:
-        Committer(table.fileio).commit(
+        Committer(table._context.fileio).commit(
             CommitAttempt(
-                txn=new_txn(table.fileio.env),
+                txn=new_txn(table._context.fileio.env),
                 action=Action.CLOSE,
                 base=timeline.open().log,
                 changes={},
@@ -224,7 +224,7 @@ def test_nothing_is_redone_where_that_would_not_help(lake: objcat.Lake, backend:
 
     backend.races = [close]
     with pytest.raises(CommitConflict, match="dropped") as caught:
-        operation(table, Committer(table.fileio), rows(1)).run(table.timeline.open())
+        operation(table, Committer(table._context.fileio), rows(1)).run(table._context.timeline.open())
     assert caught.value.homes == ()
     with pytest.raises(TableClosed):
         table.upsert(rows(1))
@@ -242,9 +242,9 @@ def test_a_batch_that_changes_between_two_tries_is_refused(lake: objcat.Lake, ba
             self.calls += 1
             return super().write(data.slice(0, data.num_rows - self.calls + 1), task)
 
-    view = table.timeline.open()
+    view = table._context.timeline.open()
     with pytest.raises(InvalidBatch, match="cache or checkpoint"):
-        operation(table, Committer(table.fileio), rows(2, 3), Fickle(table.fileio)).run(view)
+        operation(table, Committer(table._context.fileio), rows(2, 3), Fickle(table._context.fileio)).run(view)
     assert values(table) == {1: "a"}
 
 

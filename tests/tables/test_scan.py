@@ -59,9 +59,9 @@ def ids(rows: pa.Table) -> list[int]:
 
 def data_requests(table: objcat.Table, work: Any) -> int:
     """GETs of data files that a call makes: those of manifests and slots are made before."""
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     work()
-    return (table.fileio.metrics.snapshot() - before).requests.get("get", 0)
+    return (table._context.fileio.metrics.snapshot() - before).requests.get("get", 0)
 
 
 # ---- forms -------------------------------------------------------------------------------------------------------
@@ -107,13 +107,13 @@ def test_a_stream_that_is_dropped_reads_no_further(lake: objcat.Lake, monkeypatc
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 1_000)
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
-    whole = table.fileio.metrics.snapshot()
+    whole = table._context.fileio.metrics.snapshot()
     table.scan().to_arrow()
-    after = table.fileio.metrics.snapshot()
+    after = table._context.fileio.metrics.snapshot()
     for number, _ in enumerate(table.scan().to_batches()):
         if number == 2:
             break
-    stopped = table.fileio.metrics.snapshot()
+    stopped = table._context.fileio.metrics.snapshot()
     assert (stopped - after).bytes_read < (after - whole).bytes_read / 2
 
 
@@ -129,8 +129,8 @@ def test_a_scan_of_a_cleaned_snapshot_says_so_in_every_form(table: objcat.Table)
     scan = table.scan()
     for number in range(3):
         table.upsert([row(i, float(number)) for i in range(100)])
-        table.compact()
-    table.clean(keep_slots=1)
+        table.maintenance.compact()
+    table.maintenance.clean(keep_slots=1)
     for read in (scan.to_arrow, lambda: list(scan.to_batches()), scan.to_pandas, scan.to_polars, scan.count):
         with pytest.raises(SnapshotExpired):
             read()
@@ -224,7 +224,7 @@ def test_rows_of_plain_files_are_counted_without_reading_them(table: objcat.Tabl
     assert len(scan.plan.plain) == 7
     assert scan.count() == 100
     assert data_requests(table, scan.count) == 2, "of the merged group only"
-    table.compact()
+    table.maintenance.compact()
     compacted = table.scan()
     assert data_requests(table, compacted.count) == 0
     assert compacted.count() == 100
@@ -234,7 +234,7 @@ def test_a_count_with_a_filter_reads_only_files_whose_rows_may_differ(lake: objc
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
     for start in (0, 100):
         table.insert([row(i) for i in range(start, start + 100)])
-        table.compact()
+        table.maintenance.compact()
     sure, unsure, none = (table.scan(where=where) for where in ("id >= 0 and city is not null", "id >= 50", "id < 0"))
     assert data_requests(table, sure.count) == 0
     assert sure.count() == 200
@@ -412,7 +412,7 @@ def test_part_of_a_key_is_enough_where_only_it_is_hashed(lake: objcat.Lake) -> N
     table.insert([{"order": o, "line": n} for o in range(100) for n in range(3)])
     assert len(table.scan(where="`order` = 50").plan.groups) == 1
     assert table.scan(where="`order` = 50").count() == 3
-    table.split_buckets(count=32)
+    table.maintenance.split_buckets(count=32)
     table.upsert([{"order": 50, "line": 9}])
     assert len(table.scan(where="`order` = 50").plan.groups) == 1
     assert table.scan(where="`order` = 50").count() == 4
@@ -423,13 +423,13 @@ def test_row_groups_are_left_out_by_their_statistics(lake: objcat.Lake, monkeypa
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 5_000)
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     assert table.scan().to_arrow().num_rows == 100_000
-    whole = table.fileio.metrics.snapshot()
+    whole = table._context.fileio.metrics.snapshot()
     for where in ("id between 70001 and 70003", "fare between 70001 and 70003", "id = 70002 or at = timestamp '1970-01-01'"):
-        start = table.fileio.metrics.snapshot()
+        start = table._context.fileio.metrics.snapshot()
         assert table.scan(where=where).to_arrow().num_rows == (1 if "or" in where else 3)
-        assert (table.fileio.metrics.snapshot() - start).bytes_read < (whole - before).bytes_read / 5, where
+        assert (table._context.fileio.metrics.snapshot() - start).bytes_read < (whole - before).bytes_read / 5, where
 
 
 def test_only_filters_on_the_key_leave_out_rows_before_a_merge(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,7 +515,7 @@ def test_explain_says_what_is_left_out_by_what(lake: objcat.Lake) -> None:
     assert everything.read == everything.total
     assert "(everything)" in str(everything)
     assert "pruned" not in str(everything)
-    before = table.fileio.metrics.snapshot()
+    before = table._context.fileio.metrics.snapshot()
     table.scan(as_of=2).explain()
     assert data_requests(table, table.scan().explain) <= 1, "at most the look for a newer slot"
     assert before is not None
@@ -529,14 +529,14 @@ def test_rows_say_from_which_file_and_commit_they_are(table: objcat.Table) -> No
     rows = table.scan(columns=["id", "_file", "_commit_slot", "_commit_time"]).to_arrow()
     assert rows.schema.names == ["id", "_file", "_commit_slot", "_commit_time"]
     assert "_file" not in table.scan().to_arrow().column_names
-    times = {entry.slot: entry.committed_at_ms for entry in table.history()}
-    kinds = dict(zip(*(table.files().column(name).to_pylist() for name in ("path", "kind")), strict=True))
+    times = {entry.slot: entry.committed_at_ms for entry in table.inspect.history()}
+    kinds = dict(zip(*(table.inspect.files().column(name).to_pylist() for name in ("path", "kind")), strict=True))
     for found in rows.to_pylist():
         slot = {7: 2, 8: 3}.get(found["id"], 1)
         assert found["_commit_slot"] == slot
         assert found["_commit_time"] == dt.datetime.fromtimestamp(times[slot] / 1000, dt.UTC)
         assert kinds[found["_file"]] == ("base" if slot == 1 else "log")
-    table.compact()
+    table.maintenance.compact()
     again = table.scan(columns=["_commit_slot", "id", "_file"], where="id in (7, 8, 9)").to_arrow().sort_by("id")
     assert again.column("_commit_slot").to_pylist() == [2, 3, 1], "a compaction moves rows and changes none"
     assert again.column_names == ["_commit_slot", "id", "_file"]

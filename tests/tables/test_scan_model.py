@@ -69,13 +69,13 @@ def test_scans_are_what_a_dict_says(
     model: Model = {}
     for operation, batch in steps:
         if operation == "compact":
-            table.compact()
+            table.maintenance.compact()
         elif operation == "cluster":
-            table.cluster(by=["v", "name"])
+            table.maintenance.cluster(by=["v", "name"])
         elif operation == "zorder":
-            table.cluster(by=["version", "v"], zorder=True)
+            table.maintenance.cluster(by=["version", "v"], zorder=True)
         elif operation == "split":
-            table.split_buckets(count=4)
+            table.maintenance.split_buckets(count=4)
         elif operation == "delete":
             table.delete([{"k": k, "name": name} for (k, name), _, _ in batch])
             for key, _, _ in batch:

@@ -75,14 +75,14 @@ def column(table: objcat.Table, name: str, **scan: Any) -> dict[int, Any]:
 def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2), row(3)])
-    table.add_column("tip", pa.float64(), after="fare")
-    table.widen_column("n", "bigint")
-    table.widen_column("fare", "decimal(12,2)")
-    table.add_column("place.z", "int", first=True)
-    table.widen_column("place.x", "double")
-    table.rename_column("place.name", "label")
-    table.add_column("stops.element.why", "string")
-    table.drop_column("city")
+    table.alter.add_column("tip", pa.float64(), after="fare")
+    table.alter.widen_column("n", "bigint")
+    table.alter.widen_column("fare", "decimal(12,2)")
+    table.alter.add_column("place.z", "int", first=True)
+    table.alter.widen_column("place.x", "double")
+    table.alter.rename_column("place.name", "label")
+    table.alter.add_column("stops.element.why", "string")
+    table.alter.drop_column("city")
     place = {"z": 7, "x": 0.1, "label": "q"}
     newer = {"n": 2**40, "fare": Decimal("1234567.25"), "tip": 0.25, "place": place, "stops": [{"at": 2, "why": "y"}]}
     table.upsert([{"id": 2, **newer}, {"id": 4, **newer}])
@@ -95,7 +95,7 @@ def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, 
     }
     assert table.schema.names == ["id", "n", "fare", "tip", "place", "stops"]
     assert read(table) == expected
-    table.compact()
+    table.maintenance.compact()
     assert read(table) == expected
     assert read(lake.table("t")) == expected
 
@@ -104,12 +104,12 @@ def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, 
 def test_older_snapshots_are_read_under_their_own_schema(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1)])
-    table.rename_column("city", "town")
-    table.add_column("city", "int")
-    table.widen_column("n", "bigint")
+    table.alter.rename_column("city", "town")
+    table.alter.add_column("city", "int")
+    table.alter.widen_column("n", "bigint")
     table.upsert([{"id": 1, "n": 2**40, "town": "Oslo", "city": 5}])
-    table.drop_column("town")
-    table.compact()
+    table.alter.drop_column("town")
+    table.maintenance.compact()
     assert column(table, "city") == {1: 5}
     assert read(table, as_of=1) == {1: {name: value for name, value in row(1).items() if name != "id"}}
     assert table.scan(as_of=1).to_arrow().schema == SCHEMA
@@ -126,13 +126,13 @@ def test_a_name_that_comes_again_has_none_of_the_old_values(lake: objcat.Lake, k
     table = create(lake, kind)
     table.insert([row(1), row(2)])
     for _ in range(3):
-        table.drop_column("city")
-        table.drop_column("place.name")
-        table.alter([objcat.AddColumn("city", "string"), objcat.AddColumn("place.name", "string")])
+        table.alter.drop_column("city")
+        table.alter.drop_column("place.name")
+        table.alter.apply([objcat.AddColumn("city", "string"), objcat.AddColumn("place.name", "string")])
     assert column(table, "city") == {1: None, 2: None}
     assert column(table, "place") == {key: {"x": 0.5, "name": None} for key in (1, 2)}
     table.upsert([row(1, city="new", place={"x": 1.0, "name": "new"})])
-    table.compact()
+    table.maintenance.compact()
     assert column(table, "city") == {1: "new", 2: None}
     assert column(table, "place") == {1: {"x": 1.0, "name": "new"}, 2: {"x": 0.5, "name": None}}
 
@@ -143,14 +143,14 @@ def test_two_columns_swap_their_names(lake: objcat.Lake, kind: TableType) -> Non
     table = create(lake, kind, schema)
     table.insert([{"id": 1, "a": "A", "b": "B"}, {"id": 2, "a": "A", "b": "B"}])
     swap = [objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")]
-    table.alter(swap)
+    table.alter.apply(swap)
     assert read(table) == {key: {"a": "B", "b": "A"} for key in (1, 2)}
     assert read(table, where="a = 'B'", columns=["b"]) == {key: {"b": "A"} for key in (1, 2)}
     assert read(table, where="a = 'A'") == {}
     table.upsert([{"id": 2, "a": "x", "b": "y"}])
     assert read(table, where="a <> 'B'") == {2: {"a": "x", "b": "y"}}
-    table.compact()
-    table.alter(swap)
+    table.maintenance.compact()
+    table.alter.apply(swap)
     assert read(table) == {1: {"a": "A", "b": "B"}, 2: {"a": "y", "b": "x"}}
 
 
@@ -158,7 +158,7 @@ def test_two_columns_swap_their_names(lake: objcat.Lake, kind: TableType) -> Non
 def test_filters_and_pruning_are_right_on_columns_that_files_lack_or_hold_in_narrower_types(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, buckets=8)
     table.insert([row(key) for key in range(8)])
-    table.alter([objcat.AddColumn("tip", "bigint"), objcat.WidenColumn("n", "bigint"), objcat.WidenColumn("fare", "decimal(30,2)")])
+    table.alter.apply([objcat.AddColumn("tip", "bigint"), objcat.WidenColumn("n", "bigint"), objcat.WidenColumn("fare", "decimal(30,2)")])
     table.upsert([row(key, n=2**40, fare=Decimal(10) ** 20, tip=5) for key in (100, 101)])
     old, new = set(range(8)), {100, 101}
     cases = {
@@ -177,12 +177,12 @@ def test_filters_and_pruning_are_right_on_columns_that_files_lack_or_hold_in_nar
         "fare > 99999999": new,
         "fare < 99999999 and tip is null": old,
     }
-    for after in (lambda: None, table.compact, lambda: _checkpoint(table)):
+    for after in (lambda: None, table.maintenance.compact, lambda: _checkpoint(table)):
         after()
         assert {where: set(read(table, where=where)) for where in cases} == cases
         assert {where: set(read(lake.table("t"), where=where)) for where in cases} == cases
     groups = table.refresh().file_groups
-    assert len(groups(table.manifests, where=table.scan(where="n > 2147483648").plan.where.to_pruning())) < 8  # type: ignore[union-attr]
+    assert len(groups(table._context.manifests, where=table.scan(where="n > 2147483648").plan.where.to_pruning())) < 8  # type: ignore[union-attr]
 
 
 def _checkpoint(table: objcat.Table) -> None:
@@ -196,13 +196,13 @@ def test_deletes_and_late_rows_are_merged_across_a_wider_ordering_column(lake: o
     table = create(lake, schema=schema, ordering="version")
     table.insert([{"id": key, "version": 10, "value": "old"} for key in range(6)])
     table.delete([{"id": 0, "version": 20}])
-    table.alter([objcat.WidenColumn("version", "bigint"), objcat.RenameColumn("version", "v"), objcat.AddColumn("more", "int")])
+    table.alter.apply([objcat.WidenColumn("version", "bigint"), objcat.RenameColumn("version", "v"), objcat.AddColumn("more", "int")])
     table.upsert(
         [{"id": 0, "v": 15, "value": "late"}, {"id": 1, "v": 2**40, "value": "new", "more": 1}, {"id": 2, "v": 9, "value": "late"}]
     )
     expected = dict.fromkeys((2, 3, 4, 5), "old") | {1: "new"}
     assert column(table, "value") == expected
-    table.compact()
+    table.maintenance.compact()
     table.upsert([{"id": 0, "v": 19, "value": "late"}])
     assert column(table, "value") == expected
     assert column(table, "more") == dict.fromkeys(expected) | {1: 1}
@@ -212,7 +212,7 @@ def test_deletes_and_late_rows_are_merged_across_a_wider_ordering_column(lake: o
 def test_key_columns_are_renamed_and_rows_are_found_by_the_new_name(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2)])
-    table.rename_column("id", "trip")
+    table.alter.rename_column("id", "trip")
     table.upsert([{"trip": 2, "city": "Oslo"}])
     table.delete([{"trip": 1}])
     assert table.scan(columns=["trip", "city"]).to_arrow().to_pylist() == [{"trip": 2, "city": "Oslo"}]
@@ -221,40 +221,40 @@ def test_key_columns_are_renamed_and_rows_are_found_by_the_new_name(lake: objcat
 def test_a_restore_brings_the_schema_back_and_no_id_is_given_twice(lake: objcat.Lake) -> None:
     table = create(lake)
     table.insert([row(1)])
-    table.add_column("tip", "int")
+    table.alter.add_column("tip", "int")
     added = table.spec.table_schema.column("tip")
     table.upsert([row(2, tip=5)])
     table.restore(to=1)
     assert table.schema == SCHEMA
     assert set(read(table)) == {1}
-    table.add_column("tip", "string")
+    table.alter.add_column("tip", "string")
     again = table.spec.table_schema.column("tip")
     assert again.id > added.id
     assert again.physical != added.physical
     assert column(table, "tip") == {1: None}
     table.restore(to=3)
     assert column(table, "tip") == {1: None, 2: 5}
-    table.add_column("last", "int")
+    table.alter.add_column("last", "int")
     assert table.spec.table_schema.column("last").id > again.id
 
 
 def test_each_change_is_one_commit_and_what_is_refused_changes_nothing(lake: objcat.Lake) -> None:
     table = create(lake)
     for refused in (
-        lambda: table.drop_column("id"),
-        lambda: table.widen_column("city", "binary"),
-        lambda: table.alter([objcat.AddColumn("new", "int"), objcat.DropColumn("nope")]),
-        lambda: table.alter(["drop city"]),  # type: ignore[list-item]
-        lambda: table.alter(objcat.DropColumn("city")),  # type: ignore[arg-type]
+        lambda: table.alter.drop_column("id"),
+        lambda: table.alter.widen_column("city", "binary"),
+        lambda: table.alter.apply([objcat.AddColumn("new", "int"), objcat.DropColumn("nope")]),
+        lambda: table.alter.apply(["drop city"]),  # type: ignore[list-item]
+        lambda: table.alter.apply(objcat.DropColumn("city")),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidInput):
             refused()
     assert table.refresh().slot == 0
-    table.alter([])
-    table.widen_column("n", "int")
+    table.alter.apply([])
+    table.alter.widen_column("n", "int")
     assert table.refresh().slot == 0, "what changes nothing is no commit"
-    table.alter([objcat.AddColumn("new", "int"), objcat.DropColumn("city")])
-    entry = table.history()[-1]
+    table.alter.apply([objcat.AddColumn("new", "int"), objcat.DropColumn("city")])
+    entry = table.inspect.history()[-1]
     assert (entry.slot, entry.action) == (1, Action.SCHEMA)
     schema = entry.footprint[table.id].schema
     assert schema is not None
@@ -264,16 +264,16 @@ def test_each_change_is_one_commit_and_what_is_refused_changes_nothing(lake: obj
 
 def test_two_that_change_the_schema_at_once_both_get_what_they_asked_for_or_are_told(lake: objcat.Lake, backend: RacingBackend) -> None:
     table, other = create(lake), lake.table("t")
-    backend.races = [lambda: other.add_column("theirs", "int")]
-    table.add_column("mine", "int")
+    backend.races = [lambda: other.alter.add_column("theirs", "int")]
+    table.alter.add_column("mine", "int")
     assert table.schema.names[-2:] == ["theirs", "mine"]
     ids = [one.id for one in table.spec.table_schema.columns]
     assert len(set(ids)) == len(ids)
-    backend.races = [lambda: other.add_column("same", "int")]
+    backend.races = [lambda: other.alter.add_column("same", "int")]
     with pytest.raises(InvalidSchema, match="there is a column 'same' already"):
-        table.add_column("same", "int")
+        table.alter.add_column("same", "int")
     backend.races = [lambda: other.set_properties({"a": "b"})]
-    table.drop_column("same")
+    table.alter.drop_column("same")
     assert table.properties == {"a": "b"}
 
 
@@ -282,7 +282,7 @@ def test_a_writer_that_planned_before_a_change_writes_what_it_meant(lake: objcat
     table, other = create(lake, kind), lake.table("t")
     table.insert([row(1), row(2), row(3)])
     swap = [objcat.RenameColumn("city", "town"), objcat.AddColumn("city", "string"), objcat.WidenColumn("n", "bigint")]
-    backend.races = [lambda: other.alter(swap)]
+    backend.races = [lambda: other.alter.apply(swap)]
     assert table.upsert([row(1, city="mine"), row(4, city="mine")]).attempts == 1
     assert column(table, "town") == {1: "mine", 2: "Rome", 3: "Rome", 4: "mine"}
     assert column(table, "city") == dict.fromkeys(range(1, 5))
@@ -295,11 +295,11 @@ def test_a_compaction_that_planned_before_a_change_loses_nothing(lake: objcat.La
     table.upsert([row(2, city="Oslo")])
 
     def race() -> None:
-        other.alter([objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint")])
+        other.alter.apply([objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint")])
         other.upsert([row(1, tip=5, n=2**40)])
 
     backend.races = [race]
-    table.compact()
+    table.maintenance.compact()
     assert column(table, "tip") == {1: 5, 2: None}
     assert column(table, "n") == {1: 2**40, 2: 2}
     assert column(table, "city") == {1: "Rome", 2: "Oslo"}
@@ -336,7 +336,7 @@ def test_add_and_widen_land_in_the_commit_of_the_rows(lake: objcat.Lake, kind: T
     del added["n"]
     result = getattr(table, operation)([added], schema_mode="add")
     assert (result.slot, result.attempts) == (2, 1)
-    entry = table.history()[-1]
+    entry = table.inspect.history()[-1]
     assert entry.action in (Action.COMMIT, Action.DELTA_COMMIT)
     schema = entry.footprint[table.id].schema
     assert schema is not None
@@ -353,7 +353,7 @@ def test_add_and_widen_land_in_the_commit_of_the_rows(lake: objcat.Lake, kind: T
     assert column(table, "n") == {1: 1, 2: 2, 3: None, 4: 2**40}
     assert column(table, "more") == {1: None, 2: None, 3: None, 4: True}
     assert table.scan(as_of=1).to_arrow().schema == SCHEMA
-    table.compact()
+    table.maintenance.compact()
     assert column(table, "n") == {1: 1, 2: 2, 3: None, 4: 2**40}
     assert read(lake.table("t")) == read(table)
 
@@ -373,10 +373,10 @@ def test_the_property_says_the_mode_of_writes_that_do_not(lake: objcat.Lake) -> 
 
 def test_a_batch_that_fits_newer_columns_than_the_handle_has_seen_is_written(lake: objcat.Lake) -> None:
     table, other = create(lake), lake.table("t")
-    other.alter([objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint")])
+    other.alter.apply([objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint")])
     table.upsert([row(1, tip=5, n=2**40)])
     assert column(table, "tip") == {1: 5}
-    other.rename_column("tip", "extra")
+    other.alter.rename_column("tip", "extra")
     table.upsert([row(2, extra=6)])
     assert column(table, "extra") == {1: 5, 2: 6}
 
@@ -389,7 +389,7 @@ def test_a_batch_under_names_that_are_gone_since_is_refused_with_a_sentence(
 ) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=index, partition_by=["city"], key_scope="partition")
     table.insert([row(1)])
-    lake.table("t").rename_column(name, "other")
+    lake.table("t").alter.rename_column(name, "other")
     # Nobody has told this handle; a write that reads nothing takes the names as it knows them.
     with contextlib.suppress(InvalidBatch):
         table.upsert([row(1), row(2)])
@@ -400,13 +400,13 @@ def test_a_batch_under_names_that_are_gone_since_is_refused_with_a_sentence(
 
 RACES = {
     "the same column": (lambda other: other.upsert([row(2, tip=7)], schema_mode="add"), {1: 5, 2: 7}),
-    "the same column by hand": (lambda other: other.add_column("tip", "bigint"), {1: 5}),
+    "the same column by hand": (lambda other: other.alter.add_column("tip", "bigint"), {1: 5}),
     "another column": (lambda other: other.upsert([row(2, extra=7)], schema_mode="add"), {1: 5, 2: None}),
-    "a narrower column of that name": (lambda other: other.add_column("tip", "smallint"), {1: 5}),
+    "a narrower column of that name": (lambda other: other.alter.add_column("tip", "smallint"), {1: 5}),
     "a property": (lambda other: other.set_properties({"a": "b"}), {1: 5}),
     "rows": (lambda other: other.upsert([row(1, city="Oslo"), row(2)]), {1: 5, 2: None}),
     "rows in a column of that name that came and went": (
-        lambda other: (other.upsert([row(2, tip="x")], schema_mode="add"), other.drop_column("tip")),
+        lambda other: (other.upsert([row(2, tip="x")], schema_mode="add"), other.alter.drop_column("tip")),
         {1: 5, 2: None},
     ),
 }
@@ -430,15 +430,15 @@ def test_a_write_that_adds_a_column_while_others_do_something(
     assert column(table, "tip") == expected
     assert column(table, "city")[1] == "Rome"
     assert table.properties == ({"a": "b"} if race == "a property" else {})
-    for one in table.history():
-        assert set(table.fileio.list_keys(f"data/{one.txn}/")) <= set(files_named_by(one))
-    table.compact()
+    for one in table.inspect.history():
+        assert set(table._context.fileio.list_keys(f"data/{one.txn}/")) <= set(files_named_by(one))
+    table.maintenance.compact()
     assert column(table, "tip") == expected
 
 
 def test_one_that_adds_what_another_added_with_a_type_that_does_not_fit_is_told_so(lake: objcat.Lake, backend: RacingBackend) -> None:
     table, other = create(lake), lake.table("t")
-    backend.races = [lambda: other.add_column("tip", "date")]
+    backend.races = [lambda: other.alter.add_column("tip", "date")]
     before = set(lake.fileio.list_keys())
     with pytest.raises(InvalidBatch, match="'tip' is int64 in the batch and date"):
         table.upsert([row(1, tip=5)], schema_mode="add")
@@ -453,7 +453,7 @@ def test_a_redo_after_names_were_swapped_writes_all_rows_under_one_meaning(lake:
     table.insert([{"id": key, "a": "A", "b": "B"} for key in range(16)])
 
     def race() -> None:
-        other.alter([objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")])
+        other.alter.apply([objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")])
         other.upsert([{"id": 0, "a": "x", "b": "x"}])
 
     backend.races = [race]
@@ -474,7 +474,7 @@ def test_a_redo_of_a_few_buckets_keeps_properties_that_were_set_meanwhile(lake: 
     result = table.upsert([row(key, city="Bonn") for key in range(16)])
     assert result.attempts == 2
     assert table.properties == {"a": "b"}
-    assert table.history()[-1].footprint[table.id].schema is None
+    assert table.inspect.history()[-1].footprint[table.id].schema is None
     assert set(column(table, "city").values()) == {"Bonn"}
 
 
@@ -511,7 +511,7 @@ def test_a_transaction_adds_columns_to_its_tables_in_one_commit(lake: objcat.Lak
 def test_changes_over_a_change_of_the_schema_are_under_the_newest_one(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2), row(3)])
-    table.alter(
+    table.alter.apply(
         [
             objcat.RenameColumn("place.name", "label"),
             objcat.WidenColumn("n", "bigint"),
@@ -538,7 +538,7 @@ def test_changes_over_a_change_of_the_schema_are_under_the_newest_one(lake: objc
 def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_lack(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(key) for key in range(8)])
-    table.alter(
+    table.alter.apply(
         [objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint"), objcat.DropColumn("city"), objcat.AddColumn("city", "int")]
     )
     assert table.scan().min("tip") is None
@@ -549,7 +549,7 @@ def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_l
         assert table.scan(where="city > 5").count() == 1
         assert (table.scan().min("tip"), table.scan().max("tip"), table.scan().max("city")) == (5, 5, 9)
         assert (table.scan().min("n"), table.scan().max("n")) == (0, 2**40)
-        table.compact()
+        table.maintenance.compact()
 
 
 # ---- other tables ------------------------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: ob
     schema = pa.schema([("line", pa.int32()), ("text", pa.string())])
     table = lake.create_table("t", schema, key=None, kind=kind)
     table.insert([{"line": 1, "text": "a"}, {"line": 1, "text": "a"}])
-    table.alter([objcat.RenameColumn("text", "old"), objcat.AddColumn("text", "int"), objcat.WidenColumn("line", "bigint")])
+    table.alter.apply([objcat.RenameColumn("text", "old"), objcat.AddColumn("text", "int"), objcat.WidenColumn("line", "bigint")])
     table.insert([{"line": 2**40, "text": 5}])
     table.insert([{"line": 3, "more": {"x": 1.5}}], schema_mode="add")
     table.bulk_insert([{"line": 4, "more": {"x": 2.5, "y": "z"}}], schema_mode="add")
@@ -574,7 +574,7 @@ def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: ob
     ]
     for _ in range(2):
         assert sorted(table.scan().to_arrow().to_pylist(), key=lambda one: one["line"]) == expected
-        table.compact()
+        table.maintenance.compact()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -582,15 +582,15 @@ def test_the_column_that_partitions_are_made_of_is_renamed_and_rows_stay_in_thei
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("n", pa.int32())])
     table = create(lake, kind, schema, partition_by=["city"], key_scope="partition")
     table.insert([{"id": key, "city": city, "n": key} for key in range(4) for city in ("Rome", "Oslo")])
-    table.alter([objcat.RenameColumn("city", "town"), objcat.AddColumn("city", "string"), objcat.WidenColumn("n", "bigint")])
+    table.alter.apply([objcat.RenameColumn("city", "town"), objcat.AddColumn("city", "string"), objcat.WidenColumn("n", "bigint")])
     table.upsert([{"id": 1, "town": "Rome", "city": "new", "n": 2**40}])
     table.upsert([{"id": 9, "town": "Bonn", "extra": 1}], schema_mode="add")
     assert set(read(table, where="town = 'Rome'")) == set(range(4))
     assert read(table, where="town = 'Rome' and city = 'new'", columns=["n"]) == {1: {"n": 2**40}}
     assert set(read(table, where="extra = 1")) == {9}
-    assert {home.partition for home in table.refresh().live_homes(table.manifests)} == {"city=Rome", "city=Oslo", "city=Bonn"}
+    assert {home.partition for home in table.refresh().live_homes(table._context.manifests)} == {"city=Rome", "city=Oslo", "city=Bonn"}
     with pytest.raises(InvalidSchema, match="partitions are made of"):
-        table.drop_column("town")
+        table.alter.drop_column("town")
 
 
 def test_a_stream_of_batches_adds_columns_as_a_whole_batch_does(lake: objcat.Lake) -> None:

@@ -50,9 +50,9 @@ def written(backend: MemoryBackend, size: str) -> objcat.Table:
 
 def spoil(table: objcat.Table, change: Callable[[bytes], bytes]) -> tuple[str, int, int]:
     """Replace the one data file: its path, its size before, and now."""
-    (path,) = table.fileio.list_keys("data/")
-    data = table.fileio.read(path)
-    table.fileio.put(path, change(data))
+    (path,) = table._context.fileio.list_keys("data/")
+    data = table._context.fileio.read(path)
+    table._context.fileio.put(path, change(data))
     return path, len(data), len(change(data))
 
 

@@ -43,7 +43,7 @@ def lake() -> objcat.Lake:
 
 def said(table: objcat.Table) -> list[str]:
     """Where metadata says something of the columns: entries, manifests as bytes and decoded, footers, indexes of pages, bloom filters."""
-    fileio, found = table.fileio, []
+    fileio, found = table._context.fileio, []
     for key in fileio.list_keys(""):
         data = fileio.read(key)
         if not key.startswith("data/") and b"secret" in data:
@@ -76,11 +76,11 @@ def test_no_metadata_says_a_value_and_all_is_found(index: str, kind: Any) -> Non
     for start in range(0, 40, 2):
         table.upsert([row(start), row(start + 1)])
     table.upsert([row(i) | {"age": -i} for i in range(5)])
-    table.compact()
+    table.maintenance.compact()
     for start in range(40, 60):
         table.upsert([row(start)])
-    table.timeline.publish(table.timeline.open())
-    assert any(key.startswith("checkpoints/") for key in table.fileio.list_keys(""))
+    table._context.timeline.publish(table._context.timeline.open())
+    assert any(key.startswith("checkpoints/") for key in table._context.fileio.list_keys(""))
     assert said(table) == []
     assert table.scan().count() == 60
     assert table.scan(where="ssn = 'secret-0003'").to_arrow()["age"].to_pylist() == [-3]
@@ -96,9 +96,9 @@ def test_no_metadata_says_a_value_and_all_is_found(index: str, kind: Any) -> Non
 
 def test_the_property_follows_its_column_and_needs_one() -> None:
     table = lake().create_table("t", SCHEMA, key=["ssn"], properties={"statistics.mail": "none", "statistics.age": "values"})
-    table.rename_column("mail", "address")
+    table.alter.rename_column("mail", "address")
     assert table.refresh().spec.properties == {"statistics.address": "none", "statistics.age": "values"}
-    table.drop_column("age")
+    table.alter.drop_column("age")
     assert table.refresh().spec.properties == {"statistics.address": "none"}
     with pytest.raises(InvalidInput, match=r"'statistics\.adress' names no column of the table: .*address"):
         table.set_properties({"statistics.adress": "none"})
@@ -114,14 +114,14 @@ def test_what_was_said_before_goes_with_its_files() -> None:
     assert any("ssn" in one for one in said(table))
     table.set_properties(SILENT)
     table.upsert([row(11)])
-    table.compact()
-    table.clean(keep_slots=1)
+    table.maintenance.compact()
+    table.maintenance.clean(keep_slots=1)
     assert not any(one.startswith("data/") for one in said(table))
 
 
 def test_rows_lie_in_another_order_without_statistics() -> None:
     table = lake().create_table("t", SCHEMA, key=["ssn"], index=objcat.Bucket(1), properties=SILENT)
     table.upsert([row(i) for i in range(30)])
-    table.cluster(["mail", "age"], zorder=True)
+    table.maintenance.cluster(["mail", "age"], zorder=True)
     assert table.scan(where="mail = 'm4@secret.example'").count() == 1
     assert not any(one.startswith("data/") for one in said(table))

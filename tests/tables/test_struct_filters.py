@@ -95,7 +95,7 @@ def test_filters_go_by_what_fields_of_structs_are_called_now(lake: objcat.Lake, 
     schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())])), ("n", pa.int32())])
     table = lake.create_table("t", schema, key=key, kind=kind, domain="d")
     table.insert([{"id": i, "place": {"x": i, "y": -i}, "n": i} for i in range(-9, 10)])
-    table.alter(SWAPPED)
+    table.alter.apply(SWAPPED)
     table.insert([{"id": 70, "place": {"x": -7, "y": 7}, "n": 70}, {"id": 71, "place": {"x": 7, "y": -7}, "n": 71}])
 
     for read in (table.scan(where=where, columns=["id"]), table.incremental(since=-1, where=where)):
@@ -111,11 +111,11 @@ def test_filters_go_by_what_fields_of_structs_are_called_now(lake: objcat.Lake, 
 def test_an_erasure_goes_by_what_fields_of_structs_are_called_now(lake: objcat.Lake) -> None:
     table = lake.create_table("t", pa.schema([("id", pa.int64()), ("who", pa.struct([("x", pa.int32()), ("y", pa.int32())]))]), key=["id"])
     table.insert([{"id": i, "who": {"x": i, "y": -i}} for i in range(1, 5)])
-    table.alter([replace(change, path=change.path.replace("place", "who")) for change in SWAPPED])
-    table.savepoint()
+    table.alter.apply([replace(change, path=change.path.replace("place", "who")) for change in SWAPPED])
+    table.maintenance.savepoint()
     with pytest.raises(InvalidInput, match="at slots 2: release them first"):
         table.erase("who.x = -3")
-    table.release(slot=2)
+    table.maintenance.release_savepoint(slot=2)
     done = table.erase("who.x = -3")
     assert (done.deleted, done.found) == (1, 0)
     assert ids(table.scan().to_arrow()) == [1, 2, 4]

@@ -37,14 +37,14 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_the_entry_says_what_the_result_says(kind: TableType) -> None:
     table = create(objcat.Lake(FileIO(MemoryBackend("says"))), kind)
     results = [table.insert(rows(1, 2, 3)), table.upsert(rows(3, 3, 4)), table.delete([{"id": 1}])]
-    for result, entry in zip(results, table.history()[1:], strict=True):
+    for result, entry in zip(results, table.inspect.history()[1:], strict=True):
         said = entry.summary
         assert said is not None
         assert (said.rows, said.inserted, said.updated, said.deleted) == (result.rows, result.inserted, result.updated, result.deleted)
         assert (said.files, said.bytes, said.attempts, said.slots_lost) == (result.files, result.bytes, 1, 0)
-        files = list(table.fileio.list_keys(f"data/{entry.txn}/"))
+        files = list(table._context.fileio.list_keys(f"data/{entry.txn}/"))
         assert len(files) == result.files
-        assert sum(table.fileio.head(key).size for key in files) == result.bytes
+        assert sum(table._context.fileio.head(key).size for key in files) == result.bytes
         assert said.requests == {kind: count for kind, count in result.requests.items() if kind in said.requests}
         # The slot and the data.
         assert said.requests["put_create"] == 1 + result.files
@@ -65,7 +65,7 @@ def test_a_redo_is_counted_in_the_entry_too() -> None:
     table = create(lake, "copy_on_write")
     backend.races = [lambda: lake.table("t").upsert(rows(*range(10)))]
     result = table.upsert(rows(*range(5, 20)))
-    said = table.history()[-1].summary
+    said = table.inspect.history()[-1].summary
     assert said is not None
     assert (said.attempts, said.slots_lost) == (result.attempts, result.slots_lost) == (2, 1)
     assert (said.inserted, said.updated) == (result.inserted, result.updated) == (10, 5)
@@ -76,6 +76,6 @@ def test_every_entry_says_who_wrote_it() -> None:
     table = create(lake)
     table.upsert(rows(1))
     table.resolve("20260101T000000000Z-0123456789abcdef")
-    entries = table.history()
+    entries = table.inspect.history()
     assert [entry.action for entry in entries] == [Action.CREATE, Action.DELTA_COMMIT, Action.ROLLBACK]
     assert {entry.writer for entry in entries} == {f"objcat {VERSION}, local"}

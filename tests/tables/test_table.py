@@ -75,7 +75,7 @@ def test_upsert_insert_delete_and_time_travel(lake: objcat.Lake) -> None:
     assert result.slot == 3
     assert fares(table, as_of=1) == dict.fromkeys(range(10), 1.0)
     assert fares(table, as_of=0) == {}
-    when = dt.datetime.fromtimestamp(table.history()[2].committed_at_ms / 1000, dt.UTC)
+    when = dt.datetime.fromtimestamp(table.inspect.history()[2].committed_at_ms / 1000, dt.UTC)
     assert fares(table, as_of=when) == {0: 1.0} | expected
     assert fares(table, as_of=when.isoformat()) == {0: 1.0} | expected
 
@@ -207,7 +207,7 @@ def test_one_of_many_creators_wins_and_the_others_learn_who(lake: objcat.Lake) -
     for thread in threads:
         thread.join()
     assert outcomes.count("created") == 1
-    winner = lake.table("t").history()[0].txn
+    winner = lake.table("t").inspect.history()[0].txn
     assert all(winner in outcome for outcome in outcomes if outcome != "created")
 
 
@@ -233,7 +233,7 @@ def test_first_inserts_into_one_bucket_at_once_both_land(lake: objcat.Lake) -> N
     for thread in threads:
         thread.join()
     assert sorted(fares(table)) == sorted(n * 100 + i for n in range(6) for i in range(50))
-    bases = {group.home: group.base for group in table.refresh().file_groups(table.manifests)}
+    bases = {group.home: group.base for group in table.refresh().file_groups(table._context.manifests)}
     assert sum(base is not None for base in bases.values()) == 2
 
 
@@ -285,7 +285,7 @@ def test_a_lost_response_of_the_commit_is_acknowledged_once() -> None:
     rule = Rule(kinds=frozenset({"put"}), key=is_table_slot, fault=Fault.AFTER)
     shaky = objcat.Lake(FileIO(FaultyBackend(memory, [rule]))).table("t")
     assert shaky.upsert([row(1)]).slot == 1
-    assert [entry.slot for entry in lake.table("t").history()] == [0, 1]
+    assert [entry.slot for entry in lake.table("t").inspect.history()] == [0, 1]
 
 
 def is_table_slot(key: str) -> bool:
@@ -310,7 +310,7 @@ def test_an_unknown_commit_deletes_nothing() -> None:
     with pytest.raises(CommitUnknown) as caught:
         table.upsert([row(1)])
     assert fares(lake.table("t")) == {1: 1.0}
-    assert lake.table("t").history()[1].txn == caught.value.txn
+    assert lake.table("t").inspect.history()[1].txn == caught.value.txn
 
 
 def test_a_write_that_certainly_failed_leaves_no_files() -> None:
@@ -322,7 +322,7 @@ def test_a_write_that_certainly_failed_leaves_no_files() -> None:
     shaky = objcat.Lake(FileIO(FaultyBackend(memory, [rule]), policy=RetryPolicy(attempts_max=2))).table("t")
     with pytest.raises(FileIOError):
         shaky.upsert([row(1)])
-    shaky.fileio.env.submit(lambda: None).result()
+    shaky._context.fileio.env.submit(lambda: None).result()
     assert fares(lake.table("t")) == {}
     assert {key for key in lake.fileio.list_keys() if "/intents/" not in key} == before
 
@@ -343,7 +343,7 @@ def test_bytes_on_disk_are_plain_parquet_that_others_read(tmp_path: Path) -> Non
     (base,) = (tmp_path / "tables").glob("*/data/**/*.parquet")
     read = pq.read_table(base)
     assert read.column("id").to_pylist() == list(range(100))
-    assert set(read.column("_objcat_txn").to_pylist()) == {table.history()[1].txn}
+    assert set(read.column("_objcat_txn").to_pylist()) == {table.inspect.history()[1].txn}
     assert pq.ParquetFile(base).schema_arrow.field("fare").metadata[b"PARQUET:field_id"] == b"3"
 
 
@@ -397,11 +397,11 @@ def test_a_table_deleted_by_hand_under_a_handle_acknowledges_nothing(lake: objca
 NOBODY = "20260101T000000000Z-0123456789abcdef"
 ELSEWHERE: dict[str, Callable[[objcat.Table], object]] = {
     "resolve": lambda table: table.resolve(NOBODY),
-    "rollback_dead": lambda table: table.rollback_dead(older_than_s=0),
+    "rollback_dead": lambda table: table.maintenance.rollback_failed_writes(older_than_s=0),
     "set_properties": lambda table: table.set_properties({"owner": "ana"}),
-    "add_column": lambda table: table.add_column("note", pa.string()),
-    "history": lambda table: table.history(),
-    "newest of the history": lambda table: table.history(limit=1),
+    "add_column": lambda table: table.alter.add_column("note", pa.string()),
+    "history": lambda table: table.inspect.history(),
+    "newest of the history": lambda table: table.inspect.history(limit=1),
 }
 
 
@@ -434,7 +434,7 @@ def test_a_scan_of_a_file_that_was_deleted_by_hand_says_so(lake: objcat.Lake) ->
     table = lake.create_table("t", SCHEMA, key=["id"])
     table.upsert([row(1)])
     scan = table.scan()
-    table.fileio.delete(list(table.fileio.list_keys("data/")))
+    table._context.fileio.delete(list(table._context.fileio.list_keys("data/")))
     with pytest.raises(CorruptTable, match=r"a clean has passed the slot .* deleted by hand"):
         scan.to_arrow()
 
@@ -491,9 +491,9 @@ def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.
     if kind == "merge_on_read":
         with pytest.raises(InvalidBatch, match=r"both writes the row \(\.g=3, g=1\)"):
             delete_and_write(lake, {".g": 3, "g": 1, "v": 1, ".o": 9})
-    table.compact()
+    table.maintenance.compact()
     assert table.scan().to_arrow().num_rows == len(expected)
-    assert examine(table.timeline, deep=True).healthy
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_rows_without_a_key_are_sorted_by_the_column_that_is_named(tmp_path: Path) -> None:

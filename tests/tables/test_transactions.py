@@ -64,15 +64,19 @@ def test_several_tables_change_in_one_slot(lake: objcat.Lake) -> None:
         tx["b"].delete(row(1))
         tx["B"].insert(row(2, "new"))
     assert tx.result is not None
-    (entry,) = [entry for entry in b.history() if entry.slot == tx.result.slot]
+    (entry,) = [entry for entry in b.inspect.history() if entry.slot == tx.result.slot]
     assert set(entry.changes) == {a.id, b.id}
     assert entry.txn == tx.result.txn
     assert entry.metadata == {"job": "night"}
     assert (rows_of(a), rows_of(b)) == ({1: "new"}, {2: "new"})
     assert tx.result.rows == 3
-    kept = {path for entry in (*a.history(), *b.history()) for raw in entry.changes.values() for path in decode_delta(raw).paths}
-    assert set(a.fileio.list_keys("data/")) == kept, "files that a later batch of the block replaced are gone, and so is nothing else"
-    assert list(a.fileio.list_keys("intents/")) == []
+    kept = {
+        path for entry in (*a.inspect.history(), *b.inspect.history()) for raw in entry.changes.values() for path in decode_delta(raw).paths
+    }
+    assert set(a._context.fileio.list_keys("data/")) == kept, (
+        "files that a later batch of the block replaced are gone, and so is nothing else"
+    )
+    assert list(a._context.fileio.list_keys("intents/")) == []
 
 
 def test_a_block_that_writes_nothing_commits_nothing(lake: objcat.Lake) -> None:
@@ -82,7 +86,7 @@ def test_a_block_that_writes_nothing_commits_nothing(lake: objcat.Lake) -> None:
     assert tx.result is None
     with lake.transaction():
         pass
-    assert len(a.history()) == 1
+    assert len(a.inspect.history()) == 1
 
 
 @pytest.mark.parametrize("failure", [ValueError, Crash])
@@ -145,7 +149,7 @@ def test_a_table_alone_in_its_log_has_transactions_too(lake: objcat.Lake) -> Non
         tx["alone"].upsert(row(1))
         tx["alone"].upsert(row(2))
     assert rows_of(alone) == {1: "a", 2: "a"}
-    assert len(alone.history()) == 2
+    assert len(alone.inspect.history()) == 2
 
 
 # ---- order inside of a transaction ---------------------------------------------------------------------------------
@@ -274,7 +278,7 @@ def test_blind_writes_are_redone_and_not_refused(memory: MemoryBackend, kind: Ta
     assert tx.result.attempts > 1
     assert rows_of(theirs[0]) == {1: "theirs", 2: "mine", 3: "mine"}
     assert rows_of(theirs[1]) == {1: "mine", 2: "mine"}
-    assert {entry.txn for entry in theirs[0].history() if entry.slot == tx.result.slot} == {tx.result.txn}
+    assert {entry.txn for entry in theirs[0].inspect.history() if entry.slot == tx.result.slot} == {tx.result.txn}
 
 
 def test_a_table_that_was_dropped_meanwhile_takes_the_whole_transaction_down(lake: objcat.Lake) -> None:
@@ -289,7 +293,7 @@ def test_a_table_that_was_dropped_meanwhile_takes_the_whole_transaction_down(lak
         tx["a"].upsert(row(1))
         lake.drop_table("a")
     assert rows_of(lake.undrop_table("a")) == rows_of(lake.undrop_table("b")) == {}
-    assert [entry.action for entry in a.history()].count(Action.DELTA_COMMIT) == 0
+    assert [entry.action for entry in a.inspect.history()].count(Action.DELTA_COMMIT) == 0
 
 
 def test_a_renamed_table_is_still_the_table(lake: objcat.Lake) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
         case "scan":
             assert sum(batch.num_rows for batch in lake.table("t").scan().to_batches()) == count
         case "compact":
-            assert lake.table("t").compact() is not None
+            assert lake.table("t").maintenance.compact() is not None
     print(peak_bytes())
 
 

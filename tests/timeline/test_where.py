@@ -42,9 +42,9 @@ def test_an_entry_that_cannot_be_read_is_named_with_its_table(place: Path, damag
         case _:
             slot(place, 1).write_bytes(slot(place, 2).read_bytes())
     # Whoever opens a table whose slot is gone takes the one before for the newest.
-    reads: list[Callable[[], object]] = (
-        [table.history] if damage == "gone" else [table.history, lambda: table.scan(as_of=1), lambda: objcat.table_at(place).history()]
-    )
+    reads: list[Callable[[], object]] = [table.inspect.history]
+    if damage != "gone":
+        reads += [lambda: table.scan(as_of=1), lambda: objcat.table_at(place).inspect.history(limit=9)]
     for read in reads:
         with pytest.raises(CorruptTable) as raised:
             read()
@@ -64,8 +64,8 @@ def test_the_error_is_the_one_that_was_raised(place: Path) -> None:
     """Its cause and its traceback are kept, and a doctor reports it as before."""
     slot(place, 2).write_bytes(b"{")
     with pytest.raises(CorruptTable) as raised:
-        objcat.table_at(place).history()
+        objcat.table_at(place).inspect.history()
     assert raised.value.__cause__ is not None
     assert "decode_entry" in {frame.name for frame in raised.traceback}
-    report = examine(objcat.create_table_at(place.parent / "other", SCHEMA, key=["id"]).timeline)
+    report = examine(objcat.create_table_at(place.parent / "other", SCHEMA, key=["id"])._context.timeline)
     assert report.healthy

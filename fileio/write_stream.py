@@ -9,60 +9,29 @@ import io
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from fileio.contract import (
     Buffer,
-    ByteRange,
     Capabilities,
-    GetResult,
-    NotModified,
-    ObjectMeta,
     Overwrite,
     PreconditionFailed,
     PutMode,
     PutOutcome,
-    Range,
     Upload,
-    Version,
     require_written,
 )
 from fileio.env import Env
-from fileio.errors import FileIOError, InvalidConfig, ObjectChanged, Unsupported
+from fileio.errors import FileIOError, Unsupported
+from fileio.stream_settings import StreamSettings, as_bytes
 from fileio.upload_parts import PartPool, UploadPart, WholePart, part_size
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer, WriteableBuffer
-
-WINDOW_BYTES = 64 * 1024
-"""What a read at a new place fetches at least; the same at the end of the object, where file formats keep their footers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamSettings:
-    """How streams trade memory for throughput.
-
-    part_bytes: size of the first parts written (later ones grow, see `upload_parts.part_size`) and of the largest request when reading; an
-    object that is not longer is written by one put. parallelism: parts sent at once. spill_directory: where to buffer parts in unlinked
-    temporary files instead of memory. prefetch: parts fetched ahead of a sequential reader; 0: none.
-    Raises InvalidConfig when a number is out of bounds.
-    """
-
-    part_bytes: int = 8 * 1024 * 1024
-    parallelism: int = 4
-    spill_directory: str | None = None
-    prefetch: int = 4
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("part_bytes", 1, 1 << 40), ("parallelism", 1, 1024), ("prefetch", 0, 1024)):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InvalidConfig(f"the stream setting {name!r} must be between {least} and {most}, but is {value!r}")
+    from _typeshed import ReadableBuffer
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------
@@ -136,7 +105,7 @@ class WriteStream(io.RawIOBase):
         Raises what the sending of an earlier part raised, after which the stream is aborted; Unsupported when the object is too large.
         """
         self._check_open()
-        with memoryview(data) as view, _as_bytes(view) as source:
+        with memoryview(data) as view, as_bytes(view) as source:
             length = len(source)
             taken = 0
             try:
@@ -333,210 +302,7 @@ class WriteStream(io.RawIOBase):
         super().close()
 
 
-def _as_bytes(view: memoryview) -> memoryview:
-    """The bytes of any buffer; copied when they are scattered."""
-    if view.nbytes == 0:
-        return memoryview(b"")
-    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
-
-
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
-class RangeSource(Protocol):
-    """What a reader needs of a store; `FileIO` is one. Its calls retry."""
-
-    @property
-    def env(self) -> Env: ...
-
-    def get(self, key: str, *, byte_range: ByteRange | None = None) -> GetResult | NotModified: ...
-
-
-class ReadStream(io.RawIOBase):
-    """A seekable binary file over one version of an object. For one thread at a time.
-
-    A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in
-    parallel, up to `prefetch` parts. The last 64 KiB stay once they are read. Raises ObjectChanged when the object changed since it was
-    opened; an empty version in `meta` stands for that of the first answer.
-    """
-
-    def __init__(self, source: RangeSource, meta: ObjectMeta, settings: StreamSettings) -> None:
-        super().__init__()
-        self._source = source
-        self._meta = meta
-        self._version: Version | None = meta.version or None
-        self._settings = settings
-        self._position = 0
-        self._streak = 0
-        self._streak_end = 0
-        self._ahead: deque[_Piece] = deque()
-        self._tail: _Piece | None = None
-
-    @property
-    def meta(self) -> ObjectMeta:
-        """The object as it was opened."""
-        return self._meta
-
-    @property
-    def name(self) -> str:
-        """The key."""
-        return self._meta.key
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        self._check_open()
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; sends no request. Beyond the end there is nothing to read."""
-        self._check_open()
-        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._meta.size}
-        if whence not in bases:
-            raise ValueError(f"{whence!r} is not a place to seek from: use io.SEEK_SET, io.SEEK_CUR or io.SEEK_END")
-        if bases[whence] + offset < 0:
-            raise ValueError(f"cannot seek to {bases[whence] + offset}, before the beginning of {self._meta.key!r}")
-        self._position = bases[whence] + offset
-        return self._position
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """The next `size` bytes (None or negative: all that are left); fewer only at the end of the object."""
-        self._check_open()
-        left = max(0, self._meta.size - self._position)
-        pieces = list(self._views(left if size is None or size < 0 else min(size, left)))
-        if len(pieces) == 1 and isinstance(pieces[0].obj, bytes) and len(pieces[0].obj) == len(pieces[0]):
-            return pieces[0].obj
-        return b"".join(pieces)
-
-    def readall(self) -> bytes:
-        """All bytes that are left."""
-        return self.read(-1)
-
-    def read1(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes (negative: as many as are at hand), waiting for one request at most. Empty only at the end."""
-        self._check_open()
-        wanted = size if size >= 0 else WINDOW_BYTES
-        view = next(self._views(min(wanted, max(0, self._meta.size - self._position))), memoryview(b""))
-        return bytes(view)
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` with the next bytes; returns how many, fewer than its length only at the end of the object."""
-        self._check_open()
-        with memoryview(buffer) as view, _as_bytes(view) as target:
-            filled = 0
-            for piece in self._views(min(len(target), max(0, self._meta.size - self._position))):
-                target[filled : filled + len(piece)] = piece
-                filled += len(piece)
-            return filled
-
-    def close(self) -> None:
-        """Forget what was fetched ahead."""
-        self._forget_ahead()
-        self._tail = None
-        super().close()
-
-    # ---- how
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError(f"the stream that reads {self._meta.key!r} is closed")
-
-    def _views(self, length: int) -> Iterator[memoryview]:
-        """The next `length` bytes, all within the object, in views as they arrive; moves on with each."""
-        if self._position != self._streak_end:
-            self._streak = 0
-        while length > 0:
-            piece = self._piece_here(length)
-            begin = self._position - piece.start
-            view = memoryview(piece.data())[begin : begin + length]
-            self._position += len(view)
-            self._streak += len(view)
-            self._streak_end = self._position
-            length -= len(view)
-            yield view
-
-    def _piece_here(self, length: int) -> _Piece:
-        """The piece that holds the current position; what is wanted, or worth having, after it is on its way."""
-        if self._tail is not None and self._tail.start <= self._position:
-            return self._tail
-        while self._ahead and self._ahead[0].end <= self._position:
-            self._ahead.popleft()
-        if self._ahead and self._ahead[0].start > self._position:
-            self._forget_ahead()
-        if self._ahead and self._ahead[0].failed:
-            self._forget_ahead()
-        if not self._ahead and self._streak == 0 and self._position + WINDOW_BYTES >= self._meta.size and length <= WINDOW_BYTES:
-            self._tail = self._fetched(max(0, self._meta.size - WINDOW_BYTES), self._meta.size)
-            return self._tail
-        self._fetch_ahead(length)
-        return self._ahead[0]
-
-    def _fetch_ahead(self, length: int) -> None:
-        """Extend the pieces from the current position to the end of the read, or further when reads follow one another."""
-        part_bytes = self._settings.part_bytes
-        step = min(part_bytes, max(WINDOW_BYTES, self._streak))
-        ahead = min(4 * self._streak, self._settings.prefetch * part_bytes)
-        begin = self._ahead[-1].end if self._ahead else self._position
-        goal = min(self._meta.size, max(self._position + length, self._position + ahead))
-        if not self._ahead:
-            goal = min(self._meta.size, max(goal, self._position + min(part_bytes, WINDOW_BYTES)))
-        missing: list[tuple[int, int]] = []
-        while begin < goal and len(self._ahead) + len(missing) <= self._settings.prefetch:
-            # What is asked for now comes in as few requests as possible, what is guessed in steps.
-            asked = self._position + length - begin
-            end = min(self._meta.size, begin + min(part_bytes, max(step, asked)))
-            missing.append((begin, end))
-            begin = end
-        here = missing.pop(0) if missing and not self._ahead else None
-        later = [self._submitted(start, end) for start, end in missing]
-        if here is not None:
-            self._ahead.append(self._fetched(*here))
-        self._ahead.extend(later)
-
-    def _submitted(self, start: int, end: int) -> _Piece:
-        return _Piece(start, end, self._source.env.submit_io(lambda: self._fetch(start, end)))
-
-    def _fetched(self, start: int, end: int) -> _Piece:
-        future: Future[bytes] = Future()
-        future.set_result(self._fetch(start, end))
-        return _Piece(start, end, future)
-
-    def _fetch(self, start: int, end: int) -> bytes:
-        result = self._source.get(self._meta.key, byte_range=Range(start, end))
-        assert not isinstance(result, NotModified)
-        if self._version is None:
-            self._version = result.meta.version
-        if result.meta.version != self._version or result.meta.size != self._meta.size or len(result.data) != end - start:
-            raise ObjectChanged(
-                f"{self._meta.key!r} is not the object of {self._meta.size} bytes (version {self._version}) that was opened, "
-                f"but one of {result.meta.size} (version {result.meta.version}): open it again"
-            )
-        return result.data
-
-    def _forget_ahead(self) -> None:
-        for piece in self._ahead:
-            piece.future.cancel()
-        self._ahead.clear()
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Bytes `start` to `end` of the object, perhaps still on their way."""
-
-    start: int
-    end: int
-    future: Future[bytes]
-
-    @property
-    def failed(self) -> bool:
-        return self.future.done() and self.future.exception() is not None
-
-    def data(self) -> bytes:
-        return self.future.result()
-
-
-__all__ = ["RangeSource", "ReadStream", "StreamSettings", "UploadTarget", "WriteStream", "part_size"]
+__all__ = ["UploadTarget", "WriteStream"]

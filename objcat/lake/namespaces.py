@@ -1,0 +1,69 @@
+"""`LakeNamespaces`: the namespaces of a lake, as `lake.namespaces` has them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping
+
+from objcat.catalog.catalog import Catalog
+from objcat.catalog.names import CatalogNames, NamesDelta, Namespace, check_name
+from objcat.catalog.plans import check_name_free, plan_drop_namespace
+from objcat.catalog.table_lifecycle import check_changes
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.validation import folded, text_mapping
+from objcat.errors import NamespaceExists
+
+
+@reports_full_memory
+class LakeNamespaces:
+    """Namespaces hold tables and other namespaces. Each change is one commit to the catalog. Safe for many threads and processes."""
+
+    def __init__(self, catalog: Catalog, where: str) -> None:
+        """where: the URL of the lake, for errors."""
+        self._catalog = catalog
+        self._where = where
+
+    def __repr__(self) -> str:
+        return f"LakeNamespaces({self._where!r})"
+
+    def create(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Create a namespace, and those around it. Raises NamespaceExists, TableExists when a table has that name, InvalidInput."""
+        name = check_name(name, what="namespace")
+        given = text_mapping({} if properties is None else properties, what="properties")
+
+        def plan(names: CatalogNames) -> NamesDelta:
+            check_name_free(names, name, where=self._where, error=NamespaceExists)
+            return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, given)))
+
+        self._catalog.change(plan)
+
+    def drop(self, name: str) -> None:
+        """Drop a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty that names what it holds."""
+        self._catalog.change(lambda names: plan_drop_namespace(names, name, where=self._where))
+
+    def list(self, namespace: str | None = None) -> builtins.list[str]:
+        """Names of the namespaces below one, at every depth, sorted; of all when None. Raises NamespaceNotFound."""
+        names = self._catalog.refresh()
+        below = below_namespace(names, namespace)
+        return sorted(found.name for key, found in names.namespaces.items() if key.startswith(below))
+
+    def properties(self, name: str) -> dict[str, str]:
+        """Raises NamespaceNotFound."""
+        return dict(self._catalog.refresh().namespace(name).properties)
+
+    def set_properties(self, name: str, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Set and take away properties of a namespace; others stay. Raises NamespaceNotFound, InvalidInput."""
+        given = {} if properties is None else properties
+        removed = check_changes(given, unset)
+        changes: dict[str, str | None] = {**given, **dict.fromkeys(removed)}
+
+        def plan(names: CatalogNames) -> NamesDelta | None:
+            found = names.namespace(name)
+            return NamesDelta(properties={found.name: changes}) if changes else None
+
+        self._catalog.change(plan)
+
+
+def below_namespace(names: CatalogNames, namespace: str | None) -> str:
+    """What the folded names in a namespace begin with."""
+    return "" if namespace is None else folded(names.namespace(namespace).name) + "."

@@ -1,0 +1,67 @@
+"""`TableInspector`: what the metadata of a table says, as `table.inspect` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.validation import whole_number
+from objcat.inspection.history import History
+from objcat.inspection.snapshot_stats import TableStats, files_of, partitions_of_snapshot, stats_of
+from objcat.table.context import TableContext
+from objcat.timeline.commit import check_log_unchanged
+from objcat.timeline.log import with_changes
+
+
+@reports_full_memory
+class TableInspector:
+    """What the metadata of one table says: what `table.inspect` is. No data file is read. Safe for many threads."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"TableInspector({self._context.name!r} at {self._context.fileio.url!r})"
+
+    def history(self, *, limit: int | None = None) -> History:
+        """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
+
+        limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, TableNotFound when the log was deleted by
+        hand under this handle, storage errors.
+        """
+        span = None if limit is None else whole_number(limit, what="limit")
+        newest = self._context.refresh().log
+        while True:
+            after = -1 if span is None else max(-1, newest.slot - span)
+            entries = with_changes(self._context.fileio, self._context.timeline.log.read_after(after))
+            if after < newest.slot:
+                is_whole = len(entries) >= newest.slot - after
+                if not is_whole:
+                    self._context.timeline.check_absent(after + len(entries) + 1, newest.slot)
+                found = entries[newest.slot - after - 1] if is_whole else None
+                check_log_unchanged(newest, found, where=self._context.fileio.url)
+            mine = [entry for entry in entries if self._context.id in entry.footprint or not entry.footprint]
+            if limit is None or span is None:
+                return History(mine, self._context.id)
+            if after < 0 or len(mine) >= limit:
+                return History(mine[max(0, len(mine) - limit) :], self._context.id)
+            # Others share the log.
+            span *= 4
+
+    def stats(self) -> TableStats:
+        """How much the newest snapshot holds: rows, bytes, files, file groups, by its metadata alone. Raises storage errors."""
+        return self._context.retry_on_new_checkpoint(lambda: stats_of(self._context.refresh(), self._context.manifests))
+
+    def files(self) -> pa.Table:
+        """The data files of the newest snapshot, one row for each: see `objcat.inspection.snapshot_stats.FILES`. Raises storage errors."""
+        return self._context.retry_on_new_checkpoint(lambda: files_of(self._context.refresh(), self._context.manifests))
+
+    def partitions(self) -> pa.Table:
+        """The partitions of the newest snapshot, one row for each: see `PARTITIONS` of `objcat.inspection.snapshot_stats`."""
+        return self._context.retry_on_new_checkpoint(lambda: partitions_of_snapshot(self._context.refresh(), self._context.manifests))
+
+    def commit_metadata(self, slot: int) -> Mapping[str, str]:
+        """The metadata of the commit at a slot of the log. Raises CorruptTable, storage errors."""
+        return self._context.timeline.log.read_known(slot).metadata
