@@ -173,7 +173,7 @@ class Committer:
         return self.intents.announce_if_slow(txn, action, base.slot, engine=engine)
 
     def delete_intent(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
-        """See `Intents.retract`."""
+        """See `Intents.delete_intent`."""
         return self.intents.delete_intent(txn, plan=plan)
 
     def discard(self, txn: Txn, *, plan: Txn | None = None) -> None:

@@ -212,7 +212,7 @@ def _dying_when_done(marks: Path) -> Iterator[None]:
     """Of the tasks that workers do for us, the first to end kills its executor, with all that it has written and nothing told."""
     marks.mkdir()
     rooms: list[Any] = [engine, services, partition_moves]
-    own = rooms[0].shipped
+    own = rooms[0].spark_task
 
     def lethal(*given: Any) -> BatchFunction:
         function = own(*given)
@@ -228,12 +228,12 @@ def _dying_when_done(marks: Path) -> Iterator[None]:
         return run
 
     for room in rooms:
-        room.shipped = lethal
+        room.spark_task = lethal
     try:
         yield
     finally:
         for room in rooms:
-            room.shipped = own
+            room.spark_task = own
 
 
 def bare(master: str, directory: Path) -> dict[str, Any]:
@@ -326,17 +326,17 @@ def stopped(_master: str, directory: Path) -> dict[str, Any]:
 def _behind(held: BatchFunction, work: Callable[[], Any]) -> Any:
     """Run work whose tasks on workers wait first."""
     place: Any = services
-    own = place.shipped
+    own = place.spark_task
 
     def waiting(*given: Any) -> BatchFunction:
         function = own(*given)
         return lambda batches: function(held(batches))
 
-    place.shipped = waiting
+    place.spark_task = waiting
     try:
         return work()
     finally:
-        place.shipped = own
+        place.spark_task = own
 
 
 def _stopped_once_begun(directory: Path, name: str) -> tuple[SparkSession, BatchFunction, Callable[[], None]]:

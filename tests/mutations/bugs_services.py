@@ -190,7 +190,7 @@ def _erases_too_little(patch: pytest.MonkeyPatch) -> None:
 @bug("an erasure that asks readers what a savepoint holds", "P12", "erasure, save")
 def _erases_what_is_seen(patch: pytest.MonkeyPatch) -> None:
     def seen(table: Any, snapshot: Any, where: Any) -> bool:
-        return bool(table.scan(where="k = 2", as_of=snapshot.slot).count())
+        return bool(erasing.open_scan(table, where="k = 2", as_of=snapshot.slot).count())
 
     patch.setattr(erasing, "_holds", seen)
 

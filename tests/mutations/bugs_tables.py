@@ -111,7 +111,7 @@ def _move_leaves(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a replacement that looks for its keys in no partition that stays", "P5", "replacement, move")
 def _replaced_blindly(patch: pytest.MonkeyPatch) -> None:
-    part = replacing.Part
+    part = replacing.TableWriter
     patch.setattr(replacing, "TableWriter", lambda *rest, ends, whole: part(*rest, ends=None, whole=whole))
 
 

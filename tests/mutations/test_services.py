@@ -36,7 +36,7 @@ def planted(module: str, name: str, value: object, check: Check) -> Callable[[py
 
 
 def merges_once(table: Any) -> None:
-    erasing.compact(table._context.timeline, table.id, whole_index=True)
+    erasing.compact(table.timeline, table.id, whole_index=True)
 
 
 def looks_once(check: Any, table: Any, where: str, *, left: str) -> None:
@@ -98,7 +98,7 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch, Path], None]] = {
     "a restore that forgets how far applications were": planted(
         "objcat.maintenance.restore",
         "ServiceResult",
-        partial(without_apps, restoring.Proposal),
+        partial(without_apps, restoring.ServiceResult),
         lambda *_: keeping.test_a_restore_brings_back_rows_and_forgets_nothing_else(),
     ),
     "a restore that gives ids of columns again": planted(

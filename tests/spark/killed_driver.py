@@ -125,7 +125,7 @@ def die_at(point: str, request: int | None) -> None:
 
 def _in_a_task(point: str) -> None:
     rooms: list[Any] = [engine, services, partition_moves]
-    own, driver = rooms[0].shipped, os.getpid()
+    own, driver = rooms[0].spark_task, os.getpid()
 
     def lethal(*given: Any) -> BatchFunction:
         function = own(*given)
@@ -146,7 +146,7 @@ def _in_a_task(point: str) -> None:
         return run
 
     for room in rooms:
-        room.shipped = lethal
+        room.spark_task = lethal
 
 
 def _at_a_request(point: str, number: int | None) -> None:
