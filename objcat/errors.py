@@ -32,7 +32,7 @@ ObjcatError                 root
 ├── OutOfMemory             memory ended, or what a process may have of it: nothing of the call is visible; give fewer rows, or more memory
 ├── NotErased               a search found values of erased rows in objects that it names: erase again, which goes on
 ├── SharedTransaction       another operation has the id of this one: nothing of this one is visible, and nothing was deleted; write again
-├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
+├── WriterFenced            this transaction was rolled back by somebody who thought it dead: write again
 └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
 """
 

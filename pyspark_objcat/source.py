@@ -103,7 +103,7 @@ class DefaultSource(DataSource):
                 "table first; nothing was written"
             )
         self._parsed.check_write(streams=False)
-        return _Writer(begin_job(self._parsed, schema))
+        return _FormatWriter(begin_job(self._parsed, schema))
 
     @told
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -187,7 +187,7 @@ def _read(store: StoreDescription, partition: InputPartition, read: Any, schema:
             yield from as_declared(rows, declared).to_batches()
 
 
-class _Writer(DataSourceArrowWriter):
+class _FormatWriter(DataSourceArrowWriter):
     def __init__(self, job: WriteJob) -> None:
         self._job = job
 

@@ -144,9 +144,6 @@ class S3Client:
         return self.options.endpoint or f"the S3 endpoint of AWS in region {self.options.region or 'by default'}"
 
 
-# ---- what codes mean ---------------------------------------------------------------------------------------------
-
-
 # ---- making the client -------------------------------------------------------------------------------------------
 
 

@@ -34,18 +34,6 @@ CATALOG_PREFIX = "_catalog"
 REPLANS_MAX = 100
 
 
-# ---- names -------------------------------------------------------------------------------------------------------
-
-
-# ---- what the catalog holds --------------------------------------------------------------------------------------
-
-
-# ---- the fold ----------------------------------------------------------------------------------------------------
-
-
-# ---- the handle --------------------------------------------------------------------------------------------------
-
-
 class Catalog:
     """A handle on the names of a lake, as of the newest slot that it has seen. Safe for many threads."""
 
@@ -86,7 +74,7 @@ class Catalog:
 
         plan: a pure function; it is asked again when somebody else changed what its change touches or relies on, and may raise: then
         nothing of the change is visible. txn: of the operation that this is part of.
-        Raises what `plan` raises, Contention, Fenced, storage errors that certainly had no effect, and CommitUnknown.
+        Raises what `plan` raises, Contention, WriterFenced, storage errors that certainly had no effect, and CommitUnknown.
         """
         view, names = self._newest()
         delta = plan(names)

@@ -302,7 +302,7 @@ class CatalogState:
         return names
 
 
-class _Root(msgspec.Struct, frozen=True, omit_defaults=True):
+class _CatalogRoot(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a checkpoint's root holds: the names, or where they are."""
 
     names: CatalogNames | None = None
@@ -316,7 +316,7 @@ _DELTAS = msgspec.json.Decoder(NamesDelta)
 _NAMES = msgspec.json.Decoder(CatalogNames)
 
 
-_ROOTS = msgspec.json.Decoder(_Root)
+_ROOTS = msgspec.json.Decoder(_CatalogRoot)
 
 
 class NamesFold:
@@ -340,15 +340,15 @@ class NamesFold:
 
     def save(self, fileio: FileIO, state: CatalogState, folder: str) -> tuple[msgspec.Raw, CatalogState]:
         if state.object is not None and not state.steps:
-            return _encode(_Root(object=state.object)), state
+            return _encode(_CatalogRoot(object=state.object)), state
         names = state.read(fileio)
         data = msgspec.json.encode(names)
         if len(data) <= INLINE_BYTES_MAX:
-            return _encode(_Root(names=names)), CatalogState(names=names)
+            return _encode(_CatalogRoot(names=names)), CatalogState(names=names)
         path = f"{folder.rstrip('/')}/names-{fileio.env.new_id()}.json"
         require_written(fileio.put(path, data, Create()), path)
         written = side_object(path, data)
-        return _encode(_Root(object=written)), CatalogState(object=written, names=None)
+        return _encode(_CatalogRoot(object=written)), CatalogState(object=written, names=None)
 
     def load(self, payload: msgspec.Raw) -> CatalogState:
         root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
@@ -370,7 +370,7 @@ def _read_object(fileio: FileIO, found: SideObject) -> bytes:
         raise CheckpointUnreadable(f"{error}; open the catalog again", path=found.path) from error
 
 
-def _encode(root: _Root) -> msgspec.Raw:
+def _encode(root: _CatalogRoot) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(root))
 
 

@@ -30,7 +30,7 @@ def check_name_free(names: CatalogNames, name: str, *, where: str, error: type[O
 
 
 def plan_create(names: CatalogNames, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
-    """Bind a new table. first: the names when the operation began. Raises TableExists, NamespaceNotFound, Elsewhere."""
+    """Bind a new table. first: the names when the operation began. Raises TableExists, NamespaceNotFound, PlanOutdated."""
     check_name_free(names, binding.name, where=where)
     domains: dict[str, str] = {}
     if binding.domain:
@@ -66,7 +66,7 @@ def plan_drop(names: CatalogNames, table: str, closed: int) -> NamesDelta | None
 
 
 def plan_undrop(names: CatalogNames, dropped: DroppedTable, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
-    """Bind a table that was brought back. Raises TableExists, NamespaceNotFound, and Elsewhere when somebody has dropped or bound it."""
+    """Bind a table that was brought back. Raises TableExists, NamespaceNotFound, and PlanOutdated when somebody has dropped or bound it."""
     if names.dropped.get(dropped.table) != dropped:
         raise PlanOutdated
     check_name_free(names, binding.name, where=where)

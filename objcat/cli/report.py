@@ -13,7 +13,7 @@ from fileio.errors import NotFound
 from objcat.cli.common import Json, Option, TableUrl, open_table
 from objcat.cli.history import commit_row
 from objcat.cli.output import progress, say, say_json
-from objcat.cli.report_page import Commit, Looked, Saved, Writer, page_of
+from objcat.cli.report_page import Commit, Looked, ShownSavepoint, ShownWriter, page_of
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.maintenance.due import waiting_of, why_compact
 from objcat.maintenance.metrics import began_ms
@@ -79,7 +79,7 @@ def look(table: Table, url: str) -> Looked:
         due=why_compact(waiting, policy),
         readable_from=marks.bound,
         readable_from_ms=_time_of(table, marks.bound, at_ms),
-        saved=[Saved(slot, _time_of(table, slot, at_ms), names.get(slot, "")) for slot in sorted(marks.saved)],
+        saved=[ShownSavepoint(slot, _time_of(table, slot, at_ms), names.get(slot, "")) for slot in sorted(marks.saved)],
         writers=_writers(table),
         commits=[_commit(entry, table.id) for entry in entries],
         partitions=table.inspect.partitions().to_pylist(),
@@ -108,7 +108,7 @@ def _time_of(table: Table, slot: int, known: dict[int, int]) -> int | None:
     return None if entry is None else entry.committed_at_ms
 
 
-def _writers(table: Table) -> list[Writer]:
+def _writers(table: Table) -> list[ShownWriter]:
     """Who is at work, or has planned work, those that have been silent longest first."""
     found = [meta for page in table._context.fileio.list("intents/") for meta in page.objects]
     writers = []
@@ -122,9 +122,9 @@ def _writers(table: Table) -> list[Writer]:
         except NotFound:
             continue
         except CorruptTable:
-            writers.append(Writer(txn, Action.COMMIT.value, "?", "its intent cannot be read", None, meta.modified_ms, is_plan=is_plan))
+            writers.append(ShownWriter(txn, Action.COMMIT.value, "?", "its intent cannot be read", None, meta.modified_ms, is_plan=is_plan))
             continue
         writers.append(
-            Writer(txn, intent.action.value, intent.host, intent.engine, intent.requested_at_ms, meta.modified_ms, is_plan=is_plan)
+            ShownWriter(txn, intent.action.value, intent.host, intent.engine, intent.requested_at_ms, meta.modified_ms, is_plan=is_plan)
         )
     return writers

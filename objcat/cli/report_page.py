@@ -50,7 +50,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class ShownSavepoint:
     """A savepoint. at_ms: when its slot was committed, if that is known."""
 
     slot: int
@@ -59,7 +59,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ShownWriter:
     """An operation under way, or a plan that waits for an executor. seen_ms: its last sign of life, by the store's clock."""
 
     txn: str
@@ -86,8 +86,8 @@ class Looked:
     due: str | None
     readable_from: int
     readable_from_ms: int | None
-    saved: Sequence[Saved]
-    writers: Sequence[Writer]
+    saved: Sequence[ShownSavepoint]
+    writers: Sequence[ShownWriter]
     commits: Sequence[Commit]
     partitions: Sequence[Mapping[str, Any]]
 

@@ -119,10 +119,8 @@ def run_computed_write(
     prepare: checks what is asked against a snapshot, and returns what does it; None when there is nothing to do. Where another commit
     touches a bucket that this one writes, all is computed again from the newest snapshot, so no update of either is lost. action: what the
     log calls it; None: a commit as the kind of the table makes them. renew: spares that where what was written is right above the other
-    commit too. Raises what `prepare` and what it returns raise, AlreadyApplied and
-    StreamRewound, CommitConflict (after as many attempts as the policy allows; nothing is visible), Fenced, TableClosed, CommitUnknown and
-    storage errors.
-    """
+    commit too. Raises what `prepare` and what it returns raise, AlreadyApplied and StreamRewound, CommitConflict (after as many attempts as
+    the policy allows; nothing is visible), WriterFenced, TableClosed, CommitUnknown and storage errors."""
     where = timeline.fileio.url
 
     def run(work: Work, txn: Txn) -> ServiceResult:

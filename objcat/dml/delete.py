@@ -64,9 +64,8 @@ def delete_where(
 
     A merge-on-read table gets deletes of their keys; file groups of a copy-on-write table, and of one without a key, are rewritten. With an
     ordering column the deletes keep out what is older than the rows that they end. Where another commit touches the same homes first, the
-    filter is read again. Raises InvalidPredicate, CommitConflict (after as many attempts as the policy allows; nothing is visible), Fenced,
-    TableClosed, CommitUnknown and storage errors.
-    """
+    filter is read again. Raises InvalidPredicate, CommitConflict (after as many attempts as the policy allows; nothing is visible),
+    WriterFenced, TableClosed, CommitUnknown and storage errors."""
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
     def work_of(view: LogView[Tables]) -> Deletion | None:

@@ -111,7 +111,7 @@ def connect(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TablePlace:
     """Where a table's log is. shared: other tables were created in it before."""
 
     prefix: str
@@ -552,11 +552,11 @@ class Lake:
 
     # ---- how: create
 
-    def _place(self, name: str, domain: str | None) -> _Place:
+    def _place(self, name: str, domain: str | None) -> _TablePlace:
         known = None if domain is None else self.catalog.names.domains.get(folded(domain))
         if known is not None:
-            return _Place(known, shared=True)
-        return _Place(log_prefix(domain or name, self.fileio.env.new_id()), shared=False)
+            return _TablePlace(known, shared=True)
+        return _TablePlace(log_prefix(domain or name, self.fileio.env.new_id()), shared=False)
 
     def _create_in(self, timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
         try:

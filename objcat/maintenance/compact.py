@@ -167,7 +167,7 @@ def execute_scheduled(timeline: Timeline[Tables], table: str, *, workers: Worker
         except (Contention, TableClosed):
             raise
         except (CommitConflict, SnapshotExpired, WriterFenced) as error:
-            # Fenced may be the executor alone, taken for dead: then the plan is taken back, so that its trace may go.
+            # WriterFenced may be the executor alone, taken for dead: then the plan is taken back, so that its trace may go.
             resolve(timeline.fileio, plan.txn)
             executed = Executed(plan=plan, why=str(error))
         # It is settled, one way or the other.
@@ -190,7 +190,7 @@ def compact(
 
     homes, strategy, whole_index: as of `plan_compaction`. plan: execute just this one. workers: do the work; this process when None.
     No writer ever conflicts with a compaction. Homes that another service took first are left to it; after a RESTORE or a split it plans
-    again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), Fenced (it was rolled back), CommitConflict,
+    again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), WriterFenced (it was rolled back), CommitConflict,
     SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors.
     """
     if plan is not None and (homes is not None or strategy is not None):

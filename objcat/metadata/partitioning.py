@@ -206,9 +206,3 @@ def encoded(text: str, *, most: int) -> str:
     # An escape is never cut in two.
     escape = head.rfind("%", len(head) - 2) if len(head) > 1 else -1
     return f"{head[:escape] if escape >= 0 else head}~{digest}"
-
-
-# ---- rows to partitions ------------------------------------------------------------------------------------------
-
-
-# ---- partitions that a filter leaves -----------------------------------------------------------------------------

@@ -30,14 +30,14 @@ class _SavedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     index_shards: tuple[ShardRef, ...] = ()
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+class _SavedPayload(msgspec.Struct, frozen=True, kw_only=True):
     """What the root of a checkpoint holds. tables: by id."""
 
     tables: dict[str, _SavedTable]
 
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
-_SAVED = msgspec.json.Decoder(_Saved)
+_SAVED = msgspec.json.Decoder(_SavedPayload)
 
 
 class TablesReducer:
@@ -87,7 +87,7 @@ class TablesReducer:
             )
             for table, known in saved.items()
         }
-        return msgspec.Raw(msgspec.json.encode(_Saved(tables=tables))), saved
+        return msgspec.Raw(msgspec.json.encode(_SavedPayload(tables=tables))), saved
 
     def load(self, payload: msgspec.Raw) -> Tables:
         """The state of a root. Sends no request. Raises CorruptTable."""
@@ -98,7 +98,7 @@ class TablesReducer:
         return frozenset(ref.path for known in _decode(payload).tables.values() for ref in (*known.shards, *known.index_shards))
 
 
-def _decode(payload: msgspec.Raw) -> _Saved:
+def _decode(payload: msgspec.Raw) -> _SavedPayload:
     return decode_json(payload, _SAVED, where="the payload of a checkpoint", what="a set of tables that this objcat can read")
 
 

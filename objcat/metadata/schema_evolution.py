@@ -377,6 +377,3 @@ class _Growth:
                 wanted = type_from_arrow(given, Ids(), path=path)
                 return wanted if is_wider(wanted, column.type) else column.type
         return column.type
-
-
-# ---- what has changed --------------------------------------------------------------------------------------------

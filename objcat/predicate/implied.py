@@ -106,7 +106,7 @@ def implied_by(expression: pc.Expression, schema: TableSchema, *, floating: bool
     if tree is None:
         return None
     try:
-        found = _Translator(schema, floating=floating).necessary(tree)
+        found = _BoundsTranslator(schema, floating=floating).necessary(tree)
         return None if found is None else parse_predicate(spark_sql(found), schema)
     except (InvalidPredicate, RecursionError):
         return None
@@ -175,7 +175,7 @@ def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
 # ---- as a filter --------------------------------------------------------------------------------------------------
 
 
-class _Translator:
+class _BoundsTranslator:
     def __init__(self, schema: TableSchema, *, floating: bool) -> None:
         self._types = {column.name: arrow_type(column.type) for column in schema.columns}
         self._floating = floating

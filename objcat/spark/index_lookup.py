@@ -169,7 +169,7 @@ def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a home in one partition. targets: as of `Locator`."""
+    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a home in one partition. targets: as of `KeyLookup`."""
     rows = located.rows
     if len(targets) == 1:
         ((text, homes),) = targets.items()

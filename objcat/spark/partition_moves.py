@@ -104,7 +104,7 @@ def moving_frame(
 
 def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
     """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition; a row whose key leaves a home is there
-    twice. targets: as of `Locator`."""
+    twice. targets: as of `KeyLookup`."""
     rows = located.rows
     if targets:
         chosen = rows.sparkSession.createDataFrame(

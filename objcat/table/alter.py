@@ -41,7 +41,7 @@ class TableAlterer:
         changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn`, `WidenColumn` and `DropNotNull`. A column or a field of a
         struct is named by its path: `city`, `place.x`; inside of lists and maps `stops.element.x`, `tags.value.x`; a name with a dot in it
         in backticks. Running writers go on. Older snapshots keep their schema. Raises InvalidSchema and InvalidInput that say what would
-        fit (nothing was changed), TableClosed, Contention, Fenced, CommitUnknown.
+        fit (nothing was changed), TableClosed, Contention, WriterFenced, CommitUnknown.
         """
         given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}")
         self._context.refresh()
@@ -87,7 +87,7 @@ class TableAlterer:
 
         Rows that are there stay where they are, and so do later rows of partitions that are there: a partition of before that has files
         takes the rows that belong to it as ever. Running writers write again. partition_by: as of `Lake.create_table`. Raises
-        InvalidInput and InvalidSchema, TableClosed, Contention, Fenced, CommitUnknown.
+        InvalidInput and InvalidSchema, TableClosed, Contention, WriterFenced, CommitUnknown.
         """
         self._context.refresh()
         self._context.latest.keep(

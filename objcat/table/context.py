@@ -145,6 +145,7 @@ class TableContext:
         return self.retry_on_new_checkpoint(lambda: self.commits.find(self.view.outcomes, txns))
 
     def check_readable(self, slot: int) -> None:
+        """Raises SnapshotExpired when a slot was cleaned meanwhile: one GET when nothing is new."""
         check_readable(self.timeline.refresh(self.view).log, self.id, slot, where=self.fileio.url)
 
     def _warn_of_clocks(self, newest: Snapshot) -> None:
@@ -159,6 +160,7 @@ class TableContext:
             )
 
     def snapshot_as_of(self, as_of: AsOf) -> Snapshot:
+        """The snapshot of a slot, or of the newest commit at or before a moment. Raises InvalidInput, SnapshotExpired."""
         newest = self.refresh()
         if isinstance(as_of, int):
             if as_of < 0 or as_of > newest.slot:
@@ -218,6 +220,7 @@ class TableContext:
         return None if spark is None else workers_on(spark, self.fileio, table=self.name)
 
     def feed_context(self) -> FeedContext:
+        """What feeds of changes need of the table, at its newest slot."""
         self.refresh()
         return FeedContext(
             timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self.commits, view=self.view

@@ -250,7 +250,7 @@ class TableMaintenance:
         """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
         `older_than_s` seconds by the store's clock, and delete what it left.
 
-        A running writer touches its intent every few seconds; one that only seems dead is refused with Fenced, and nothing is lost.
+        A running writer touches its intent every few seconds; one that only seems dead is refused with WriterFenced, and nothing is lost.
         Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
         and storage errors: call it again.
         """

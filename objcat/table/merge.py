@@ -99,7 +99,7 @@ class Merge:
         than it is does nothing, and of several rows of the source with one key the newest counts; else such rows are refused. When others
         change the same buckets first, all is computed again, so that no update of anybody is lost. metadata, app: as of `Table.upsert`.
         Raises InvalidInput, InvalidPredicate, InvalidBatch and NullKey (nothing was written), CommitConflict when others change these
-        buckets faster than they can be read, StreamRewound, Fenced, CommitUnknown.
+        buckets faster than they can be read, StreamRewound, WriterFenced, CommitUnknown.
         """
         given, schema = schema_of_batch(self.source)
 

@@ -170,7 +170,7 @@ class Table:
         """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
 
         `docs/guide.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name was meant for a
-        setting, TableClosed, Contention, Fenced, CommitUnknown.
+        setting, TableClosed, Contention, WriterFenced, CommitUnknown.
         """
         self._context.latest.keep(
             change_properties(self._context.timeline, self._context.view, self.id, set_=properties or {}, unset=unset)
@@ -182,9 +182,8 @@ class Table:
         """Settle a write whose outcome nobody knows (CommitUnknown), or whose writer died: for ever.
 
         Returns CommittedAt when it is durable. Otherwise rolls it back: from then on its writer, should it still run, is refused with
-        Fenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not answer:
-        call it again.
-        """
+        WriterFenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not
+        answer: call it again."""
         return resolve(self._context.fileio, parse_txn(txn), view=self._context.view)
 
     def restore(self, *, to: int) -> RestoreResult:
@@ -234,7 +233,7 @@ class Table:
         "strict". delete_when: SQL text over the columns of the batch, e.g. `"op = 'd'"`: rows for which it is true are deletes, as of
         `delete`; a column that only it names need not be one of the table's.
         Raises InvalidBatch, InvalidPredicate and NullKey (nothing was written), CommitConflict (nothing is visible: write again),
-        StreamRewound (a RESTORE took back versions of `app`), Fenced, CommitUnknown (look before you write again).
+        StreamRewound (a RESTORE took back versions of `app`), WriterFenced, CommitUnknown (look before you write again).
         """
         return write_batch(self._context, data, Operation.UPSERT, metadata, app, schema_mode, delete_when=delete_when)
 
@@ -342,8 +341,8 @@ class Table:
         are merged, since a log file has rows of many file groups; what writers left that have been silent for `older_than_s` is rolled
         back, as by `maintenance.rollback_failed_writes`. Writers go on meanwhile: what they write is not touched. Cut short, it is finished
         when it is called again. Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when
-        the store did not delete a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, Fenced, CommitUnknown and
-        storage errors."""
+        the store did not delete a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, WriterFenced,
+        CommitUnknown and storage errors."""
         return erase_for_good(self._context, keys, older_than_s=older_than_s, reliably=self._context.retry_on_new_checkpoint)
 
     def update(
@@ -460,7 +459,7 @@ class Table:
 
         where: a filter over partition columns. In a table with an ordering column older rows that come late are let in again. Raises
         InvalidInput when the filter names other columns or divides a partition, InvalidPredicate, CommitConflict when others write there
-        faster than this can be planned, Fenced, CommitUnknown.
+        faster than this can be planned, WriterFenced, CommitUnknown.
         """
         return delete_partition(self._context, where, metadata=metadata)
 

@@ -65,7 +65,7 @@ class LocateTask:
 
 @dataclass(frozen=True, slots=True)
 class BatchKeysHandle:
-    """A batch whose keys were gone over once. data: for `Locator.locate`. span: what is known of them. files: what is
+    """A batch whose keys were gone over once. data: for `KeyLookup.locate`. span: what is known of them. files: what is
     kept of data files."""
 
     data: Any

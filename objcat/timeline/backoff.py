@@ -1,4 +1,4 @@
-"""Turns: of the writers that want the next slot, whoever has waited longest asks for it first.
+"""Backoff: of the writers that want the next slot, whoever has waited longest asks for it first.
 
 Nobody knows who else waits. But every entry says how long its writer has waited, in slots that others took above its base, so whoever reads
 the entries that it lost to knows what is usual now, and how many turns it is early. That is advice: a slot is whoever's put takes it.

@@ -199,7 +199,7 @@ class Committer:
         self.delete_intent(txn, plan=plan).result()
 
     def commit(self, candidate: CommitAttempt, *, skew_ms: int = 0) -> Committed:
-        """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Beaten."""
+        """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Conflicted."""
         outcome = self.try_commit(candidate, skew_ms=skew_ms)
         if isinstance(outcome, Conflicted):
             raise outcome.error()
@@ -215,7 +215,7 @@ class Committer:
         skew_ms: from `announce`. The time of a commit is the store's, whatever the local clock says, and at least 1 ms after the commit
         before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as 1
         ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up. Raises
-        Fenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
+        WriterFenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
         CommitUnknown and SharedTransaction (delete nothing), and storage errors that certainly had no effect."""
         try:
             return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries)

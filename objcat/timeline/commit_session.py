@@ -69,7 +69,7 @@ class CommitSession:
         return outcome
 
     def commit(self, candidate: CommitAttempt, *, skew_ms: int) -> Committed:
-        """`try_commit`, for an operation that is not tried again. Raises CommitConflict where that returns Beaten."""
+        """`try_commit`, for an operation that is not tried again. Raises CommitConflict where that returns Conflicted."""
         outcome = self.try_commit(candidate, skew_ms=skew_ms)
         if isinstance(outcome, Conflicted):
             raise outcome.error()

@@ -46,7 +46,7 @@ class OrphanedTransaction:
 
 
 @dataclass(slots=True)
-class _Traces:
+class _WriterTraces:
     """What a transaction left in the store. touched_ms: when it wrote last, by the store's clock."""
 
     touched_ms: int = 0
@@ -60,8 +60,8 @@ def rollback_dead_writers(
 ) -> list[RolledBackWriter]:
     """Settle every transaction that has left an intent or files and has written nothing for so long, and delete what it left.
 
-    One without a slot is rolled back: should its writer still live, it is refused with Fenced, so the age is a matter of politeness and
-    any value is safe; 0 takes whatever there is. Of a rolled back one everything below its prefix goes; of a committed one, only files
+    One without a slot is rolled back: should its writer still live, it is refused with WriterFenced, so the age is a matter of politeness
+    and any value is safe; 0 takes whatever there is. Of a rolled back one everything below its prefix goes; of a committed one, only files
     that its entry does not name (left by tasks that failed, or by a redo). Plans that wait for an executor stay until they are settled.
 
     view: of this log, of whatever slot. names_of: the files that the changes of an entry name, all of them.
@@ -143,12 +143,12 @@ def has_dead(timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float
     return len(committed) < len(silent)
 
 
-def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping[Txn, _Traces], Sequence[Txn]]:
+def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping[Txn, _WriterTraces], Sequence[Txn]]:
     """What every transaction left, and the plans. begun_after_ms: files of transactions that began before are left out.
 
     Files are listed flat, not by prefix: a page of keys costs as much as a page of prefixes, and says how old and which they are.
     """
-    traces: dict[Txn, _Traces] = {}
+    traces: dict[Txn, _WriterTraces] = {}
     plans: list[Txn] = []
     for folder in ("intents/", "data/"):
         begin = None if begun_after_ms is None or folder == "intents/" else folder + txn_time(begun_after_ms)
@@ -162,7 +162,7 @@ def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping
                 if name.endswith(REQUESTED_SUFFIX):
                     plans.append(txn)
                     continue
-                found = traces.setdefault(txn, _Traces())
+                found = traces.setdefault(txn, _WriterTraces())
                 found.touched_ms = max(found.touched_ms, meta.modified_ms)
                 if folder == "data/":
                     found.files.append(meta.key)
@@ -172,7 +172,7 @@ def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping
 
 
 def _settle(
-    timeline: Timeline[Any], view: LogView[Any], txn: Txn, found: _Traces, names_of: Callable[[Entry], Iterable[str]]
+    timeline: Timeline[Any], view: LogView[Any], txn: Txn, found: _WriterTraces, names_of: Callable[[Entry], Iterable[str]]
 ) -> RolledBackWriter | None:
     """None when there is nothing to settle and nothing to delete. Raises CorruptTable when the files of an entry cannot be known."""
     fileio = timeline.fileio
@@ -195,7 +195,7 @@ def _settle(
 
 
 def _unnamed(
-    timeline: Timeline[Any], slot: int, txn: Txn, found: _Traces, names_of: Callable[[Entry], Iterable[str]]
+    timeline: Timeline[Any], slot: int, txn: Txn, found: _WriterTraces, names_of: Callable[[Entry], Iterable[str]]
 ) -> tuple[Entry, list[str]]:
     """The entry of a committed transaction, and the files that it left and does not name. Raises CorruptTable."""
     fileio = timeline.fileio

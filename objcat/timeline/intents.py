@@ -255,7 +255,7 @@ def pending_plans(fileio: FileIO) -> list[Intent]:
     """The plans that wait for an executor, oldest first: one LIST, and one GET for each.
 
     A plan must be executed from the view as of its base, so that the executor reads every later slot: there it meets whoever executed the
-    plan before (AlreadyDone), or rolled it back (Fenced). Some of the plans may be settled already.
+    plan before (AlreadyDone), or rolled it back (WriterFenced). Some of the plans may be settled already.
     """
     keys = [key for key in fileio.list_keys("intents/") if key.endswith(REQUESTED_SUFFIX)]
 

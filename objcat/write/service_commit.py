@@ -77,10 +77,9 @@ class ServiceCommit(Generic[P]):
 def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[Tables], *, replans: bool = True) -> ServiceCommit[P] | None:
     """Plan, run and commit; None when there is nothing to do. Safe beside every writer and every other service.
 
-    view: where to begin. replans: whether another plan than that of `view` will do; else the first conflict is raised.
-    Raises CommitConflict (also after as many plans as the policy of commits allows attempts), AlreadyDone, Fenced, Contention and storage
-    errors: nothing is visible, and own files are removed. Raises CommitUnknown (nothing was deleted), and what `service.plan` raises.
-    """
+    view: where to begin. replans: whether another plan than that of `view` will do; else the first conflict is raised. Raises
+    CommitConflict (also after as many plans as the policy of commits allows attempts), AlreadyDone, WriterFenced, Contention and storage
+    errors: nothing is visible, and own files are removed. Raises CommitUnknown (nothing was deleted), and what `service.plan` raises."""
     env = timeline.fileio.env
     committer = Committer(timeline.fileio)
     began_s, pause_s = env.monotonic_s(), 0.0

@@ -106,7 +106,7 @@ class WriteOperation(Generic[D]):
         """Write and commit from `view`; redo what other commits forestall, within the bounds of the committer's policy.
 
         Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
-        written), CommitConflict and Fenced (nothing is visible), CommitUnknown, storage errors.
+        written), CommitConflict and WriterFenced (nothing is visible), CommitUnknown, storage errors.
         """
         change = WriteBatch(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
         part = TableWriter(self.fileio, self.manifests, self.table, [change], advice=self.advice)
@@ -260,8 +260,8 @@ class _WriteTransaction:
         )
 
     def cleaned(self, error: CorruptTable) -> Sequence[Entry]:
-        """The entries above the view, when they say that files of the view were cleaned. Raises `error` when they do not, and Fenced when
-        they say that the own files were: a write may read what it has written."""
+        """The entries above the view, when they say that files of the view were cleaned. Raises `error` when they do not, and WriterFenced
+        when they say that the own files were: a write may read what it has written."""
         newer = Log(self._fileio).read_after(self.view.slot)
         for entry in newer:
             if entry.rollback_of == self.txn:

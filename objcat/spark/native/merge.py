@@ -80,9 +80,9 @@ def merged(rows: MergeRows) -> list[Query]:
 
 
 def _broadcast(rows: MergeRows) -> list[Query]:
-    keys = _Keys(rows, "_objcat_key")
+    keys = _MergeKeys(rows, "_objcat_key")
     # By name, the rule knows that keys are compared with those of the same rows.
-    own = _Keys(rows, "_objcat_own_key") if rows.dense else keys
+    own = _MergeKeys(rows, "_objcat_own_key") if rows.dense else keys
     base, logs = rows.base, rows.logs
     if rows.barriers:
         barriers = keys.of(logs.where(_IS_BARRIER))
@@ -121,7 +121,7 @@ _BEATS_BASE = f"coalesce({_THEIR_ORDER} >= {ORDER}, true) AND {_IS_LATER}"
 _IS_BEATEN_BY_BASE = f"coalesce({_THEIR_ORDER} < {ORDER}, false) AND {_IS_LATER}"
 
 
-class _Keys:
+class _MergeKeys:
     """Joins by key: with the keys of some rows, under names of their own, so that no column is meant by two."""
 
     def __init__(self, rows: MergeRows, name: str) -> None:

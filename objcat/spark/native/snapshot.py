@@ -63,11 +63,11 @@ def native_rows(
     root: as `native_root` says. bounds: of the files, None when nothing is known of them. then: filters and projections of these rows, as
     of `Query.shaped`.
     """
-    return _Snapshot(spark, root, plan, bounds).rows().shaped(*then).to_frame(spark)
+    return _SnapshotFrame(spark, root, plan, bounds).rows().shaped(*then).to_frame(spark)
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _SnapshotFrame:
     spark: SparkSession
     root: str
     plan: ScanPlan
