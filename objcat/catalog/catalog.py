@@ -1,6 +1,6 @@
 """The names of a lake: a timeline of its own that binds them to tables, and namespaces that hold them.
 
-Everything else of a table, its schema and properties too, is in the table's own timeline. `docs/protocol.md` is the specification.
+Everything else of a table, its schema and properties too, is in the table's own timeline. `docs/spec/protocol.md` is the specification.
 """
 
 from __future__ import annotations

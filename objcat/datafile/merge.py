@@ -1,4 +1,4 @@
-"""The merge of `docs/protocol.md` section 6: a left fold over the rows of one key, for all keys of a file group at once. Pure Arrow in,
+"""The merge of `docs/spec/protocol.md`: a left fold over the rows of one key, for all keys of a file group at once. Pure Arrow in,
 Arrow out."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A read-only examination of the log that tables share: do the invariants of the protocol hold, is every file there, what is left over.
 
-Each finding says in words what is wrong, and what mends it. The invariants have the numbers of `docs/protocol.md`.
+Each finding says in words what is wrong, and what mends it. The invariants have the numbers of `docs/spec/protocol.md`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ INVARIANTS = {
     "P10": "reads are prefixes of the log; only readers could say",
     "P11": "writers progress; only writers could say",
 }
-"""What is promised, in the numbers of `docs/protocol.md`, as far as an examination goes into it."""
+"""What is promised, in the numbers of `docs/spec/protocol.md`, as far as an examination goes into it."""
 
 
 @dataclass(slots=True)

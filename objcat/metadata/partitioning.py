@@ -1,7 +1,7 @@
 """Partitionings: which rows lie together, by the values of columns, and the text that names a partition in homes and paths.
 
 The text is made of `name=value` parts with slashes between them, as Hive's is: `pickup_at_hour=2026-11-20-09/city=Rome`. It is ASCII, legal
-in keys of every store, and no two partitions have the same: see `docs/protocol.md`.
+in keys of every store, and no two partitions have the same: see `docs/spec/protocol.md`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ _KEPT = re.compile(rb"[^A-Za-z0-9._-]")
 
 
 def encoded(text: str, *, most: int) -> str:
-    """Text as a part of a partition's text, of at most so many bytes: see `docs/protocol.md`."""
+    """Text as a part of a partition's text, of at most so many bytes: see `docs/spec/protocol.md`."""
     raw = text.encode()
     kept = _KEPT.sub(lambda found: b"%%%02X" % found.group()[0], raw).decode()
     if kept.startswith("_"):

@@ -56,7 +56,7 @@ class ColumnChange:
 class AddColumn(ColumnChange):
     """A new column, or a new field of a struct: null in all rows that are there.
 
-    path: its name, or `struct.name`. type: an Arrow type, or a name as in `docs/protocol.md`: `bigint`, `decimal(10,2)`. after: the
+    path: its name, or `struct.name`. type: an Arrow type, or a name as in `docs/spec/protocol.md`: `bigint`, `decimal(10,2)`. after: the
     neighbour that it comes after; first: whether it comes before all of them. Else it comes last.
     """
 

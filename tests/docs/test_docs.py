@@ -92,11 +92,11 @@ def test_the_architecture_names_every_room() -> None:
 
 
 def test_the_entries_of_the_protocol_are_entries() -> None:
-    fences = FENCE.findall((ROOT / "docs" / "protocol.md").read_text())
+    fences = FENCE.findall((ROOT / "docs" / "spec" / "protocol.md").read_text())
     entries = [body for language, body in fences if language == "json"]
     assert len(entries) == 2
     for body in entries:
-        written = json.loads(encode_entry(decode_entry(body.encode(), key="docs/protocol.md")))
+        written = json.loads(encode_entry(decode_entry(body.encode(), key="docs/spec/protocol.md")))
         # The page shows entries without the digest of their bytes, which are other bytes there.
         assert len(written.pop("digest")) == 64
         assert written == json.loads(body)

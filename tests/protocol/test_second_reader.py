@@ -1,4 +1,4 @@
-"""docs/protocol.md is a whole specification: a reader that was written from that page alone sees what objcat sees, at every slot.
+"""docs/spec/protocol.md is a whole specification: a reader that was written from that page alone sees what objcat sees, at every slot.
 
 Lakes are made through the public API by random but seeded operations, and compared both ways of opening: all slots from 0 on, and the
 newest checkpoint with the slots above it.
@@ -674,7 +674,7 @@ def _golden_rows(table: Any, slot: int, content: Any) -> Any:
 
 
 def test_the_hashes_of_the_page() -> None:
-    page = (ROOT / "docs" / "protocol.md").read_text()
+    page = (ROOT / "docs" / "spec" / "protocol.md").read_text()
     found = re.search(r"^int32 1 .*?^```$", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     *lines, both = found[0].splitlines()[:-1]
