@@ -26,8 +26,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README and the pages of `docs/`."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """The pages at the project's root, and those of `docs/`."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -74,7 +74,7 @@ def write_modules(folder: Path) -> dict[str, str]:
     written = {}
     for page in pages():
         for number, module in enumerate(modules_of(page.read_text())):
-            name = re.sub(r"\W", "_", page.stem).lower()
+            name = re.sub(r"\W", "_", str(page.relative_to(ROOT).with_suffix(""))).lower()
             file = folder / f"page_{name}_{number}.py"
             file.write_text(module)
             written[str(file)] = str(page.relative_to(ROOT))

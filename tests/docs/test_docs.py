@@ -74,12 +74,6 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors_of(place.read_text()), f"{name_of(page)} links to {target}, but there is no such heading"
 
 
-def test_the_index_names_every_page() -> None:
-    index = ROOT / "docs" / "README.md"
-    linked = {(index.parent / target.partition("#")[0]).resolve() for target in _LINK.findall(index.read_text())}
-    assert not [name_of(page) for page in PAGES if page.parent == index.parent and page not in {*linked, index}]
-
-
 def test_the_architecture_names_every_room() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rooms = text[text.index("## Rooms") : text.index("## A write")]
