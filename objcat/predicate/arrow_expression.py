@@ -14,8 +14,8 @@ from objcat.common.validation import nearest_name
 from objcat.errors import InvalidPredicate
 from objcat.metadata.manifest import Pruning
 from objcat.metadata.schema import TableSchema
-from objcat.predicate.implied import implied_by
-from objcat.predicate.parse import Predicate, parse_predicate
+from objcat.predicate.implied import implied_by_tree, names_in, tree_of
+from objcat.predicate.parse import Predicate, empty_rows, parse_predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,17 @@ def check_expression(expression: pc.Expression, schema: TableSchema) -> ArrowFil
         pickle.dumps(expression)
     except pa.ArrowNotImplementedError as error:
         raise InvalidPredicate(f"the filter {_shown(expression)} names a column by its number: name it, pc.field('...')") from error
-    empty = schema.to_arrow().empty_table()
+    empty = empty_rows(schema)
     try:
         empty.filter(expression)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidPredicate(_reason(expression, str(error).splitlines()[0], schema)) from error
-    read = tuple(name for name in schema.names if not _fits(empty.drop_columns([name]), expression))
-    return ArrowFilter(expression, read, implied_by(expression, schema))
+    tree = tree_of(expression)
+    if tree is None:
+        # Arrow does not say which columns it reads, but fails without one of them.
+        return ArrowFilter(expression, tuple(name for name in schema.names if not _fits(empty.drop_columns([name]), expression)))
+    named = set(names_in(tree))
+    return ArrowFilter(expression, tuple(name for name in schema.names if name in named), implied_by_tree(tree, schema))
 
 
 def both(one: Predicate | ArrowFilter, other: Predicate | ArrowFilter, schema: TableSchema) -> Predicate | ArrowFilter:

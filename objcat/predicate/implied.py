@@ -90,11 +90,13 @@ def tree_of(expression: pc.Expression) -> Node | None:
 
 def names_in(node: Node) -> Iterator[str]:
     """The columns that a tree reads, some of them several times."""
-    if isinstance(node, Name):
-        yield node.parts[0]
-    elif isinstance(node, Call):
-        for argument in node.arguments:
-            yield from names_in(argument)
+    left = [node]
+    while left:
+        part = left.pop()
+        if isinstance(part, Name):
+            yield part.parts[0]
+        elif isinstance(part, Call):
+            left.extend(reversed(part.arguments))
 
 
 def implied_by(expression: pc.Expression, schema: TableSchema, *, floating: bool = True) -> Predicate | None:
@@ -103,8 +105,11 @@ def implied_by(expression: pc.Expression, schema: TableSchema, *, floating: bool
     floating: whether comparisons with floating columns count. They do where NaN means what it means to Arrow: equal to nothing.
     """
     tree = tree_of(expression)
-    if tree is None:
-        return None
+    return None if tree is None else implied_by_tree(tree, schema, floating=floating)
+
+
+def implied_by_tree(tree: Node, schema: TableSchema, *, floating: bool = True) -> Predicate | None:
+    """The same filter, of an expression that was taken apart."""
     try:
         found = _BoundsTranslator(schema, floating=floating).necessary(tree)
         return None if found is None else parse_predicate(spark_sql(found), schema)

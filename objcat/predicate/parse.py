@@ -91,11 +91,17 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     names = dict.fromkeys(column_path(text, column, schema)[0] for column in tree.find_all(sql.Column))
     predicate = Predicate(text, tuple(names), schema)
     try:
-        schema.to_arrow().empty_table().filter(predicate.to_arrow())
+        empty_rows(schema).filter(predicate.to_arrow())
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidPredicate(f"the filter {shown(text)} compares what cannot be compared ({reason}): cast one of them") from error
     return predicate
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def empty_rows(schema: TableSchema) -> pa.Table:
+    """A table of no rows under the logical names: Arrow checks filters by applying them to it."""
+    return schema.to_arrow().empty_table()
 
 
 def _check_text(text: Any) -> None:
