@@ -165,17 +165,16 @@ def _check_columns(columns: Sequence[Column], where: str, *, last_id: int) -> No
     every = list(walk(tuple(columns)))
     if not columns:
         raise _wrong(f"{where}.table_schema.columns", [], "at least one column")
-    for column_id, count in Counter(column.id for column in every).items():
-        if count > 1 or column_id > last_id:
-            found = f"{count} columns with the id {column_id}"
-            raise _wrong(f"{where}.table_schema", found, f"ids up to `last_id`, {last_id}, each once")
+    ids = {column.id for column in every}
+    if len(ids) < len(every) or max(ids) > last_id:
+        column_id, count = next(pair for pair in Counter(column.id for column in every).items() if pair[1] > 1 or pair[0] > last_id)
+        found = f"{count} columns with the id {column_id}"
+        raise _wrong(f"{where}.table_schema", found, f"ids up to `last_id`, {last_id}, each once")
     for neighbours in (columns, *(column.type.fields for column in every if isinstance(column.type, StructType))):
-        for kind in ("name", "physical"):
-            names = Counter(getattr(column, kind) for column in neighbours)
-            if not neighbours or "" in names or max(names.values()) > 1:
-                raise _wrong(
-                    f"{where}.table_schema: the {kind} names of columns", [*names.elements()], "texts, each once among its neighbours"
-                )
+        for kind, names in (("name", [column.name for column in neighbours]), ("physical", [column.physical for column in neighbours])):
+            if not names or "" in names or len(set(names)) < len(names):
+                expected = "texts, each once among its neighbours"
+                raise _wrong(f"{where}.table_schema: the {kind} names of columns", [*Counter(names).elements()], expected)
     for column in columns:
         try:
             arrow_type(column.type)

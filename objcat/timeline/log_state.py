@@ -89,15 +89,18 @@ class LogState:
         for entry in entries:
             if entry.slot != state.slot + 1:
                 raise CorruptTable(f"slot {entry.slot} does not follow slot {state.slot}: open the table again")
-            state = replace(state, slot=entry.slot, committed_at_ms=entry.committed_at_ms)
             lasting = {name: since for name, since in entry.features.items() if name not in ERASED_PARTITIONS}
-            if lasting:
-                state = replace(state, features={**state.features, **lasting})
-            if entry.writer_features:
-                state = replace(state, writer_features={**state.writer_features, **entry.writer_features})
             touched = {table: _fold(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}
-            if touched:
-                state = replace(state, tables={**state.tables, **touched})
+            state = LogState(
+                slot=entry.slot,
+                committed_at_ms=entry.committed_at_ms,
+                tables={**state.tables, **touched} if touched else state.tables,
+                features={**state.features, **lasting} if lasting else state.features,
+                writer_features={**state.writer_features, **entry.writer_features} if entry.writer_features else state.writer_features,
+                root_bound=state.root_bound,
+                pins=state.pins,
+                restores=state.restores,
+            )
             state = _fold_roots(state, entry)
         return state
 

@@ -156,12 +156,13 @@ class Timeline(Generic[S]):
     def _advanced(self, view: LogView[S], entries: Sequence[Entry]) -> LogView[S]:
         for entry in with_changes(self.fileio, entries):
             kept = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
-            view = replace(
-                view,
-                log=view.log.advance([entry]),
-                state=self.fold.advance(view.state, entry, partial(self._brought_back, view.log)),
-                outcomes=view.outcomes.advance([entry]),
-                tail=(*view.tail[1 - TAIL_ENTRIES_MAX :], kept),
+            view = LogView(
+                view.log.advance([entry]),
+                self.fold.advance(view.state, entry, partial(self._brought_back, view.log)),
+                view.checkpoint,
+                view.outcomes.advance([entry]),
+                (*view.tail[1 - TAIL_ENTRIES_MAX :], kept),
+                view.milestone,
             )
             if entry.slot % checkpoint.SPACING_SLOTS == 0 and entry.slot >= checkpoint.SPACING_SLOTS:
                 view = replace(view, milestone=replace(view, milestone=None, tail=()))
