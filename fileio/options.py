@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import logging
 import re
 import types
@@ -165,13 +166,14 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 def secret_options(options_class: type) -> frozenset[str]:
     """The names of the options whose values are secret."""
-    hints = typing.get_type_hints(options_class)
+    hints = _hints_of(options_class)
     return frozenset(name for name, hint in hints.items() if hint is Secret or Secret in typing.get_args(hint))
 
 
 def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: str) -> O:
     """An instance of the options dataclass from what a user gave. Raises InvalidConfig that names the nearest valid option."""
-    hints = typing.get_type_hints(options_class)
+    kind: Any = options_class
+    hints = _hints_of(kind)
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in hints:
@@ -185,6 +187,12 @@ def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: st
     if missing:
         raise InvalidConfig(f"{where} needs the option {missing[0]!r}")
     return options_class(**values)
+
+
+@functools.cache
+def _hints_of(options_class: type) -> Mapping[str, Any]:
+    """The types of the options. Python compiles each of them from its text, which is most of the work of describing a store."""
+    return types.MappingProxyType(typing.get_type_hints(options_class))
 
 
 def _convert(name: str, value: Any, hint: Any, *, where: str) -> Any:
