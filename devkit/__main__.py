@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from devkit import checks, suites, toolchain
 from devkit.install import InstallError
+from devkit.site import ADDRESS, docs
 from devkit.toolchain import ToolchainError
 
 
@@ -62,6 +63,9 @@ COMMANDS: Mapping[str, Command] = {
     "format": Command("", "format the sources and mend what can be mended safely", lambda _: checks.format_sources()),
     "servers": Command("[NAME...]", "start the test servers (all, or those named) and show how to reach them, until Ctrl-C", _servers),
     "bench": Command("SUITE [OPTIONS]", "run a benchmark, or all of them on a few rows: smoke", _module("benchmarks")),
+    "docs": Command(
+        "[build [FOLDER] | reference]", f"serve the pages as a site on {ADDRESS}; build it; or write the pages that come from code", docs
+    ),
     "run": Command("COMMAND...", "run a command inside the project's environment", _run),
     "lock": Command("", "write requirements/*.lock anew from requirements/*.in", _lock),
 }

@@ -117,7 +117,7 @@ def violations(page: str, text: str, limits: Limits) -> list[Violation]:
     """What a page breaks of the rules, in the order of its lines. page: its path from the project's root."""
     lines = list(_lines(text))
     found = [*_title(page, lines), *_length(page, text, limits)]
-    found += [Violation(page, number, what) for number, what in (*_sentences(lines), *_refused(page, lines))]
+    found += [Violation(page, number, what) for number, what in (*_long_or_shared(lines), *_refused(page, lines))]
     return sorted(found, key=lambda violation: violation.line)
 
 
@@ -138,15 +138,15 @@ def _length(page: str, text: str, limits: Limits) -> Iterator[Violation]:
         yield Violation(page, 1, f"{words} words, {limit} at most (fences do not count)")
 
 
-def _sentences(lines: Sequence[_Line]) -> Iterator[tuple[int, str]]:
+def _long_or_shared(lines: Sequence[_Line]) -> Iterator[tuple[int, str]]:
     """Sentences that are too long, lines with two sentences, and sentences on two lines."""
     for block in _blocks(lines):
         if block[0].kind == "item":
-            parts = _split(" ".join(line.text.strip() for line in block))
+            parts = sentences(" ".join(line.text.strip() for line in block))
             yield from ((block[0].number, what) for part in parts if (what := _too_long(part)))
             continue
         for place, line in enumerate(block):
-            parts = _split(line.text.strip())
+            parts = sentences(line.text.strip())
             if len(parts) > 1:
                 yield line.number, f"{len(parts)} sentences on one line; the second begins: {_start(parts[1])}"
             if place + 1 < len(block) and not _FINISHED.search(line.text.rstrip()):
@@ -171,7 +171,7 @@ def _refused(page: str, lines: Sequence[_Line]) -> Iterator[tuple[int, str]]:
 
 def _lines(text: str) -> Iterator[_Line]:
     fence: str | None = None
-    in_comment, in_item = False, False
+    in_comment, in_item, inside, before = False, False, False, "blank"
     rows = text.split("\n")
     start = rows.index("---", 1) + 1 if rows[0] == "---" and "---" in rows[1:] else 0
     for number, row in enumerate(rows[start:], start + 1):
@@ -193,7 +193,14 @@ def _lines(text: str) -> Iterator[_Line]:
         if "<!--" in plain:
             plain, in_comment = plain.partition("<!--")[0], True
         kind = _kind(plain, in_item=in_item)
+        if kind == "prose" and row.startswith("    ") and not inside and before in ("blank", "code"):
+            kind = "code"
         in_item = kind in ("item", "more") or (kind == "blank" and in_item)
+        inside = bool(_ADMONITION.match(plain)) or (inside and (kind == "blank" or row.startswith("  ")))
+        before = kind
+        if kind == "code":
+            yield _Line(number, "blank", "")
+            continue
         yield _Line(number, kind, re.sub(r"^(\s*>)+ ?", "", plain) if kind in ("prose", "more") else plain)
 
 
@@ -236,16 +243,16 @@ def _blocks(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
         yield block
 
 
-def _split(text: str) -> list[str]:
-    """The sentences of a text."""
-    sentences, start = [], 0
+def sentences(text: str) -> list[str]:
+    """The sentences of a text of one line."""
+    found, start = [], 0
     text = _ITEM.sub("", text)
     for end in _END.finditer(text):
         if _ABBREVIATION.search(text[: end.start() + 1]):
             continue
-        sentences.append(text[start : end.end()].strip())
+        found.append(text[start : end.end()].strip())
         start = end.end()
-    return [*sentences, *([rest] if (rest := text[start:].strip()) else [])]
+    return [*found, *([rest] if (rest := text[start:].strip()) else [])]
 
 
 def _too_long(sentence: str) -> str | None:

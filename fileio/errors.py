@@ -25,47 +25,80 @@ from __future__ import annotations
 
 
 class FileIOError(Exception):
-    """Root of every error that `fileio` raises."""
+    """The root of all errors that `fileio` raises."""
 
 
 class NotFound(FileIOError):
-    """The object does not exist."""
+    """The object does not exist.
+
+    What to do: Check the key.
+    """
 
 
 class BucketNotFound(NotFound):
-    """The bucket, container or root directory does not exist."""
+    """The bucket, container or root directory does not exist.
+
+    What to do: Create it, or correct the URL.
+    """
 
 
 class PermissionDenied(FileIOError):
-    """The credentials are valid, but do not allow this request."""
+    """The credentials are valid, but do not allow this request.
+
+    What to do: Grant the permission that the message names.
+    """
 
 
 class CredentialsError(FileIOError):
-    """Credentials are missing, malformed, wrong or expired."""
+    """Credentials are missing, malformed, wrong or expired.
+
+    What to do: Supply valid credentials.
+    """
 
 
 class Throttled(FileIOError):
-    """The store refused the request before any effect and wants it later (429, S3's 409 ConditionalRequestConflict)."""
+    """The store refused the request before any effect: status 429, or 409 `ConditionalRequestConflict` of S3. Retries are exhausted.
+
+    What to do: Try again later.
+    """
 
 
 class Unavailable(FileIOError):
-    """No answer, a broken answer, or a server error. Whether a write took effect is not known."""
+    """The store gave no answer, a broken answer or a server error, and retries are exhausted. The effect of a write is unknown.
+
+    What to do: Try again later.
+    """
 
 
 class StoreFull(FileIOError):
-    """The store has no room left, or a quota or size limit is reached. Nothing was written; asking again helps once room is made."""
+    """The store has no room left, or a quota or size limit is reached. Nothing was written.
+
+    What to do: Free space, or raise the quota, and try again.
+    """
 
 
 class ObjectChanged(FileIOError):
-    """An object that is read in pieces has another version or size than when it was opened."""
+    """An object that is read in pieces has another version or size than when it was opened.
+
+    What to do: Open the object again.
+    """
 
 
 class UploadLost(FileIOError):
-    """A multipart upload no longer exists and certainly did not complete: nothing landed."""
+    """A multipart upload no longer exists, and certainly did not complete. Nothing was written.
+
+    What to do: Write again.
+    """
 
 
 class NotWritten(FileIOError):
-    """A write that the caller took for granted ended as `Conflict` or `Unknown`; the value is `outcome`."""
+    """A write ended as `PreconditionFailed` or `OutcomeUnknown` where the caller needed `Written`. The value is `outcome`.
+
+    What to do: Look at `outcome`: only the first one means that nothing was written.
+
+    Attributes:
+        outcome: how the write ended.
+    """
 
     def __init__(self, message: str, outcome: object) -> None:
         super().__init__(message)
@@ -76,23 +109,38 @@ class NotWritten(FileIOError):
 
 
 class Unsupported(FileIOError):
-    """The store does not have the capability that this call needs (see `FileIO.capabilities`)."""
+    """The store lacks the capability that this call needs.
+
+    What to do: Check `FileIO.capabilities` first, or use another store.
+    """
 
 
 class InvalidKey(FileIOError):
-    """The key is empty, absolute, has an empty or dotted segment, holds a NUL, or is longer than 900 bytes."""
+    """The key is empty or absolute, has an empty or dotted segment, holds a NUL, or is longer than 900 bytes.
+
+    What to do: Choose another key.
+    """
 
 
 class InvalidConfig(FileIOError):
-    """A URL, an option or a setting is not valid."""
+    """A URL, an option or a setting is not valid.
+
+    What to do: Use the nearest valid name that the message shows.
+    """
 
 
 class StoreUnfit(InvalidConfig):
-    """The store accepted a write that a condition forbids, so concurrent commits would be lost. Use another store."""
+    """The store accepted a write that a condition forbids, so concurrent commits would be lost.
+
+    What to do: Use another store. `objcat store-check` shows what a store does.
+    """
 
 
 class MissingDependency(InvalidConfig):
-    """The SDK that this scheme needs is not installed."""
+    """A library that this call needs is not installed.
+
+    What to do: Install the extra that the message names.
+    """
 
 
 def __dir__() -> list[str]:

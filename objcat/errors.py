@@ -40,39 +40,63 @@ from __future__ import annotations
 
 
 class ObjcatError(Exception):
-    """Root of every error that objcat itself raises."""
+    """The root of all errors that objcat itself raises."""
 
 
 class InvalidInput(ObjcatError):
-    """A setting, schema or batch that does not fit. Nothing was written."""
+    """A setting, schema, batch or statement does not fit. Nothing was written.
+
+    What to do: Correct the call. The message names what fits.
+    """
 
 
 class InvalidSchema(InvalidInput):
-    """A schema or column type that a table cannot have."""
+    """A schema or a column type is one that a table cannot have. Nothing was written.
+
+    What to do: Change the column or its type.
+    """
 
 
 class InvalidBatch(InvalidInput):
-    """A batch that does not fit the table's schema."""
+    """A batch does not fit the schema of the table: columns are missing, unknown or of another type. Nothing was written.
+
+    What to do: Correct the batch, or let the write change the schema with `schema_mode`.
+    """
 
 
 class EmptyBatch(InvalidBatch):
-    """A batch without rows."""
+    """A batch has no rows. Nothing was written.
+
+    What to do: Skip the write.
+    """
 
 
 class KeyExists(InvalidBatch):
-    """A batch to insert, with keys that are in the table already."""
+    """An insert that must fail on existing keys found keys of the batch in the table. Nothing was written.
+
+    What to do: Leave these rows out, skip existing keys, or upsert the rows.
+    """
 
 
 class NullKey(InvalidBatch):
-    """A key column holds a null, or an ordering column a null or NaN."""
+    """A key column holds a null, or an ordering column holds a null or NaN. Nothing was written.
+
+    What to do: Fill these values, or leave the rows out.
+    """
 
 
 class InvalidPredicate(InvalidInput):
-    """Filter text that does not parse, or names a column that the table does not have."""
+    """The text of a filter does not parse, or it names a column that the table does not have.
+
+    What to do: Correct the filter.
+    """
 
 
 class InvalidSql(InvalidInput):
-    """The text of a statement does not parse, or asks for what is not there."""
+    """A SQL statement does not parse, or it names something that does not exist.
+
+    What to do: Correct the statement.
+    """
 
 
 class SeveralDomains(InvalidInput):
@@ -80,50 +104,83 @@ class SeveralDomains(InvalidInput):
 
 
 class MissingOnWorkers(ObjcatError):
-    """A Spark worker cannot import objcat, has another version of it than the driver, or runs another Python. Nothing was written."""
+    """A Spark worker cannot import objcat, has another version of it than the driver, or runs another Python. Nothing was written.
+
+    What to do: Install the version of the driver on the workers, or set `PYSPARK_PYTHON`.
+    """
 
 
 class SparkJobLost(ObjcatError):
-    """A job of Spark's was cancelled, or Spark lost what it ran on. Nothing of the write is visible: write again when Spark runs."""
+    """A Spark job was cancelled, or Spark lost the session, the JVM or executors that it ran on. Nothing of the write is visible.
+
+    What to do: Write again when Spark runs.
+    """
 
 
 class SparkJobFailed(ObjcatError):
-    """A job of Spark's failed over what it was to compute: an expression or a function of the frame, a file that it reads. Nothing of the
-    write is visible; Spark's own error is the cause."""
+    """A Spark job failed in an expression, a function or an input file of the DataFrame. Nothing of the write is visible. The error of
+    Spark is the cause.
+
+    What to do: Correct the DataFrame, and write again.
+    """
 
 
 class TableNotFound(ObjcatError):
-    """There is no table at that place."""
+    """There is no table of that name or at that URL.
+
+    What to do: Create the table, or use the nearest name that the message shows.
+    """
 
 
 class TableExists(ObjcatError):
-    """There is a table at that place already."""
+    """There is already a table of that name or at that URL.
+
+    What to do: Open the table, or choose another name.
+    """
 
 
 class NamespaceNotFound(ObjcatError):
-    """There is no namespace of that name."""
+    """There is no namespace of that name.
+
+    What to do: Create the namespace, or use the nearest name that the message shows.
+    """
 
 
 class NamespaceExists(ObjcatError):
-    """There is a namespace of that name already."""
+    """There is already a namespace of that name.
+
+    What to do: Use the namespace, or choose another name.
+    """
 
 
 class NamespaceNotEmpty(ObjcatError):
-    """The namespace still holds tables or namespaces."""
+    """The namespace still holds tables or namespaces, so it cannot be dropped.
+
+    What to do: Drop or rename these first.
+    """
 
 
 class TableClosed(ObjcatError):
-    """The table was dropped."""
+    """The table was dropped.
+
+    What to do: `lake.undrop_table` restores the table until it is purged.
+    """
 
 
 class UnsupportedFormat(ObjcatError):
-    """The table's metadata needs a newer version of objcat."""
+    """The metadata of the table needs a newer version of objcat. Nothing was written.
+
+    What to do: Upgrade to the version that the message names.
+    """
 
 
 class CheckpointCollected(ObjcatError):
-    """An object of the checkpoint that a view stands on was collected: opened again, the same slot stands on a newer checkpoint.
+    """A checkpoint or log entries that an open handle reads are gone: a newer checkpoint or an erasure replaced them.
 
-    path: of the object.
+    What to do: Open the table again.
+
+    Attributes:
+        path: the key of the object.
     """
 
     def __init__(self, message: str, *, path: str = "") -> None:
@@ -135,7 +192,10 @@ class CheckpointCollected(ObjcatError):
 
 
 class CheckpointUnreadable(CheckpointCollected):
-    """An object of the checkpoint that a view stands on is damaged: opened again, the same slot stands on an older one, or on the log."""
+    """An object of the checkpoint that an open handle reads is damaged.
+
+    What to do: Open the table again: it then uses an older checkpoint, or the log alone.
+    """
 
 
 def _checkpoint_error(kind: type[CheckpointCollected], message: str, path: str) -> CheckpointCollected:
@@ -143,15 +203,28 @@ def _checkpoint_error(kind: type[CheckpointCollected], message: str, path: str) 
 
 
 class CorruptTable(ObjcatError):
-    """Metadata that contradicts itself, or an object that is missing, or not what was written, although metadata names it."""
+    """Metadata contradicts itself, or an object that metadata names is missing or is not the one that was committed. The message names the
+    object.
+
+    What to do: Restore that object from a backup. If nobody changed the bucket, report a bug.
+    """
 
 
 class OutOfMemory(ObjcatError, MemoryError):
-    """Memory ended, or what the process may have of it. The commit that was under way did not happen; what came before it stays."""
+    """The process ran out of memory, or reached its memory limit. The commit in progress did not happen. Earlier commits remain.
+
+    What to do: Write fewer rows at once, or give the process more memory.
+    """
 
 
 class NotErased(ObjcatError):
-    """Objects still hold values of rows that were erased, so that no certificate is given. objects: their keys."""
+    """A search after `erase` found values of erased rows in objects. No certificate was issued. `objects` has their keys.
+
+    What to do: Erase again: the call continues from here.
+
+    Attributes:
+        objects: the keys of the objects.
+    """
 
     def __init__(self, message: str, objects: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -178,35 +251,64 @@ def _commit_conflict(kind: type[CommitConflict], message: str, winner_slot: int,
 
 
 class Contention(CommitConflict):
-    """Other writers took every slot that was tried, until the bounds of the policy were reached."""
+    """Other writers took every slot that this commit tried, until it reached its retry limit. Nothing was written.
+
+    What to do: Write again later, or with fewer writers.
+    """
 
 
 class AlreadyApplied(CommitConflict):
-    """The application's version, or a later one, is in the table since `winner_slot`: this write must not count twice, and did not."""
+    """The table already holds this version of the application, or a later one, since `winner_slot`. The write was not applied a second
+    time.
+
+    What to do: Continue with the next version.
+    """
 
 
 class AlreadyDone(CommitConflict):
-    """The plan was executed by somebody else at `winner_slot`."""
+    """Another process executed the same plan at `winner_slot`.
+
+    What to do: Nothing: the work is done.
+    """
 
 
 class StreamRewound(CommitConflict):
-    """A RESTORE at `winner_slot` took back commits of this application: writing on would leave a gap."""
+    """A `RESTORE` at `winner_slot` took back commits of this application. More writes would leave a gap. Nothing was written.
+
+    What to do: Restart the stream from the version that the message names.
+    """
 
 
 class SnapshotExpired(ObjcatError):
-    """The slot lies below the bound of cleaning, and no savepoint keeps it."""
+    """The slot was cleaned, and no savepoint retains it. Its files may be deleted.
+
+    What to do: Read a newer slot. Next time, create a savepoint or raise the retention.
+    """
 
 
 class SharedTransaction(ObjcatError):
-    """Another operation has the same transaction id. Nothing of this one is visible; nothing was deleted, since it may be the other's."""
+    """Another operation has the same transaction id. Nothing of this write is visible. Nothing was deleted, because the files may belong
+    to the other operation.
+
+    What to do: Write again. Find out why random numbers repeat on this machine.
+    """
 
 
 class WriterFenced(ObjcatError):
-    """The transaction was rolled back by another process before it committed."""
+    """Another process considered this writer dead and rolled its transaction back. Nothing of the write is visible.
+
+    What to do: Write again.
+    """
 
 
 class CommitUnknown(ObjcatError):
-    """The outcome of a commit is not known; `txn` names it. Nothing was deleted."""
+    """The store did not confirm whether the commit landed. `txn` names the transaction. Nothing was deleted.
+
+    What to do: Call `table.resolve(txn)`, or `lake.resolve(txn)` for a change of names. Do not write again before that.
+
+    Attributes:
+        txn: the id of the transaction.
+    """
 
     def __init__(self, message: str, txn: str) -> None:
         super().__init__(message)

@@ -70,7 +70,7 @@ def purge(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the data files of a dropped table, for good: it cannot be brought back any more. Its log stays.
+    """Delete the data files of a dropped table, for good: the table cannot be restored after that. Its log stays.
 
     `objcat ls --dropped` lists the tables that can be purged. Safe beside everything, and may be stopped at any moment.
     """

@@ -63,7 +63,7 @@ def show(
     option: Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the entry as it is in the log.")] = False,
 ) -> None:
-    """Show one instant of a table: who, when, what it touched, which files it brought."""
+    """Show one instant of a table: who, when, what it touched, which files it added."""
     table = open_table(url, option)
     entry = _find(table, instant)
     if entry is None:

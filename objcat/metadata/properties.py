@@ -13,49 +13,66 @@ from objcat.common.validation import one_of
 from objcat.errors import InvalidInput
 
 TARGET_FILE_BYTES = "target_file_bytes"
-"""How large files shall become where rows may lie in any: in tables without a key, and under an index that looks keys up."""
+"""The target size of a data file, in bytes, where a row may be in any file: in tables without a key, and under an index that looks keys
+up (simple, bloom, memory, record). Writes fill the smallest file group of a partition up to this size, then begin another."""
 TARGET_FILE_BYTES_DEFAULT = 128 * 1024**2
 MEMORY_INDEX_BYTES = "memory_index_bytes"
-"""What a writer may remember of a table with the memory index; one that would need more reads keys, as under the simple index."""
+"""How many bytes a `Table` handle may use to remember keys under the memory index. One key takes about 12 bytes. A handle that would need
+more remembers nothing, and reads keys on each write, as under the simple index."""
 MEMORY_INDEX_BYTES_DEFAULT = 1024**3
 SCHEMA_MODE = "schema_mode"
-"""What writes that do not say it themselves may do to the schema, one of `SchemaMode`."""
+"""What a write may do to the schema when it does not pass `schema_mode` itself. `strict`: nothing. `add`: it adds columns and fields of the
+batch that the table lacks. `widen`: it also makes types as wide as those of the batch."""
 COMPACT_AFTER_COMMITS = "compact_after_commits"
-"""Compact after a write, when log rows of so many commits wait to be merged."""
+"""Compact after a write when log rows of this many commits wait to be merged. Without a `compact_after_...` property, writes compact
+nothing."""
 COMPACT_AFTER_BYTES = "compact_after_bytes"
-"""The same, when so many bytes of log rows wait."""
+"""Compact after a write when this many bytes of log rows wait to be merged."""
 COMPACT_AFTER_S = "compact_after_s"
-"""The same, when the oldest log rows that wait were committed so many seconds before the newest commit."""
+"""Compact after a write when the oldest log rows that wait were committed this many seconds before the newest commit."""
 COMPACT_AFTER_LOG_PERCENT = "compact_after_log_percent"
-"""The same, when the log rows that wait are so many percent of the bytes of the base files that they wait for."""
+"""Compact after a write when the waiting log rows have this many percent of the bytes of their base files. Log rows without a base file
+exceed any percentage."""
 COMPACT_IO_BYTES_MAX = "compact_io_bytes_max"
-"""What one compaction by policy reads and writes at most, in bytes."""
-COMPACT_LOG_BYTES_MIN, COMPACT_LOG_COUNT_MIN = "compact_log_bytes_min", "compact_log_count_min"
-COMPACT_PARTITIONS_NEWEST, COMPACT_PARTITIONS_OLDER = "compact_partitions_newest", "compact_partitions_older"
+"""The most bytes that one automatic compaction reads and writes. It always takes the first file group, whatever its size."""
+COMPACT_LOG_BYTES_MIN = "compact_log_bytes_min"
+"""Automatic compaction takes only file groups with at least this many bytes of log rows."""
+COMPACT_LOG_COUNT_MIN = "compact_log_count_min"
+"""Automatic compaction takes only file groups with at least this many runs of log rows."""
+COMPACT_PARTITIONS_NEWEST = "compact_partitions_newest"
+"""Automatic compaction takes only file groups in this many of the newest partitions, by the values of the partition columns. It excludes
+`compact_partitions_older`."""
+COMPACT_PARTITIONS_OLDER = "compact_partitions_older"
+"""Automatic compaction takes only file groups outside this many of the newest partitions. It excludes `compact_partitions_newest`."""
 COMPACT_ORDER = "compact_order"
-"""What a compaction by policy takes, as of `objcat.maintenance.CompactionStrategy`."""
+"""Which file groups automatic compaction takes first when `compact_io_bytes_max` leaves some out. `log_bytes`: those with the most bytes of
+log rows. `log_count`: those with the most runs of log rows. `newest`: those in the newest partitions."""
 COMPACTION_ORDERS = ("log_bytes", "log_count", "newest")
 COMPACT_PLAN_ONLY = "compact_plan_only"
-"""Whether writes only leave a plan when a compaction is due, for another job to execute, `true` or `false`."""
+"""With `true`, a write that finds a compaction due only schedules a plan. Another job executes it."""
 TARGET_LOG_BYTES = "target_log_bytes"
-"""How many bytes of rows, as Arrow holds them, become one log file, about."""
+"""The largest size of a log file, in bytes of rows in Arrow memory. The file itself is smaller, because Parquet compresses. A larger batch
+becomes several files. A smaller value takes less memory for a write and makes more files."""
 TARGET_LOG_BYTES_DEFAULT = 128 * 1024**2
 AUTO_CLEAN = "auto_clean"
-"""Whether writes clean the table by what `keep_...` says, `true` or `false`."""
+"""Whether writes clean the table in the background, by the retention that the `keep_...` properties set."""
 KEEP_COMMITS = "keep_commits"
-"""Cleaning by policy keeps what the newest so many commits left readable."""
+"""Automatic cleaning retains the state of the table after each of its newest commits, this many of them. If several `keep_...` properties
+are set, cleaning retains what any of them retains."""
 KEEP_VERSIONS = "keep_versions"
-"""Cleaning by policy keeps what the newest so many commits left that wrote base files."""
+"""Automatic cleaning retains the state of the table after each of its newest commits that wrote base files, this many of them."""
 KEEP_HOURS = "keep_hours"
-"""Cleaning by policy keeps what was there in the so many hours before the newest commit."""
+"""Automatic cleaning retains the slots of this many hours before the newest commit. The default applies only when no other `keep_...`
+property is set."""
 KEEP_HOURS_DEFAULT = 168
-"""Where no property says what is kept: a week."""
+"""The retention when no property sets one: a week."""
 SPLIT_ABOVE_BYTES = "split_above_bytes"
-"""The buckets of a partition double when they hold more than so many bytes each, on average."""
+"""Double the buckets of a partition when they hold more than this many bytes each, on average. Without it, writes split nothing."""
 
 
 STATISTICS = "statistics."
-"""With the name of a column behind it: what metadata says of its values, one of `STATISTICS_KINDS`."""
+"""What metadata says about a column. Write the name of the column after the dot. `values`: the least and greatest value of each file.
+`none`: nothing, neither in commits, manifests and footers nor in bloom filters. It holds for files that are written from then on."""
 STATISTICS_KINDS = ("values", "none")
 
 
@@ -78,38 +95,52 @@ class SchemaMode(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Number:
-    """A property that is a whole number between two others, both included. example: of one."""
+class NumberProperty:
+    """A property whose value is a whole number between two others, both included. example: a value to show in errors."""
 
     example: int
     least: int = 1
     most: int = 10**18 - 1
 
 
-_NUMBERS: Mapping[str, _Number] = {
-    TARGET_FILE_BYTES: _Number(TARGET_FILE_BYTES_DEFAULT, least=1024, most=64 * 1024**3),
-    MEMORY_INDEX_BYTES: _Number(MEMORY_INDEX_BYTES_DEFAULT, least=0),
-    COMPACT_AFTER_COMMITS: _Number(16),
-    COMPACT_AFTER_BYTES: _Number(256 * 1024**2),
-    COMPACT_AFTER_S: _Number(3600),
-    COMPACT_AFTER_LOG_PERCENT: _Number(30, most=100_000),
-    COMPACT_IO_BYTES_MAX: _Number(10 * 1024**3),
-    COMPACT_LOG_BYTES_MIN: _Number(1024**2),
-    COMPACT_LOG_COUNT_MIN: _Number(4),
-    COMPACT_PARTITIONS_NEWEST: _Number(2),
-    COMPACT_PARTITIONS_OLDER: _Number(2),
-    TARGET_LOG_BYTES: _Number(TARGET_LOG_BYTES_DEFAULT, least=1024, most=4 * 1024**3),
-    KEEP_COMMITS: _Number(100),
-    KEEP_VERSIONS: _Number(3),
-    KEEP_HOURS: _Number(KEEP_HOURS_DEFAULT),
-    SPLIT_ABOVE_BYTES: _Number(1024**3),
+NUMBERS: Mapping[str, NumberProperty] = {
+    TARGET_FILE_BYTES: NumberProperty(TARGET_FILE_BYTES_DEFAULT, least=1024, most=64 * 1024**3),
+    MEMORY_INDEX_BYTES: NumberProperty(MEMORY_INDEX_BYTES_DEFAULT, least=0),
+    COMPACT_AFTER_COMMITS: NumberProperty(16),
+    COMPACT_AFTER_BYTES: NumberProperty(256 * 1024**2),
+    COMPACT_AFTER_S: NumberProperty(3600),
+    COMPACT_AFTER_LOG_PERCENT: NumberProperty(30, most=100_000),
+    COMPACT_IO_BYTES_MAX: NumberProperty(10 * 1024**3),
+    COMPACT_LOG_BYTES_MIN: NumberProperty(1024**2),
+    COMPACT_LOG_COUNT_MIN: NumberProperty(4),
+    COMPACT_PARTITIONS_NEWEST: NumberProperty(2),
+    COMPACT_PARTITIONS_OLDER: NumberProperty(2),
+    TARGET_LOG_BYTES: NumberProperty(TARGET_LOG_BYTES_DEFAULT, least=1024, most=4 * 1024**3),
+    KEEP_COMMITS: NumberProperty(100),
+    KEEP_VERSIONS: NumberProperty(3),
+    KEEP_HOURS: NumberProperty(KEEP_HOURS_DEFAULT),
+    SPLIT_ABOVE_BYTES: NumberProperty(1024**3),
 }
-_WORDS: Mapping[str, Iterable[str]] = {
+WORDS: Mapping[str, Iterable[str]] = {
     SCHEMA_MODE: SchemaMode,
     AUTO_CLEAN: ("true", "false"),
     COMPACT_PLAN_ONLY: ("true", "false"),
     COMPACT_ORDER: COMPACTION_ORDERS,
 }
+DEFAULTS: Mapping[str, str] = {
+    TARGET_FILE_BYTES: str(TARGET_FILE_BYTES_DEFAULT),
+    TARGET_LOG_BYTES: str(TARGET_LOG_BYTES_DEFAULT),
+    MEMORY_INDEX_BYTES: str(MEMORY_INDEX_BYTES_DEFAULT),
+    SCHEMA_MODE: SchemaMode.STRICT,
+    COMPACT_ORDER: "log_bytes",
+    COMPACT_PLAN_ONLY: "false",
+    AUTO_CLEAN: "true",
+    KEEP_HOURS: str(KEEP_HOURS_DEFAULT),
+}
+"""The values that hold without the property. One that is not here does nothing until it is set."""
+SINCE: Mapping[str, str] = {}
+"""The version that brought a property, where that is not `FIRST_VERSION`."""
+FIRST_VERSION = "0.1.0"
 
 _SAID_AT_CREATION = ("key", "ordering", "lateness", "partition_by", "key_scope", "index", "kind", "domain")
 """Settings of a table that are no properties: as one, each would be a note that changes nothing."""
@@ -121,10 +152,10 @@ _ALIKE = 0.8
 
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidInput for a value that a setting does not take."""
-    for name, words in _WORDS.items():
+    for name, words in WORDS.items():
         if name in properties:
             one_of(properties[name], words, what=f"the property {name}")
-    for name, number in _NUMBERS.items():
+    for name, number in NUMBERS.items():
         said = properties.get(name)
         if said is None:
             continue
@@ -162,7 +193,7 @@ def silenced(properties: Mapping[str, str]) -> frozenset[str]:
 def check_names(names: Iterable[str]) -> None:
     """Raises InvalidInput for the name of a note that looks as if it were meant for a setting, whose value nobody would look at."""
     for name in names:
-        if name in _NUMBERS or name in _WORDS:
+        if name in NUMBERS or name in WORDS:
             continue
         near = _nearest(name)
         if near is not None:
@@ -178,7 +209,7 @@ def _nearest(name: str) -> str | None:
     own = name.casefold().removeprefix("objcat.")
     if "." in own:
         return None
-    known = {_letters(setting): setting for setting in (*_NUMBERS, *_WORDS, *_SAID_AT_CREATION)}
+    known = {_letters(setting): setting for setting in (*NUMBERS, *WORDS, *_SAID_AT_CREATION)}
     family = re.sub(r"[^a-z0-9]", "_", own).startswith(_FAMILIES)
     close = difflib.get_close_matches(_letters(own), known, n=1, cutoff=0.0 if family else _ALIKE)
     return known[close[0]] if close else None

@@ -40,6 +40,7 @@ LONG = " ".join(["Word", *["word"] * 35])
         (f"1. Good.\n2. {LONG}.", "4: 36 words in a sentence"),
         (f"> {LONG}.", "3: 36 words in a sentence"),
         (f"!!! note\n    {LONG}.", "4: 36 words in a sentence"),
+        (f"!!! note\n    Good.\n\n    {LONG}.", "6: 36 words in a sentence"),
         (f"```python\nx\n```\n{LONG}.", "6: 36 words in a sentence"),
         ("Its Homes are many.", "3: refused: 'Homes'; say file group"),
         ("## The home\n", "3: refused: 'home'"),
@@ -70,6 +71,7 @@ def test_a_violation_is_found_with_its_line(text: str, expected: str) -> None:
         f"See [the page](https://home.example/whoever/{'-'.join(['word'] * 40)}).",
         "A tenfold gain for a home-made homepage.",
         f"<!-- no test: {LONG} home -->\nGood.",
+        f"Like this:\n\n    {LONG} home\n\n    It. And that\n    goes on\n",
         "[a]: https://home.example/home\n",
     ],
 )

@@ -1,0 +1,62 @@
+"""`./dev docs`: the pages of `docs/` as a site, built by MkDocs, whose packages are installed beside the environment when first needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from devkit import toolchain
+from devkit.paths import ROOT, cache_dir
+
+ADDRESS = "127.0.0.1:8000"
+_USAGE = "dev docs: ./dev docs [MKDOCS OPTIONS] serves the site, ./dev docs build [FOLDER] builds it, ./dev docs reference writes pages"
+
+
+def docs(arguments: Sequence[str]) -> int:
+    """Serve the site, build it into a folder, or write the generated pages of `docs/reference/`. The exit status."""
+    match list(arguments):
+        case ["reference"]:
+            from devkit.reference import write_pages
+
+            return write_pages()
+        case ["build"]:
+            return build(cache_dir() / "site")
+        case ["build", folder] if not folder.startswith("-"):
+            return build(Path(folder).resolve())
+        case options if all(
+            option.startswith("-") or before.startswith("-") for before, option in zip(["-", *options], options, strict=False)
+        ):
+            address = [] if {"-a", "--dev-addr"} & {option.partition("=")[0] for option in options} else ["--dev-addr", ADDRESS]
+            watched = [argument for package in ("objcat", "fileio") for argument in ("--watch", str(ROOT / package))]
+            return _mkdocs(["serve", *address, *watched, *options])
+        case _:
+            print(_USAGE, file=sys.stderr)
+            return 2
+
+
+def build(folder: Path) -> int:
+    """Build the site into a folder. A link that leads nowhere fails it, and so does a page that no menu names."""
+    if folder.is_relative_to(ROOT):
+        print(f"dev docs: {folder} is in the tree: name a folder outside of it", file=sys.stderr)
+        return 2
+    status = _mkdocs(["build", "--strict", "--clean", "--site-dir", str(folder)])
+    if status == 0:
+        print(f"dev docs: the site is in {folder}")
+    return status
+
+
+def packages() -> Path:
+    """The folder with MkDocs and what it needs, installed once. Raises ToolchainError."""
+    version = toolchain.locked_version("docs")
+    return toolchain.install_locked("docs", cache_dir() / "tools" / f"docs-{version}", "what builds the site")
+
+
+def _mkdocs(arguments: Sequence[str]) -> int:
+    search = os.pathsep.join(filter(None, [str(packages()), os.environ.get("PYTHONPATH")]))
+    # Material for MkDocs prints advice for its next version, which says nothing about this site.
+    environment = {**os.environ, "PYTHONPATH": search, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "mkdocs", arguments[0], "--config-file", str(ROOT / "mkdocs.yml"), *arguments[1:]]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode

@@ -1,0 +1,57 @@
+"""The site: its menu names the pages that there are, and MkDocs builds it without a warning."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit import site
+from devkit.paths import ROOT
+from devkit.prose import Limits
+from devkit.site_hooks import ROOT_PAGES, complete_menu
+
+YAML: Any = importlib.import_module("yaml")
+OLD = Limits.load()
+
+
+def named(nav: list[Any]) -> Iterator[str]:
+    for entry in nav:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for inside in entry.values():
+                yield from named(inside) if isinstance(inside, list) else [inside]
+
+
+def test_the_menu_names_every_page() -> None:
+    nav = YAML.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    complete_menu(nav)
+    menu = list(named(nav))
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    pages = {page for page in pages if not OLD.is_old(f"docs/{page}")} | {
+        there for here, there in ROOT_PAGES.items() if (ROOT / here).exists()
+    }
+    assert sorted(pages - set(menu)) == [], "mkdocs.yml does not name these"
+    assert len(menu) == len(set(menu))
+    if not OLD.old:
+        assert sorted(set(menu) - pages) == [], "mkdocs.yml names these, which do not exist"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(OLD.old), reason="pages are still to be written")
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    assert site.build(tmp_path / "site") == 0
+    python = (tmp_path / "site" / "reference" / "python.html").read_text()
+    assert 'id="objcat.Table"' in python
+    assert 'id="objcat.Table.upsert"' in python
+
+
+def test_a_folder_in_the_tree_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert site.build(ROOT / "site") == 2
+    assert "outside" in capsys.readouterr().err
