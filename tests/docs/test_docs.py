@@ -74,6 +74,26 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors_of(place.read_text()), f"{name_of(page)} links to {target}, but there is no such heading"
 
 
+def linked_pages(page: Path) -> set[Path]:
+    """The pages to which a page links."""
+    targets = _LINK.findall(FENCE.sub("", page.read_text()))
+    return {(page.parent / target.partition("#")[0]).resolve() for target in targets} & set(PAGES)
+
+
+def test_every_page_can_be_reached() -> None:
+    """A reader who starts at the README, the index or the navigation of the site comes to every page by links."""
+    navigation = ROOT / "mkdocs.yml"
+    named = re.findall(r"[\w/-]+\.md\b", navigation.read_text()) if navigation.exists() else []
+    waiting = [ROOT / "README.md", ROOT / "docs" / "index.md", *(ROOT / "docs" / name for name in named)]
+    reached: set[Path] = set()
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += linked_pages(page)
+    assert not [name_of(page) for page in PAGES if page not in reached]
+
+
 def test_the_architecture_names_every_room() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rooms = text[text.index("## Rooms") : text.index("## A write")]

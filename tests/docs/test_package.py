@@ -44,7 +44,7 @@ def test_the_source_distribution_has_the_packages_and_the_pages_and_no_tests(bui
     with tarfile.open(source) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     places = {name.partition("/")[0] for name in names}
-    assert places == {"fileio", "objcat", "pyspark_objcat", "docs", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    assert places == {"fileio", "objcat", "pyspark_objcat", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
     tracked = subprocess.run(
         ["git", "ls-files", "fileio", "objcat", "pyspark_objcat", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -65,10 +65,10 @@ def test_the_wheel_of_the_source_distribution_works(built: Path, tmp_path: Path)
 
 def test_the_description_has_no_link_that_leads_nowhere(built: Path) -> None:
     description = str(metadata(built).get_payload())
-    assert description.startswith("# objcat") and "## Sixty seconds" in description
+    assert description.startswith("# objcat") and "## Try it" in description
     targets = re.findall(r"\]\(([^)\s]+)\)", description)
     assert [target for target in targets if not re.match(r"https?://", target)] == []
-    assert "The guide (`docs/guide.md`)" in description or "guide (`docs/guide.md`)" in description
+    assert "tutorial (`docs/tutorial.md`)" in description and "changelog (`CHANGELOG.md`)" in description
 
 
 def test_the_metadata_says_what_the_extras_are(built: Path) -> None:
