@@ -44,7 +44,18 @@ def test_the_source_distribution_has_the_packages_and_the_pages_and_no_tests(bui
     with tarfile.open(source) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     places = {name.partition("/")[0] for name in names}
-    assert places == {"fileio", "objcat", "pyspark_objcat", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    assert places == {
+        "fileio",
+        "objcat",
+        "pyspark_objcat",
+        "docs",
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "pyproject.toml",
+        "PKG-INFO",
+        ".gitignore",
+    }
     tracked = subprocess.run(
         ["git", "ls-files", "fileio", "objcat", "pyspark_objcat", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
     )
