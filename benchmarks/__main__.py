@@ -16,7 +16,7 @@ Benchmark suites, each with --help:
   ./dev bench services    compaction, clustering and cleaning beside Hudi, Iceberg and Delta Lake
   ./dev bench local       the works of read and services without Spark, beside deltalake, pyiceberg and DuckDB
   ./dev bench requests    what is sent to S3 for small commits and for opening, counted at a proxy, beside the same sides
-  ./dev bench notes       writes docs/benchmarks.md anew: how each side is configured, and why
+  ./dev bench notes       writes benchmarks/results/configuration.md: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
 

@@ -1,4 +1,4 @@
-"""How each side is configured, as data: what the sides use, and what `docs/benchmarks.md` prints. Nothing here needs more than Python."""
+"""How each side is configured, as data: what the sides use, and what `benchmarks/results/configuration.md` shows. Nothing here needs more than Python."""
 
 from __future__ import annotations
 

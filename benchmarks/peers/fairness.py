@@ -23,7 +23,7 @@ from benchmarks.peers.configuration import (
 )
 from benchmarks.works import BUCKETS, Layout
 
-PAGE = Path("docs", "benchmarks.md")
+PAGE = Path("benchmarks", "results", "configuration.md")
 BEGIN, END = "<!-- written by ./dev bench notes: begin -->", "<!-- written by ./dev bench notes: end -->"
 _SHOWN = ("pyspark", "deltalake", "pyiceberg", "duckdb")
 """Packages whose versions say what a side is."""

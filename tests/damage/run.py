@@ -1,27 +1,34 @@
-"""`./dev run python -m tests.damage.run 10000` damages so many objects, and prints the table of `docs/verification.md`."""
+"""`./dev run python -m tests.damage.run 10000` damages so many objects, and prints the tables of
+`docs/contributing/verification-tables.md`."""
 
 from __future__ import annotations
 
 import resource
 import sys
-from collections import Counter
 
 from tests.damage.judge import FAILURES, Outcome, Tally, judged
 
 
 def table_of(found: Tally) -> str:
-    """Markdown: class of object, kinds of damage that came to each outcome."""
+    """Markdown: how often each class of object came to each outcome; and of each kind of damage the same, as `1/2`, in this order."""
     outcomes = [outcome for outcome in Outcome if any(key[2] is outcome for key in found.counts)]
+    objects = sorted({key[0] for key in found.counts})
     lines = [f"| object | {' | '.join(outcomes)} |", f"|---{'|---' * len(outcomes)}|"]
-    for kind in sorted({key[0] for key in found.counts}):
-        cells = []
-        for outcome in outcomes:
-            by_damage = Counter({damage: count for (of, damage, came), count in found.counts.items() if of == kind and came is outcome})
-            total = sum(by_damage.values())
-            names = ", ".join(f"{damage} {count}" for damage, count in sorted(by_damage.items()))
-            cells.append(f"{total:,}: {names}" if total else "")
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    for kind in objects:
+        totals = [sum(count for (of, _, came), count in found.counts.items() if of == kind and came is outcome) for outcome in outcomes]
+        lines.append(f"| {kind} | {' | '.join(f'{total:,}' if total else '' for total in totals)} |")
+    lines += ["", f"| damage | {' | '.join(objects)} |", f"|---{'|---' * len(objects)}|"]
+    for damage in sorted({key[1] for key in found.counts}):
+        cells = [_cell([found.counts.get((kind, damage, outcome), 0) for outcome in outcomes]) for kind in objects]
+        lines.append(f"| {damage} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(counts: list[int]) -> str:
+    """The counts of some outcomes, without those behind the last that there is."""
+    while counts and not counts[-1]:
+        counts = counts[:-1]
+    return "/".join(map(str, counts))
 
 
 def main() -> int:

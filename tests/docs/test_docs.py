@@ -22,6 +22,7 @@ from objcat.timeline.entry import decode_entry, encode_entry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = pages()
+ARCHITECTURE = ROOT / "docs" / "contributing" / "architecture.md"
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
@@ -95,14 +96,43 @@ def test_every_page_can_be_reached() -> None:
 
 
 def test_the_architecture_names_every_room() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    rooms = text[text.index("## Rooms") : text.index("## A write")]
+    rooms = ARCHITECTURE.read_text().partition("## The tree")[2].partition("\n## ")[0]
     named = []
     for cell in re.findall(r"^\| (`.*?) \|", rooms, re.MULTILINE):
         room, *others = re.findall(r"`([\w/]+)`", cell)
         named += [room, *(f"{room.partition('/')[0]}/{name}" for name in others)]
     modules = [place for package in ("fileio", "objcat") for place in (ROOT / package).glob("[!_]*") if place.suffix in ("", ".py")]
     assert sorted(named) == sorted([*(f"{place.parent.name}/{place.stem}" for place in modules), "pyspark_objcat"])
+    for room, entry in re.findall(r"^\| `([\w/]+)` \|.*\| `(\w+\.py)` \|$", rooms, re.MULTILINE):
+        assert (ROOT / room / entry).exists(), f"{room} has no module {entry}"
+
+
+def test_the_architecture_names_modules_and_functions_that_exist() -> None:
+    steps = ARCHITECTURE.read_text().partition("\n## A write")[2]
+    found = re.findall(r"`([\w/]+\.py)(?: ([\w.]+))?`", steps)
+    assert len(found) > 40
+    for path, name in found:
+        place = next((place for place in (ROOT / "objcat" / path, ROOT / path) if place.exists()), None)
+        assert place is not None, f"there is no module {path}"
+        source = place.read_text()
+        for part in filter(None, name.split(".")):
+            assert re.search(rf"^ *(?:def|class) {part}\b", source, re.MULTILINE), f"{path} does not define {name}"
+
+
+def test_every_decision_is_whole_and_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    pages = [page for page in sorted(folder.glob("*.md")) if page.name != "index.md"]
+    listed = re.findall(r"^\| \[(\d{4})\]\((\1-[\w-]+\.md)\) \| (.+) \|$", (folder / "index.md").read_text(), re.MULTILINE)
+    titles = {page.name: page.read_text().partition("\n")[0] for page in pages}
+    assert {name: f"# {number}. {title}" for number, name, title in listed} == titles
+    assert len({page.name[:4] for page in pages}) == len(pages), "two decisions have one number"
+    for page in pages:
+        text = page.read_text()
+        headings = _HEADING.findall(text)[1:]
+        assert headings in (["Context", "Decision", "Consequences"], ["Context", "Decision", "Consequences", "Alternatives"]), page.name
+        assert re.search(r"^Status: (accepted|replaced by \[\d{4}\]\(.+\))\.$", text, re.MULTILINE), page.name
+        for path in re.findall(r"`((?:objcat|fileio|pyspark_objcat|tests)/[\w/]+\.(?:py|java))(?: \w+)?`", text):
+            assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
 
 
 def test_the_entries_of_the_protocol_are_entries() -> None:
