@@ -1,4 +1,4 @@
-"""How each side is configured, as data: what the sides use, and what `benchmarks/results/configuration.md` shows. Nothing here needs more than Python."""
+"""How each side is configured, as data: for the sides, and for `benchmarks/results/configuration.md`. It needs Python alone."""
 
 from __future__ import annotations
 
