@@ -245,7 +245,7 @@ def _bare(groups: Sequence[FileGroup]) -> list[FileGroup]:
         replace(
             group,
             base=None if group.base is None else bare(group.base),
-            logs=tuple(replace(part, object=bare(part.object)) for part in group.logs),
+            logs=tuple(msgspec.structs.replace(part, object=bare(part.object)) for part in group.logs),
         )
         for group in groups
     ]

@@ -82,8 +82,7 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     footer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogSlice:
+class LogSlice(msgspec.Struct, frozen=True):
     """The rows `start` to `end` (excluded) of a log object, which were written for one home.
 
     slot: of the commit whose rows they count as: the one that wrote them; for deletes that go with a base file, the slot that it is as of.

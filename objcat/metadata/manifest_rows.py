@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -80,8 +81,7 @@ BUCKET_BITS = 17
 """A bucket and a bucket count are below 2 to the power of this."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestChange:
+class ManifestChange(msgspec.Struct, frozen=True):
     """What some entries say of one home: one row of a manifest, before it is one.
 
     slot: of the newest event, -1 for none. base: that it brought, None for a retirement. as_of: the slot up to which nothing older counts.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -140,7 +141,7 @@ def _log_rows(
         last_group, last = joined[-1] if joined else (group, None)
         is_next = last is not None and (last.slot, last.object.path, last.end) == (part.slot, part.object.path, part.start)
         if last is not None and is_next and not group.is_shared(part.home) and not last_group.is_shared(last.home):
-            joined[-1] = (last_group, replace(last, end=part.end))
+            joined[-1] = (last_group, msgspec.structs.replace(last, end=part.end))
         else:
             joined.append((group, part))
     logs = LogReader(fileio, columns, spec.table_schema)
