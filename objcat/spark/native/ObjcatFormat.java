@@ -1,7 +1,8 @@
 // Scans of the format objcat as Spark's own readers do them. The data source in Python is told of no columns, and what it is told of filters
-// Spark then keeps for all other queries of the same frame: see docs/decisions/0046-the-format-pushes-nothing-down.md. So a rule puts the native plan of the same table and
-// slot in its place: filters, columns, buckets and bounds are what they are elsewhere, and no Python worker runs. Compiled by the Janino
-// that Spark ships, as ObjcatFileIndex is; Python is asked while a query is planned. No lambdas, no diamonds, no generics of its own.
+// Spark then keeps for all other queries of the same frame: see docs/decisions/0046-the-format-pushes-nothing-down.md. So a rule puts the
+// native plan of the same table and slot in its place: filters, columns, buckets and bounds are what they are elsewhere, and no Python worker
+// runs. Compiled by the Janino that Spark ships, as ObjcatFileIndex is; Python is asked while a query is planned. No lambdas, no diamonds, no
+// generics of its own.
 
 import java.lang.reflect.Field;
 import java.util.ArrayList;
