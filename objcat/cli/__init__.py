@@ -66,9 +66,11 @@ def _tell_version(value: bool) -> None:
 def _objcat(
     profile: Annotated[
         str | None,
-        typer.Option("--profile", envvar=profiles.PROFILE_VARIABLE, help="The lake and its options by a name, see `objcat profiles`."),
+        typer.Option("--profile", envvar=profiles.PROFILE_VARIABLE, help="The name of a connection profile. `objcat profiles` lists them."),
     ] = None,
-    _version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and end.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
 ) -> None:
     """Lakehouse tables on a bucket and nothing else."""
     profiles.chosen.set(None if profile is None else profiles.find_profile(profile))

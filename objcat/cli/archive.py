@@ -22,12 +22,14 @@ from objcat.timeline.log_view import Timeline
 def archive(
     url: TableUrl,
     option: Option = None,
-    keep_slots: Annotated[int, typer.Option("--keep-slots", help="How many of the newest slots stay as they are.")] = 1000,
+    keep_slots: Annotated[int, typer.Option("--keep-slots", help="How many of the newest slots remain as they are.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Move entries below the newest checkpoint to history files; their slots stay, as tombstones. Readers see no difference.
+    """Move log entries below the newest checkpoint to history files.
 
-    Safe beside everything, and may be stopped at any moment.
+    Their slots become tombstones. Readers see no difference.
+
+    It is safe while others read and write. You may stop it at any time.
     """
     done = archive_log(find_log(*placed(url, option)), keep_slots=keep_slots)
     if as_json:
@@ -41,13 +43,15 @@ def archive(
 def collect(
     url: TableUrl,
     option: Option = None,
-    keep: Annotated[int, typer.Option("--keep", help="How many of the newest checkpoints stay.")] = 2,
+    keep: Annotated[int, typer.Option("--keep", help="How many of the newest checkpoints remain.")] = 2,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete old checkpoints and what no checkpoint names; those that savepoints need stay. Every slot can still be looked at.
+    """Delete old checkpoints, and objects that no checkpoint names.
 
-    Safe beside everything, and may be stopped at any moment.
+    Checkpoints that savepoints need remain. `objcat show` still shows every slot.
+
+    It is safe while others read and write. You may stop it at any time.
     """
     timeline = find_log(*placed(url, option))
     done = plan_collection(timeline, keep=keep) if dry_run else collect_checkpoints(timeline, Committer(timeline.fileio), keep=keep)
@@ -64,15 +68,19 @@ def collect(
 
 def purge(
     url: TableUrl,
-    older_than: Annotated[float, typer.Option("--older-than", metavar="SECONDS", help="How long ago it must have been dropped.")],
+    older_than: Annotated[float, typer.Option("--older-than", metavar="SECONDS", help="How long ago the table must have been dropped.")],
     option: Option = None,
-    table: Annotated[str | None, typer.Option("--id", help="Its id, where several of that name were dropped; else the last one.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--id", help="The id of the table, if several tables of that name were dropped. Without it, the last one.")
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the data files of a dropped table, for good: the table cannot be restored after that. Its log stays.
+    """Delete the data files of a dropped table for good. Its log remains.
 
-    `objcat ls --dropped` lists the tables that can be purged. Safe beside everything, and may be stopped at any moment.
+    The table cannot be restored after that.
+
+    `objcat ls --dropped` lists the tables that can be purged. It is safe while others read and write. You may stop it at any time.
     """
     lake, name = lake_and_name(url, option)
     if dry_run:

@@ -16,19 +16,20 @@ from objcat.table.table import Table
 EXIT_NO = 1
 EXIT_WRONG = 2
 
-Option = Annotated[list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the store; may be repeated.")]
+Option = Annotated[list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the store. You may repeat it.")]
 TableUrl = Annotated[
     str,
     typer.Argument(
-        help="The URL of a lake, a slash, and a table's name, e.g. s3://bucket/lake/city.trips; or where a table is that has no lake.",
+        help="The URL of the lake, a slash, and the name of the table, such as s3://bucket/lake/city.trips. "
+        "A table without a lake has its own URL.",
         metavar="TABLE",
     ),
 ]
 LakeUrl = Annotated[
-    str | None, typer.Argument(help="The lake, e.g. s3://bucket/lake; with --profile its own, if left out.", metavar="LAKE")
+    str | None, typer.Argument(help="The URL of the lake, such as s3://bucket/lake. With --profile you may leave it out.", metavar="LAKE")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the command would do, and change nothing.")]
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/.~]")
 

@@ -16,17 +16,17 @@ from objcat.common.validation import whole_number
 from objcat.inspection.explain import bytes_text
 from objcat.metadata.schema import type_text
 
-Limit = Annotated[int, typer.Option("--limit", help="Show at most so many, the largest ones; 0: all. JSON has all of them.")]
+Limit = Annotated[int, typer.Option("--limit", help="Show at most this many, the largest ones. 0 shows all. JSON has all of them.")]
 LIMIT = 50
 
 
 def schema(
     url: TableUrl,
     option: Option = None,
-    slot: Annotated[int | None, typer.Option("--slot", help="As it was at a slot; without it, as it is.")] = None,
+    slot: Annotated[int | None, typer.Option("--slot", help="The table as of this slot. Without it, the current one.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a table is: columns with their types, key, ordering, partitions, index, kind, properties, and buckets since a split."""
+    """Show the columns, key, ordering, partitions, index, table type, properties and buckets of a table."""
     table = open_table(url, option)
     snapshot = table.snapshot if slot is None else table.scan(as_of=slot).plan.snapshot
     spec = snapshot.spec
@@ -65,7 +65,7 @@ def schema(
 
 
 def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
-    """Show how much a table holds: rows, bytes, files, file groups, by its metadata alone."""
+    """Show the rows, bytes, files and file groups of a table, from its metadata alone."""
     table = open_table(url, option)
     found = table.inspect.stats()
     if as_json:
@@ -88,13 +88,13 @@ def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
 
 
 def files(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
-    """Show the data files that the newest slot of a table needs; JSON has their bounds too."""
+    """Show the data files of the newest slot. JSON has their bounds too."""
     table = open_table(url, option)
     _show(table.inspect.files().sort_by([("bytes", "descending"), ("path", "ascending")]), f"files of {table.name}", limit, as_json=as_json)
 
 
 def partitions(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
-    """Show the partitions of a table, and what they hold."""
+    """Show the partitions of a table, with their files, rows and bytes."""
     table = open_table(url, option)
     found = table.inspect.partitions()
     order = [("base_bytes", "descending"), ("partition", "ascending")]

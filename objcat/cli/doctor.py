@@ -22,16 +22,14 @@ from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt
 
 
 def doctor(
-    url: Annotated[
-        str | None, typer.Argument(help="A lake, or a table: the URL of its lake, a slash, and its name.", metavar="URL")
-    ] = None,
+    url: Annotated[str | None, typer.Argument(help="The URL of a lake, or of a table in it: lake, slash, name.", metavar="URL")] = None,
     option: Option = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every row too.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every row.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Examine a table, or a lake with all its tables: do the promises of the commit protocol hold, is every file there. Changes nothing.
+    """Check a table, or all tables of a lake: the rules of the commit protocol, and that every file exists. Changes nothing.
 
-    Exit code 0: all holds, 1: something is broken; each finding says what mends it. --json prints one object a log.
+    Exit code 0: no finding. Exit code 1: there are findings, each with its remedy. With `--json` it prints one object for each log.
     """
     url, options = placed(url, option)
     healthy = True
@@ -60,7 +58,7 @@ def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[s
 
 def rollback(
     url: TableUrl,
-    txn: Annotated[str | None, typer.Argument(help="The transaction to settle; without it, all that show no sign of life.")] = None,
+    txn: Annotated[str | None, typer.Argument(help="The transaction to settle. Without it, all whose writers are silent.")] = None,
     option: Option = None,
     older_than: Annotated[
         float, typer.Option("--older-than", metavar="SECONDS", help="How long a writer must have been silent to count as dead.")
@@ -68,9 +66,9 @@ def rollback(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Settle transactions whose writer died: committed, or rolled back for ever, what they left removed.
+    """Settle transactions whose writer died: each is committed, or rolled back and its files deleted.
 
-    Safe beside a writer that still lives: it is refused then, and says so. --json prints one object a transaction.
+    A writer that still runs is fenced: its commit is refused. With `--json` it prints one object for each transaction.
     """
     table = open_table(url, option)
     if dry_run:

@@ -29,10 +29,10 @@ WIDE_COLUMNS = 130
 def log(
     url: TableUrl,
     option: Option = None,
-    requests: Annotated[bool, typer.Option("--requests", help="Show what each commit asked of the store.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a commit.")] = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Show the requests of each commit to the store.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each commit.")] = False,
 ) -> None:
-    """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata given with it."""
+    """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata of the user."""
     table = open_table(url, option)
     entries = table.inspect.history()
     if as_json:
@@ -59,11 +59,13 @@ def log(
 
 def show(
     url: TableUrl,
-    instant: Annotated[str, typer.Argument(help="A slot, or a transaction id as `log` shows it; also of one that is under way.")],
+    instant: Annotated[
+        str, typer.Argument(help="A slot, or a transaction id as `log` shows it. The transaction may still be in progress.")
+    ],
     option: Option = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the entry as it is in the log.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the entry as the log has it.")] = False,
 ) -> None:
-    """Show one instant of a table: who, when, what it touched, which files it added."""
+    """Show one instant of a table: its writer, its time, the file groups that it touched, and its files."""
     table = open_table(url, option)
     entry = _find(table, instant)
     if entry is None:

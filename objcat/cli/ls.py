@@ -15,12 +15,12 @@ from objcat.lake.lake import Lake
 
 def ls(
     url: LakeUrl = None,
-    namespace: Annotated[str | None, typer.Argument(help="Only what is in this namespace, or below it.")] = None,
+    namespace: Annotated[str | None, typer.Argument(help="Only tables in this namespace, or below it.")] = None,
     option: Option = None,
-    dropped: Annotated[bool, typer.Option("--dropped", help="Tables that were dropped and can come back, instead.")] = False,
+    dropped: Annotated[bool, typer.Option("--dropped", help="Show dropped tables that can be restored, instead.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the tables of a lake: name, table id, where their objects lie; and namespaces that hold none."""
+    """Show the tables of a lake with their ids and prefixes, and namespaces without tables."""
     if url is not None and namespace is None and chosen.get() is not None and not is_place(url):
         url, namespace = None, url
     lake = open_lake(url, option)

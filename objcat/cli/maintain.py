@@ -24,22 +24,24 @@ from objcat.table.table import Table
 
 
 def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
-    url: Annotated[str | None, typer.Argument(help="A lake, e.g. s3://bucket/lake; or a table: its lake, a slash, and its name.")] = None,
+    url: Annotated[str | None, typer.Argument(help="The URL of a lake, or of a table in it: lake, slash, name.")] = None,
     option: Option = None,
-    io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What compactions may read and write, at most, of all tables.")] = None,
-    within: Annotated[float | None, typer.Option("--within", metavar="SECONDS", help="Nothing begins later.")] = None,
-    verify_bytes: Annotated[
-        int | None, typer.Option("--verify-bytes", help="Of each table, about how many bytes are compared with their digests; 0: none.")
+    io_bytes: Annotated[
+        int | None, typer.Option("--io-bytes", help="The most bytes that compactions read and write, over all tables.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until it is stopped.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="With --watch: the pause between two rounds.")] = 60,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Change nothing: print metrics, in Prometheus's text format.")] = False,
+    within: Annotated[float | None, typer.Option("--within", metavar="SECONDS", help="Start nothing after this many seconds.")] = None,
+    verify_bytes: Annotated[
+        int | None, typer.Option("--verify-bytes", help="About how many bytes of each table to compare with their digests. 0 checks none.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until you stop the command.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="The pause between two rounds of --watch.")] = 60,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Print metrics in the text format of Prometheus, and change nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Do what is due: settle writers that died, compact, double buckets, clean, archive, collect checkpoints, and verify some files.
+    """Run the table services that are due: settle dead writers, compact, split, clean, archive, collect, verify.
 
-    What is due, the properties of each table say. Safe beside everything, on several machines at once, and may be stopped at any moment.
-    Exit code 1: a service failed, and was left, or a file is damaged.
+    The properties of each table say what is due. It is safe while others read and write, and on several machines at once. You may stop
+    it at any time. Exit code 1: a service failed, or a file is damaged.
     """
     url, options = placed(url, option)
     seconds(every, what="every")

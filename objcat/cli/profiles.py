@@ -120,7 +120,7 @@ def _text(value: Any) -> str:
 
 
 def profiles(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show the connection profiles, and the names of their options; values are not shown, since some are secret.
+    """Show the connection profiles and the names of their options. Values may be secret, so they are not shown.
 
     `objcat --profile NAME COMMAND ...` uses one: URLs may then be names in its lake, and the lake itself may be left out.
     """

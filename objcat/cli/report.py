@@ -30,13 +30,16 @@ WRITERS_MAX = 100
 
 def report(
     url: TableUrl,
-    file: Annotated[str, typer.Argument(help="Where to write the page.")] = "objcat-report.html",
+    file: Annotated[str, typer.Argument(help="The file to write.")] = "objcat-report.html",
     option: Option = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write one page of HTML about a table: what to do, its commits as a picture, schema and settings, what is readable, sizes, how much is
-    unmerged where, writers at work, conflicts and requests."""
+    """Write a page of HTML about a table.
+
+    It shows what to do, the commits, the schema, the settings, the readable slots, sizes, unmerged log rows, writers in progress,
+    conflicts and requests.
+    """
     target = Path(file)
     if target.exists() and not overwrite:
         raise InvalidInput(f"{file} is there already: take another name, or give --overwrite")

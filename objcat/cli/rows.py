@@ -33,10 +33,12 @@ def query(
     url: LakeUrl = None,
     sql: Annotated[str | None, typer.Argument(help='A SELECT, SHOW or DESCRIBE: "SELECT count(*) FROM city.trips".', metavar="SQL")] = None,
     option: Option = None,
-    limit: Annotated[int, typer.Option("--limit", help="Show at most so many rows; 0: all. JSON has all of them.")] = LIMIT,
+    limit: Annotated[int, typer.Option("--limit", help="Show at most this many rows. 0 shows all. JSON has all of them.")] = LIMIT,
     as_json: Json = False,
 ) -> None:
-    """Run one SQL query over the tables of a lake, by DuckDB in this process. It reads only; `orders VERSION AS OF 7` reads the past.
+    """Run one SQL query over the tables of a lake, with DuckDB in this process. It only reads.
+
+    `orders VERSION AS OF 7` reads an earlier slot.
 
     Files and columns that the query does not need are not read. JSON is one object a row.
     """
@@ -87,16 +89,21 @@ def _text(value: Any) -> str:
 
 def export(  # noqa: PLR0913, PLR0917 - one for each option
     url: TableUrl,
-    file: Annotated[str, typer.Argument(help="Where to: a file that ends with .parquet, .csv or .jsonl; - for standard output.")],
+    file: Annotated[str, typer.Argument(help="The file to write, which ends in .parquet, .csv or .jsonl. - means standard output.")],
     option: Option = None,
-    format_name: Annotated[str | None, typer.Option("--format", help="parquet, csv or jsonl (a row a line); else by the file.")] = None,
-    where: Annotated[str | None, typer.Option("--where", help="Only rows that pass a filter: \"city = 'Rome'\".")] = None,
-    columns: Annotated[str | None, typer.Option("--columns", help="Only these, with commas between: id,fare.")] = None,
-    slot: Annotated[int | None, typer.Option("--slot", help="As the table was at a slot; without it, as it is.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="parquet, csv or jsonl (one row per line). Without it, the name of the file decides.")
+    ] = None,
+    where: Annotated[str | None, typer.Option("--where", help="Only rows that pass this filter: \"city = 'Rome'\".")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Only these columns, separated by commas: id,fare.")] = None,
+    slot: Annotated[int | None, typer.Option("--slot", help="The table as of this slot. Without it, the current one.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the rows of a table to one file. It is streamed: memory does not grow with the table. A file appears when it is whole."""
+    """Write the rows of a table to one file.
+
+    The rows are streamed, so memory does not grow with the table. The file appears when it is complete.
+    """
     chosen_format = _format_of(file, format_name)
     target = None if file == "-" else Path(file)
     if target is not None and target.exists() and not overwrite:

@@ -21,13 +21,16 @@ Slot = Annotated[int, typer.Argument(help="A slot, as `objcat log` shows it.")]
 def compact(
     url: TableUrl,
     option: Option = None,
-    schedule: Annotated[bool, typer.Option("--schedule", help="Only leave a plan, which another job executes.")] = False,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Only write a plan, which another job executes.")] = False,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Only execute the plans that wait: those of a policy, or of --schedule.")
+        bool, typer.Option("--execute", help="Only execute the plans that wait: those of --schedule or of the property compact_plan_only.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Merge log rows into base files, as one commit. No writer ever waits for it or conflicts with it; may be stopped at any moment."""
+    """Merge log rows into base files, as one commit.
+
+    No writer waits for it or conflicts with it. You may stop it at any time.
+    """
     if schedule and execute:
         raise InvalidInput("--schedule leaves a plan and --execute works off those that wait: give one of them")
     table = open_table(url, option)
@@ -76,16 +79,19 @@ def cluster(  # noqa: PLR0917 - typer makes an option of each
     url: TableUrl,
     option: Option = None,
     by: Annotated[
-        list[str] | None, typer.Option("--by", help="A column to sort by; may be repeated. Without one, groups are joined.")
+        list[str] | None,
+        typer.Option("--by", help="A column to sort by. You may repeat it. Without it, the command joins small file groups."),
     ] = None,
-    zorder: Annotated[bool, typer.Option("--zorder", help="Sort by the bits of two to four columns in turn.")] = False,
-    where: Annotated[str | None, typer.Option("--where", help="Only file groups that may hold such a row: \"at > '2026-01-01'\".")] = None,
-    io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What is read and written, at most.")] = None,
+    zorder: Annotated[bool, typer.Option("--zorder", help="Sort along a z-order of two to four columns.")] = False,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Only file groups that may hold a row of this filter: \"at > '2026-01-01'\".")
+    ] = None,
+    io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="The most bytes to read and write.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Rewrite file groups as one commit that changes no row: small ones become few, and like rows come together.
+    """Rewrite file groups, as one commit that changes no row: join small ones, or sort rows.
 
-    Under the bucket index rows are sorted by other columns within each group. Safe beside everything, and may be stopped at any moment.
+    Under the bucket index it only sorts rows within each file group. It is safe while others read and write. You may stop it at any time.
     """
     table = open_table(url, option)
     with progress(f"clustering {table.name}", shown=not as_json):
@@ -101,13 +107,17 @@ def cluster(  # noqa: PLR0917 - typer makes an option of each
 def split(
     url: TableUrl,
     option: Option = None,
-    partition: Annotated[str, typer.Option("--partition", help="Of a partitioned table, which one: city=Rome.")] = "",
+    partition: Annotated[str, typer.Option("--partition", help="The partition of a partitioned table, such as city=Rome.")] = "",
     count: Annotated[
-        int | None, typer.Option("--count", help="How many buckets: the present number times a power of two. Without it, twice as many.")
+        int | None,
+        typer.Option("--count", help="How many buckets: the current number times a power of two. Without it, twice the current number."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Give a table, or a partition of it, more buckets, as one commit that moves no data; compaction gives each half files of its own."""
+    """Increase the buckets of a table or a partition, as one commit that moves no data.
+
+    The next compaction writes the files of each new bucket.
+    """
     done = open_table(url, option).maintenance.split_buckets(partition=partition, count=count)
     if as_json:
         _say_result(done)
@@ -120,19 +130,21 @@ def split(
 def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     url: TableUrl,
     option: Option = None,
-    keep_slots: Annotated[int | None, typer.Option("--keep-slots", help="How many of the newest slots stay readable.")] = None,
-    before: Annotated[int | None, typer.Option("--before", help="The oldest slot that stays readable.")] = None,
-    keep_commits: Annotated[int | None, typer.Option("--keep-commits", help="What the newest so many commits left stays.")] = None,
+    keep_slots: Annotated[int | None, typer.Option("--keep-slots", help="How many of the newest slots remain readable.")] = None,
+    before: Annotated[int | None, typer.Option("--before", help="The oldest slot that remains readable.")] = None,
+    keep_commits: Annotated[int | None, typer.Option("--keep-commits", help="How many of the newest commits remain readable.")] = None,
     keep_versions: Annotated[
-        int | None, typer.Option("--keep-versions", help="What the newest so many commits left that wrote base files.")
+        int | None, typer.Option("--keep-versions", help="How many of the newest commits that wrote base files remain readable.")
     ] = None,
-    keep_hours: Annotated[int | None, typer.Option("--keep-hours", help="What was there so many hours before the newest commit.")] = None,
+    keep_hours: Annotated[int | None, typer.Option("--keep-hours", help="How many hours before the newest commit remain readable.")] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Expire old slots, savepoints excepted, and delete the files that only they need: by what the table's properties keep, or as told.
+    """Expire old slots, and delete the files that only these slots need. Savepoints remain.
 
-    Safe beside everything, and may be stopped at any moment: the next clean finishes it.
+    Without an option, the properties of the table say how much remains readable.
+
+    It is safe while others read and write. You may stop it at any time: the next clean finishes it.
     """
     table = open_table(url, option)
     kept = {
@@ -174,11 +186,11 @@ def _would_clean(table: Table, plan: CleanPlan | None, *, as_json: bool) -> None
 def savepoint(
     url: TableUrl,
     option: Option = None,
-    slot: Annotated[int | None, typer.Option("--slot", help="Which slot; without it, the newest.")] = None,
-    name: Annotated[str, typer.Option("--name", help="A name for it, shown by `objcat log`.")] = "",
+    slot: Annotated[int | None, typer.Option("--slot", help="The slot. Without it, the newest one.")] = None,
+    name: Annotated[str, typer.Option("--name", help="A name, which `objcat log` shows.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Keep a slot readable, whatever is cleaned, until `objcat release`."""
+    """Retain a slot, so that no clean expires it, until `objcat release`."""
     done = open_table(url, option).maintenance.savepoint(slot=slot, name=name)
     if as_json:
         _say_result(done)
@@ -189,7 +201,7 @@ def savepoint(
 
 
 def release(url: TableUrl, slot: Slot, option: Option = None, as_json: Json = False) -> None:
-    """Take a savepoint back, so that the next clean may delete what only it kept."""
+    """Remove a savepoint, so that the next clean may delete the files that only it needs."""
     table = open_table(url, option)
     done = table.maintenance.release_savepoint(slot=slot)
     if as_json:
@@ -202,7 +214,10 @@ def release(url: TableUrl, slot: Slot, option: Option = None, as_json: Json = Fa
 
 
 def restore(url: TableUrl, slot: Slot, option: Option = None, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Have the rows and the schema of an earlier slot again, as one commit that writes no data. Slots since then stay readable."""
+    """Restore the rows and the schema of an earlier slot, as one commit that writes no data.
+
+    The slots since then remain readable.
+    """
     table = open_table(url, option)
     if dry_run:
         _would_restore(table, slot, as_json=as_json)
@@ -229,11 +244,13 @@ def _would_restore(table: Table, slot: int, *, as_json: bool) -> None:
 def undrop(
     url: TableUrl,
     option: Option = None,
-    new_name: Annotated[str | None, typer.Option("--new-name", help="A name for it, where its own is taken.")] = None,
-    table: Annotated[str | None, typer.Option("--id", help="Its id, where several of that name were dropped; else the last one.")] = None,
+    new_name: Annotated[str | None, typer.Option("--new-name", help="A new name for the table, if another table has its name now.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--id", help="The id of the table, if several tables of that name were dropped. Without it, the last one.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a dropped table back. `objcat ls --dropped` lists those that can come back."""
+    """Restore a dropped table. `objcat ls --dropped` lists the tables that can be restored."""
     lake, name = lake_and_name(url, option)
     back = lake.undrop_table(name, new_name=new_name, table=table)
     if as_json:
@@ -244,7 +261,7 @@ def undrop(
 
 def erase(
     url: TableUrl,
-    where: Annotated[str, typer.Option("--where", help='Which rows: "id = 17".')],
+    where: Annotated[str, typer.Option("--where", help='A filter that selects the rows: "id = 17".')],
     option: Option = None,
     older_than: Annotated[
         float, typer.Option("--older-than", metavar="SECONDS", help="How long a writer must have been silent to count as dead.")
@@ -252,9 +269,11 @@ def erase(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete rows for good: the rows, and every file that holds or held them. All slots but the newest expire. Prints a certificate.
+    """Delete rows for good, with every file that holds or held them. Prints a certificate.
 
-    Cut short, it is finished when it is called again. Exit code 1: such rows are there again, since somebody wrote them meanwhile.
+    All slots except the newest one expire.
+
+    If it is interrupted, the next call continues. Exit code 1: another writer added such rows in the meantime.
     """
     table = open_table(url, option)
     if dry_run:

@@ -30,7 +30,7 @@ def store_check(
     option: Option = None,
     as_json: Json = False,
 ) -> None:
-    """Look at what a store keeps and what it silently ignores, and say whether it is fit for commits.
+    """Check which promises a store keeps, and whether it is fit for commits.
 
     Writes some hundred small objects below .objcat-check-<id>/ and removes them again. Exit code 0: fit, 1: not fit, 2: it could not be
     asked.
