@@ -288,8 +288,8 @@ class Lake:
         A table is called by its name here, `shop.orders`; `orders VERSION AS OF 7` and `orders TIMESTAMP AS OF '2026-01-31 12:00:00'` are
         its past. spark: the session in which queries run, and whose frame is returned; without one they run in DuckDB, in this process, and
         an Arrow table is returned. A statement that writes rows returns one row of slot, rows, inserted, updated and deleted; one that
-        has nothing to tell returns no row. `docs/sql.md` lists the statements. Raises InvalidSql (nothing was done), MissingDependency,
-        else as the operations that a statement is made of.
+        has nothing to tell returns no row. `docs/reference/sql.md` lists the statements. Raises InvalidSql (nothing was done),
+        MissingDependency, else as the operations that a statement is made of.
         """
         runner: Runner = LocalRunner()
         if spark is not None:

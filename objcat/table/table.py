@@ -169,8 +169,8 @@ class Table:
     def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
         """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
 
-        `docs/guide.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name was meant for a
-        setting, TableClosed, Contention, WriterFenced, CommitUnknown.
+        `docs/reference/properties.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name
+        was meant for a setting, TableClosed, Contention, WriterFenced, CommitUnknown.
         """
         self._context.latest.keep(
             change_properties(self._context.timeline, self._context.view, self.id, set_=properties or {}, unset=unset)

@@ -1,4 +1,4 @@
-"""`--json`: the page `docs/json.md` says of every command what it prints, and how it ends."""
+"""`--json`: the page `docs/reference/json.md` says of every command what it prints, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import objcat
 from objcat.cli import app
 from tests.cli.commands import run, run_process
 
-PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 ROWS = {
     command: (shape, set(re.findall(r"`(\w+)`", keys)))
     for command, shape, keys in re.findall(r"^\| `([^`]+)` \| (\w+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)

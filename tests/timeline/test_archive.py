@@ -356,7 +356,7 @@ def test_a_slot_that_somebody_else_changed_is_reported() -> None:
 
 
 def test_archiving_keeps_the_number_of_objects() -> None:
-    """What the guide tells of the number of objects."""
+    """What the pages say of the number of objects."""
     fileio = store("objects", commits=300)
 
     def objects(prefix: str) -> list[int]:
