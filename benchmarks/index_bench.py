@@ -76,12 +76,12 @@ class WrongRows(Exception):
 
 
 INDEXES: dict[str, Callable[[int], Any]] = {
-    "bucket": lambda groups: objcat.Bucket(min(groups, 65_536)),
-    "simple": lambda _: objcat.Simple(),
-    "bloom": lambda _: objcat.Bloom(),
-    "memory": lambda _: objcat.Memory(),
-    "record": lambda _: objcat.Record(),
-    "record-compacted": lambda _: objcat.Record(),
+    "bucket": lambda groups: objcat.BucketIndex(min(groups, 65_536)),
+    "simple": lambda _: objcat.SimpleIndex(),
+    "bloom": lambda _: objcat.BloomIndex(),
+    "memory": lambda _: objcat.MemoryIndex(),
+    "record": lambda _: objcat.RecordIndex(),
+    "record-compacted": lambda _: objcat.RecordIndex(),
 }
 """By the number of file groups. Of the last one the index is merged before the upserts, as upkeep does now and then."""
 
@@ -107,10 +107,10 @@ def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int, kin
     """
     groups = math.ceil(len(ids) / ROWS_PER_GROUP)
     first, rest = ids[:ROWS_PER_GROUP], ids[ROWS_PER_GROUP:]
-    probe = lake.create_table(f"{name}_probe", SCHEMA, key=["id"], index=INDEXES[index](1), kind=kind)
+    probe = lake.create_table(f"{name}_probe", SCHEMA, key=["id"], index=INDEXES[index](1), table_type=kind)
     target_bytes = math.ceil(probe.insert(batch(first)).bytes * SLACK)
     properties = {"target_file_bytes": str(target_bytes)}
-    table = lake.create_table(name, SCHEMA, key=["id"], index=INDEXES[index](groups), kind=kind, properties=properties)
+    table = lake.create_table(name, SCHEMA, key=["id"], index=INDEXES[index](groups), table_type=kind, properties=properties)
     made, rows = table.insert(batch(first)).files, len(first)
     for piece in np.array_split(rest, commits):
         if commits == 1 or made < groups:

@@ -32,7 +32,7 @@ from fileio.registry import open_store
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, TableDelta, encode_delta
 from objcat.metadata.replay import TablesReducer
-from objcat.metadata.table_spec import Bucket
+from objcat.metadata.table_spec import BucketIndex
 from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import parse_predicate
 from objcat.timeline.checkpoint import SPACING_SLOTS, TAIL_SLOTS_MAX
@@ -84,12 +84,12 @@ class Maker:
         self._random = random.Random(seed)
 
     def commit(self, bases: Sequence[FileGroupId], logs: Sequence[FileGroupId], *, as_of: int | None = None) -> None:
-        """One commit of base files, or of log rows, for these homes."""
+        """One commit of base files, or of log rows, for these file groups."""
         txn = new_txn(self.fileio.env)
         skew_ms = self._committer.announce_if_slow(
             txn, Action.COMPACTION if as_of is not None else Action.DELTA_COMMIT, self.view.log, engine="bench"
         )
-        delta = TableDelta(bases=tuple(self._base(txn, home) for home in bases), logs=self._logs(txn, logs), as_of=as_of)
+        delta = TableDelta(bases=tuple(self._base(txn, group_id) for group_id in bases), logs=self._logs(txn, logs), as_of=as_of)
         footprint = Footprint(creates=tuple(bases), appends=tuple(logs)) if as_of is None else Footprint(replaces=tuple(bases))
         candidate = CommitAttempt(
             txn=txn,
@@ -105,22 +105,23 @@ class Maker:
     def publish(self) -> None:
         self.view = self.timeline.publish(self.view)
 
-    def _base(self, txn: str, home: FileGroupId) -> BaseFile:
-        path = f"data/{txn}/{home.bucket:08d}-{self._random.randbytes(8).hex()}-{self._random.randbytes(8).hex()}_{home.bucket:05d}.parquet"
+    def _base(self, txn: str, group_id: FileGroupId) -> BaseFile:
+        file_id, attempt = self._random.randbytes(8).hex(), self._random.randbytes(8).hex()
+        path = f"data/{txn}/{group_id.bucket:08d}-{file_id}-{attempt}_{group_id.bucket:05d}.parquet"
         size = self._random.randrange(1 << 20, 1 << 26)
-        return BaseFile(path=path, bytes=size, rows=ROWS, home=home, bounds=self._bounds(home, rows=ROWS))
+        return BaseFile(path=path, bytes=size, rows=ROWS, group_id=group_id, bounds=self._bounds(group_id, rows=ROWS))
 
-    def _logs(self, txn: str, homes: Sequence[FileGroupId]) -> tuple[LogObject, ...]:
-        if not homes:
+    def _logs(self, txn: str, group_ids: Sequence[FileGroupId]) -> tuple[LogObject, ...]:
+        if not group_ids:
             return ()
-        parts = tuple(LogRows(home, 10 * i, 10 * i + 10) for i, home in enumerate(homes))
+        parts = tuple(LogRows(group_id, 10 * i, 10 * i + 10) for i, group_id in enumerate(group_ids))
         path = f"data/{txn}/local-0-{self._random.randbytes(8).hex()}.log.parquet"
-        bounds = self._bounds(homes[0], rows=10 * len(homes))
-        return (LogObject(path=path, bytes=1 << 16, rows=10 * len(homes), row_group_rows=16_384, homes=parts, bounds=bounds),)
+        bounds = self._bounds(group_ids[0], rows=10 * len(group_ids))
+        return (LogObject(path=path, bytes=1 << 16, rows=10 * len(group_ids), row_group_rows=16_384, slices=parts, bounds=bounds),)
 
-    def _bounds(self, home: FileGroupId, *, rows: int) -> dict[int, Bound]:
+    def _bounds(self, group_id: FileGroupId, *, rows: int) -> dict[int, Bound]:
         """As they come out: keys over the whole range, times of the partition's day, and some of the rest. rows: of the file."""
-        day = int(home.partition[-4:] or 0) * 86_400_000_000
+        day = int(group_id.partition[-4:] or 0) * 86_400_000_000
         low, high = self._random.randrange(10**6), self._random.randrange(10**11, 10**12)
         return {
             1: (low, high, 0),
@@ -136,7 +137,7 @@ def name_of(partition: int) -> str:
 
 def make_large(url: str, *, files: int, partitions: int, say: Callable[[str], None]) -> None:
     """Many files, as commits that load some partitions each, and a checkpoint whenever one is due."""
-    create_table_at(url, SCHEMA, key=["id"], index=Bucket(files // partitions))._context.fileio.close()
+    create_table_at(url, SCHEMA, key=["id"], index=BucketIndex(files // partitions))._context.fileio.close()
     maker = Maker(url)
     per_commit = max(1, FILES_PER_COMMIT // maker.count)
     for number, first in enumerate(range(0, partitions, per_commit)):
@@ -153,21 +154,21 @@ def make_large(url: str, *, files: int, partitions: int, say: Callable[[str], No
 
 def make_long(url: str, root: Path, *, commits: int, say: Callable[[str], None]) -> None:
     """Many commits: upserts of every bucket, and a compaction now and then; the last checkpoint is as far behind as one may be."""
-    create_table_at(url, SCHEMA, key=["id"], index=Bucket(16))._context.fileio.close()
+    create_table_at(url, SCHEMA, key=["id"], index=BucketIndex(16))._context.fileio.close()
     maker = Maker(url)
-    homes = [FileGroupId("", bucket, 16) for bucket in range(16)]
+    group_ids = [FileGroupId("", bucket, 16) for bucket in range(16)]
     env, last = maker.fileio.env, commits - 1
     published_to = -(-(last - TAIL_SLOTS_MAX + 1) // SPACING_SLOTS) * SPACING_SLOTS
     for slot in range(1, commits):
         txn = new_txn(env)
         compacts = slot % 200 == 0
         delta = TableDelta(
-            bases=tuple(maker._base(txn, home) for home in homes) if compacts else (),
-            logs=() if compacts else maker._logs(txn, homes[:4]),
+            bases=tuple(maker._base(txn, group_id) for group_id in group_ids) if compacts else (),
+            logs=() if compacts else maker._logs(txn, group_ids[:4]),
             as_of=slot - 1 if compacts else None,
         )
         action = Action.COMPACTION if compacts else Action.DELTA_COMMIT
-        footprint = Footprint(replaces=tuple(homes)) if compacts else Footprint(appends=tuple(homes[:4]))
+        footprint = Footprint(replaces=tuple(group_ids)) if compacts else Footprint(appends=tuple(group_ids[:4]))
         entry = Entry(
             format=1,
             slot=slot,
@@ -259,12 +260,12 @@ def commits_warm(url: str, *, commits: int, partitions: int) -> dict[str, float]
     maker = Maker(url, seed=2)
     entry_bytes, checkpoint_bytes, checkpoint_s, commit_s = [], [0], [0.0], []
     for _ in range(commits):
-        homes = {
+        group_ids = {
             FileGroupId(name_of(maker._random.randrange(partitions)), maker._random.randrange(maker.count), maker.count)
             for _ in range(TOUCHED)
         }
         before, began_s = maker.fileio.metrics.snapshot(), time.perf_counter()
-        maker.commit(sorted(homes), [], as_of=maker.view.slot)
+        maker.commit(sorted(group_ids), [], as_of=maker.view.slot)
         commit_s.append(time.perf_counter() - began_s)
         middle, began_s = maker.fileio.metrics.snapshot(), time.perf_counter()
         entry_bytes.append((middle - before).bytes_written)

@@ -136,7 +136,7 @@ class Objcat(Side):
         if self.keys == "append":
             self._lake().create_table("t", SCHEMA, key=None)
             return
-        layout: dict[str, Any] = {"index": objcat.Bucket(16), "partition_by": ["part"], "key_scope": "partition"}
+        layout: dict[str, Any] = {"index": objcat.BucketIndex(16), "partition_by": ["part"], "key_scope": "partition"}
         self._lake().create_table("t", SCHEMA, key=["id"], **layout)
 
     def open(self) -> Any:

@@ -211,7 +211,7 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
 
 def _create(console: Console, place: Place, flown: pa.Table) -> tuple[objcat.Table, objcat.CommitResult]:
     """The table with its flights as scheduled."""
-    table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(TABLE, SCHEMA, key=KEY, index=objcat.Bucket(8))
+    table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(TABLE, SCHEMA, key=KEY, index=objcat.BucketIndex(8))
     console.print(
         f"[bold]{TABLE}[/bold] at {table._context.fileio.url}: the key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True
     )

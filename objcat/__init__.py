@@ -17,10 +17,11 @@ from objcat.lake.standalone import create_table_at, table_at
 from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.maintenance.maintain import MaintenanceReport
 from objcat.metadata.schema_evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
-from objcat.metadata.table_spec import Bloom, Bucket, Memory, Record, Simple
+from objcat.metadata.table_spec import BloomIndex, BucketIndex, MemoryIndex, RecordIndex, SimpleIndex
 from objcat.table.scan import Scan
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
+from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.rollback import CommittedAt, RolledBackAt
 from objcat.version import VERSION
@@ -29,23 +30,24 @@ from objcat.write.transaction import CommitResult
 __all__ = [
     "AddColumn",
     "AppVersion",
-    "Bloom",
-    "Bucket",
+    "BloomIndex",
+    "BucketIndex",
     "CommitResult",
     "CommittedAt",
     "CompactionStrategy",
     "DropColumn",
     "DropNotNull",
+    "FileGroupId",
     "Lake",
     "MaintenanceReport",
-    "Memory",
+    "MemoryIndex",
     "MoveColumn",
     "Progress",
-    "Record",
+    "RecordIndex",
     "RenameColumn",
     "RolledBackAt",
     "Scan",
-    "Simple",
+    "SimpleIndex",
     "Table",
     "Transaction",
     "WidenColumn",

@@ -9,7 +9,7 @@ ObjcatError                 root
 │   │   └── NullKey         a key or ordering value is null or NaN
 │   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
 │   ├── InvalidSql          a statement does not parse, or asks for what is not there
-│   └── SeveralDomains      the tables of one transaction have several logs: create them with one domain
+│   └── TablesInSeveralLogs  the tables of one transaction have several logs: create them with one shared_log
 ├── MissingOnWorkers        a Spark worker lacks objcat, or has another version or Python: install the driver's there; nothing was written
 ├── SparkJobLost            a job was cancelled, or Spark lost what it ran on: nothing is visible; write again when Spark runs
 ├── SparkJobFailed          a job failed over what it was to compute: the message says Spark's reason; nothing is visible; mend the frame
@@ -99,7 +99,7 @@ class InvalidSql(InvalidInput):
     """
 
 
-class SeveralDomains(InvalidInput):
+class TablesInSeveralLogs(InvalidInput):
     """A transaction names tables that do not share a log."""
 
 
@@ -234,20 +234,20 @@ class NotErased(ObjcatError):
 class CommitConflict(ObjcatError):
     """Another commit won, for certain; this one is not visible and never will be.
 
-    winner_slot: the slot of the commit that it conflicts with. homes: what both touched, as text.
+    winner_slot: the slot of the commit that it conflicts with. file_groups: what both touched, as text.
     """
 
-    def __init__(self, message: str, *, winner_slot: int, homes: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, winner_slot: int, file_groups: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.winner_slot = winner_slot
-        self.homes = homes
+        self.file_groups = file_groups
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_commit_conflict, (type(self), str(self), self.winner_slot, self.homes))
+        return (_commit_conflict, (type(self), str(self), self.winner_slot, self.file_groups))
 
 
-def _commit_conflict(kind: type[CommitConflict], message: str, winner_slot: int, homes: tuple[str, ...]) -> CommitConflict:
-    return kind(message, winner_slot=winner_slot, homes=homes)
+def _commit_conflict(kind: type[CommitConflict], message: str, winner_slot: int, file_groups: tuple[str, ...]) -> CommitConflict:
+    return kind(message, winner_slot=winner_slot, file_groups=file_groups)
 
 
 class Contention(CommitConflict):

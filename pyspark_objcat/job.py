@@ -142,7 +142,7 @@ class WriteJob:
         if given.superseded:
             remove_files(table._context.fileio, given.superseded, why=task.txn)
         standing.advance(followed)
-        table._context.timeline.after_commit(standing.view, standing.rebase)
+        table._context.timeline.after_commit(standing.view, standing.adopt_checkpoint)
         _UPKEEP.after(table._context.timeline, standing.view, table.id, table._context.manifests, since_slot=began_slot)
         return done
 
@@ -248,7 +248,7 @@ class WrittenFilesEngine:
         if task.delete_when is not None:
             deleted = parse_predicate(f"{mark} = {OP_DELETE}", columns_from_arrow(pa.schema([pa.field(mark, OP_FIELD.type)])))
             again = replace(task, delete_when=deleted)
-        # File by file, as each holds a key once: so a home has as many rows as before, and later ones stay later.
+        # File by file, as each holds a key once: so a file group has as many rows as before, and later ones stay later.
         results = (
             write_unrouted(self._fileio, again, f"again-{number}", self._rows(file, task, mark)) for number, file in enumerate(files)
         )

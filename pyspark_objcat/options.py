@@ -40,7 +40,6 @@ OWN = (
     "delete_when",
     "key",
     "key_scope",
-    "kind",
     "max_bytes",
     "max_commits",
     "mode",
@@ -51,6 +50,7 @@ OWN = (
     "resumed_after",
     "schema_mode",
     "since",
+    "table_type",
     "until",
     "where",
 )
@@ -141,7 +141,7 @@ class FormatOptions:
                 ) from error
         above, _, name = self.path.rstrip("/").rpartition("/")
         own = self.own
-        if own.get("kind") == COPY_ON_WRITE and _names(own["key"]):
+        if own.get("table_type") == COPY_ON_WRITE and _names(own["key"]):
             raise InvalidInput(refused(name, COPY_ON_WRITE_REFUSED))
         table = objcat.connect(above, dict(self.store)).create_table(
             name,
@@ -149,8 +149,8 @@ class FormatOptions:
             key=_names(own["key"]) or None,
             ordering=own.get("ordering"),
             partition_by=_names(own.get("partition_by", "")),
-            index=objcat.Bucket(_number(own["buckets"], "buckets")) if "buckets" in own else None,
-            kind=cast("TableType", own.get("kind", MERGE_ON_READ)),
+            index=objcat.BucketIndex(_number(own["buckets"], "buckets")) if "buckets" in own else None,
+            table_type=cast("TableType", own.get("table_type", MERGE_ON_READ)),
             key_scope=cast("KeyScope", own.get("key_scope", "table")),
         )
         return table, CreatedTable(table.id, table.snapshot.slot)

@@ -71,7 +71,7 @@ NOTES: Mapping[str, Notes] = {
             "Spark 3.5 and not 4: the newest for which a bundle was found. Its figures are also those of an older Spark.",
             "The simple index, the consistent-hashing bucket index, partial updates and the Flink writer are not measured.",
             "Its change feed is asked for and not measured: it is JSON, in which decimals have no value.",
-            "Reads are snapshot queries; its read-optimised query leaves logs out, and answers something else.",
+            "Reads are snapshot queries; its read-optimized query leaves logs out, and answers something else.",
         ),
     ),
     "iceberg": Notes(

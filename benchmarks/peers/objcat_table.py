@@ -13,11 +13,11 @@ from benchmarks.peers.base import BenchTable, Settings
 from benchmarks.works import BUCKETS
 from objcat.datafile.parquet import COMPRESSION
 
-ABOUT = {"objcat": "this tree", "layout": f"Bucket({BUCKETS}), sorted by key", "codec": COMPRESSION}
+ABOUT = {"objcat": "this tree", "layout": f"BucketIndex({BUCKETS}), sorted by key", "codec": COMPRESSION}
 _TYPES = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "decimal(15,2)": pa.decimal128(15, 2)}
 
 
-_INDEXES = {"bloom": objcat.Bloom(), "record": objcat.Record(), "simple": objcat.Simple(), "memory": objcat.Memory()}
+_INDEXES = {"bloom": objcat.BloomIndex(), "record": objcat.RecordIndex(), "simple": objcat.SimpleIndex(), "memory": objcat.MemoryIndex()}
 
 
 class ObjcatTables:
@@ -34,8 +34,8 @@ class ObjcatTables:
             schema,
             key=list(layout.key) or None,
             ordering=layout.ordering,
-            kind=layout.kind,
-            index=_INDEXES.get(layout.index, objcat.Bucket(BUCKETS, layout.bucket_columns)) if layout.keyed else None,
+            table_type=layout.kind,
+            index=_INDEXES.get(layout.index, objcat.BucketIndex(BUCKETS, layout.bucket_columns)) if layout.keyed else None,
         )
         table.state["table"] = made
         return unquote(urlsplit(made._context.fileio.url).path) if self.settings.store is None else made._context.fileio.url

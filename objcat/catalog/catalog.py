@@ -142,7 +142,7 @@ class Catalog:
     def _rebase(self, standing: LogView[CatalogState]) -> None:
         """Let the handle stand on a checkpoint that is newer than its own, wherever it is by now."""
         while (view := self._view) is not None:
-            rebased = self.timeline.rebase(view, standing)
+            rebased = self.timeline.adopt_checkpoint(view, standing)
             with self._lock:
                 if self._view is view:
                     self._view = replace(rebased, state=CatalogState(names=self._names))

@@ -74,14 +74,14 @@ def log_prefix(name: str, nonce: str) -> str:
 class NameBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A name and the table that it means.
 
-    name: as it was written. table: its id. prefix: of its log, relative to the lake. domain: whose tables share that log; empty: the table
-    is alone in it. opened: a slot of that log at which the table was open; a CLOSE above it ends this binding, one below it does not.
-    """
+    name: as it was written. table: its id. prefix: of its log, relative to the lake. shared_log: the name of the log that it shares with
+    other tables; empty: the table is alone in it. opened: a slot of that log at which the table was open; a CLOSE above it ends this
+    binding, one below it does not."""
 
     name: str
     table: str
     prefix: str
-    domain: str = ""
+    shared_log: str = msgspec.field(name="shared_log", default="")
     opened: Count = 0
 
 
@@ -130,9 +130,8 @@ class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     unbinds: names that mean nothing from now on. drops: of tables, by id, the slot of their CLOSE; their names are unbound too. purges: ids
     of dropped tables whose files are deleted for good. removes: namespaces that are gone. creates: namespaces. properties: of namespaces,
-    to set; to take away where null. binds: what names mean from now on; one of a dropped table brings it back. domains: the prefix of the
-    log that the tables of a domain share.
-    """
+    to set; to take away where null. binds: what names mean from now on; one of a dropped table brings it back. shared_logs: the prefix of
+    each log that several tables share, by its name."""
 
     unbinds: tuple[str, ...] = ()
     drops: dict[str, Count] = {}
@@ -141,15 +140,15 @@ class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     creates: tuple[Namespace, ...] = ()
     properties: dict[str, dict[str, str | None]] = {}
     binds: tuple[NameBinding, ...] = ()
-    domains: dict[str, str] = {}
+    shared_logs: dict[str, str] = msgspec.field(name="domains", default_factory=dict)
 
 
 class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
-    """All names of a lake as of one slot of its catalog. tables, namespaces, domains: by folded name; dropped: by table id."""
+    """All names of a lake as of one slot of its catalog. tables, namespaces, shared_logs: by folded name; dropped: by table id."""
 
     tables: dict[str, TableEntry] = {}
     namespaces: dict[str, Namespace] = {}
-    domains: dict[str, str] = {}
+    shared_logs: dict[str, str] = msgspec.field(name="domains", default_factory=dict)
     dropped: dict[str, DroppedTable] = {}
 
     def table(self, name: str) -> TableEntry | None:
@@ -230,8 +229,8 @@ def advance_names(names: CatalogNames, delta: NamesDelta, *, slot: int, txn: Txn
     for binding in delta.binds:
         tables[folded(binding.name)] = TableEntry(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
         dropped.pop(binding.table, None)
-    domains = {**names.domains, **{folded(domain): prefix for domain, prefix in delta.domains.items()}}
-    return CatalogNames(tables=tables, namespaces=namespaces, domains=domains, dropped=dropped)
+    shared_logs = {**names.shared_logs, **{folded(shared_log): prefix for shared_log, prefix in delta.shared_logs.items()}}
+    return CatalogNames(tables=tables, namespaces=namespaces, shared_logs=shared_logs, dropped=dropped)
 
 
 def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
@@ -244,19 +243,19 @@ def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
         f"`properties` of {name}" for name in delta.properties if folded(name) not in names.namespaces and folded(name) not in created
     ]
     unknown += [f"`binds` of {binding.name} to {binding.prefix!r}" for binding in delta.binds if not is_path(binding.prefix)]
-    unknown += [f"`domains` at {prefix!r}" for prefix in delta.domains.values() if not is_path(prefix)]
+    unknown += [f"`domains` at {prefix!r}" for prefix in delta.shared_logs.values() if not is_path(prefix)]
     if unknown:
         raise CorruptTable(f"slot {slot} of the catalog says {unknown[0]}, which is not there or not within the lake: {RESTORE}")
 
 
 def footprint_of(names: CatalogNames, delta: NamesDelta) -> Footprint:
-    """What a change relies on and touches. Domains and tables count as names too, marked by a word that no name can begin with."""
+    """What a change relies on and touches. Shared logs and tables count as names too, marked by a word that no name can begin with."""
     binds = [binding.name for binding in delta.binds]
     created = [namespace.name for namespace in delta.creates]
     parents = {folded(namespace_of(name)) for name in (*binds, *created)} - {"", *map(folded, created)}
     dropped = [_table_key(binding.table) for binding in delta.binds if binding.table in names.dropped]
     return Footprint(
-        binds=_keys([*map(folded, [*binds, *created]), *(f"domain:{folded(domain)}" for domain in delta.domains), *dropped]),
+        binds=_keys([*map(folded, [*binds, *created]), *(f"domain:{folded(shared_log)}" for shared_log in delta.shared_logs), *dropped]),
         unbinds=_keys([*map(folded, [*delta.unbinds, *delta.removes]), *map(_table_key, [*delta.drops, *delta.purges])]),
         needs=_keys([*parents, *map(folded, delta.properties)]),
         empties=_keys(map(folded, delta.removes)),

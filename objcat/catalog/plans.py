@@ -32,13 +32,13 @@ def check_name_free(names: CatalogNames, name: str, *, where: str, error: type[O
 def plan_create(names: CatalogNames, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
     """Bind a new table. first: the names when the operation began. Raises TableExists, NamespaceNotFound, PlanOutdated."""
     check_name_free(names, binding.name, where=where)
-    domains: dict[str, str] = {}
-    if binding.domain:
-        known = names.domains.get(folded(binding.domain))
+    shared_logs: dict[str, str] = {}
+    if binding.shared_log:
+        known = names.shared_logs.get(folded(binding.shared_log))
         if known not in (None, binding.prefix):
             raise PlanOutdated
-        domains = {} if known is not None else {binding.domain: binding.prefix}
-    return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,), domains=domains)
+        shared_logs = {} if known is not None else {binding.shared_log: binding.prefix}
+    return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,), shared_logs=shared_logs)
 
 
 def plan_rename(names: CatalogNames, before: NameBinding, new_name: str, *, first: CatalogNames, where: str) -> NamesDelta:
@@ -110,6 +110,6 @@ def renamed(binding: NameBinding, name: str, *, opened: int | None = None) -> Na
         name=name,
         table=binding.table,
         prefix=binding.prefix,
-        domain=binding.domain,
+        shared_log=binding.shared_log,
         opened=binding.opened if opened is None else opened,
     )

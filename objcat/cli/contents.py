@@ -38,7 +38,7 @@ def schema(
     index = {name: value for name, value in msgspec.to_builtins(spec.index).items() if name not in ("type", "columns")}
     facts = {
         "slot": snapshot.slot,
-        "kind": spec.kind,
+        "table_type": spec.table_type,
         "key": key,
         "ordering": None if spec.ordering_column is None else spec.ordering_column.name,
         "partitioned_by": [field.name for field in spec.partitioning.fields],

@@ -11,7 +11,7 @@ import typer
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, open_table, placed
 from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
 from objcat.inspection.doctor import examine, examine_lake
-from objcat.inspection.findings import Coverage, Report, Severity
+from objcat.inspection.findings import Coverage, DoctorReport, Severity
 from objcat.lake.lake import connect
 from objcat.lake.urls import find_log
 from objcat.metadata.files import files_named_by
@@ -47,7 +47,7 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[Report]:
+def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[DoctorReport]:
     lake = connect(url, options)
     lake.catalog.refresh()
     if lake.catalog.slot < 0:
@@ -112,7 +112,7 @@ def _print_outcome(txn: str, outcome: Resolution, *, files: int | None = None, a
         say(f"{txn} is rolled back at slot {outcome.slot}; {outcome.files} files were removed")
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: DoctorReport) -> None:
     if report.findings:
         shown = sheet(f"findings in {report.url}")
         for title in ("", "what", "what was found, and what mends it"):

@@ -88,17 +88,17 @@ def show(
     }
     if entry.summary is not None:
         facts |= {name: value for name, value in msgspec.to_builtins(entry.summary).items() if value is not None}
-    facts |= {f"{part} of homes": _homes(homes) for part, homes in _touched(entry, table.id).items()}
+    facts |= {f"{part} of file groups": _group_ids(group_ids) for part, group_ids in _touched(entry, table.id).items()}
     facts |= _changes_of_spec(table, entry, delta)
     facts["metadata"] = dict(entry.metadata) or None
     _print_facts(f"slot {entry.slot} of {table.name}", facts)
     files = sheet("files")
-    for title in ("kind", "home", "rows", "bytes", "path"):
+    for title in ("kind", "file_group", "rows", "bytes", "path"):
         files.add_column(title, overflow="fold", justify="right" if title in ("rows", "bytes") else "left")
     for base in delta.bases:
-        files.add_row("base", words(str(base.home)), cell(base.rows), cell(base.bytes), words(base.path))
+        files.add_row("base", words(str(base.group_id)), cell(base.rows), cell(base.bytes), words(base.path))
     for one in delta.logs:
-        files.add_row("log", f"{len(one.homes)} homes", cell(one.rows), cell(one.bytes), words(one.path))
+        files.add_row("log", f"{len(one.slices)} file groups", cell(one.rows), cell(one.bytes), words(one.path))
     if files.row_count:
         draw(files)
 
@@ -164,7 +164,7 @@ def _touched(entry: Entry, table: str) -> dict[str, list[str]]:
     if footprint is None:
         return {}
     parts = ("creates", "appends", "replaces", "retires", "rmw", "reads")
-    return {part: [str(home) for home in getattr(footprint, part)] for part in parts if getattr(footprint, part)}
+    return {part: [str(group_id) for group_id in getattr(footprint, part)] for part in parts if getattr(footprint, part)}
 
 
 def _changes_of_spec(table: Table, entry: Entry, delta: TableDelta) -> dict[str, str | None]:
@@ -185,8 +185,8 @@ def _changes_of_spec(table: Table, entry: Entry, delta: TableDelta) -> dict[str,
     return said | {"properties": "; ".join(properties) or None}
 
 
-def _homes(homes: list[str]) -> str:
-    return ", ".join(homes[:8]) + (f" and {len(homes) - 8:,} more" if len(homes) > 8 else "")
+def _group_ids(group_ids: list[str]) -> str:
+    return ", ".join(group_ids[:8]) + (f" and {len(group_ids) - 8:,} more" if len(group_ids) > 8 else "")
 
 
 def _print_facts(title: str, facts: dict[str, Any]) -> None:

@@ -48,9 +48,9 @@ def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
     for name in tables:
         bound = lake.catalog.names.table(name)
         if bound is not None:
-            found.append({"name": name, "id": bound.binding.table, "prefix": bound.binding.prefix, "domain": bound.binding.domain})
+            found.append({"name": name, "id": bound.binding.table, "prefix": bound.binding.prefix, "shared_log": bound.binding.shared_log})
     empty = [name for name in lake.namespaces.list(namespace) if not any(table.startswith(f"{name}.") for table in tables)]
-    return found + [{"name": f"{name}.", "id": "", "prefix": "", "domain": ""} for name in empty]
+    return found + [{"name": f"{name}.", "id": "", "prefix": "", "shared_log": ""} for name in empty]
 
 
 def _dropped(lake: Lake, namespace: str | None, *, told: Callable[[int], str]) -> list[dict[str, str]]:

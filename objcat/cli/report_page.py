@@ -288,7 +288,7 @@ def _settings(looked: Looked) -> str:
     columns = ", ".join(column.name for column in spec.bucket_columns)
     split = [f"{name or 'the table'}: {count:,}" for name, count in sorted(looked.bucket_counts.items())]
     rows = [
-        ("kind", spec.kind),
+        ("table type", spec.table_type),
         ("key", ", ".join(column.name for column in spec.key_columns) or "none"),
         ("index", f"{msgspec.to_builtins(spec.index)['type']}{f' of {columns}' if columns else ''}"),
         ("buckets", f"{spec.index.count:,}" if not spec.is_located else "-"),

@@ -47,7 +47,7 @@ def compact(
     elif done is None:
         say("nothing to compact: no file group has log rows")
     else:
-        say(f"slot {done.slot}: {len(done.homes):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
+        say(f"slot {done.slot}: {len(done.file_groups):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
 
 
 def _say_plan(plan: CompactionPlan | None, *, as_json: bool) -> None:
@@ -56,7 +56,7 @@ def _say_plan(plan: CompactionPlan | None, *, as_json: bool) -> None:
     elif plan is None:
         say("nothing to compact: no file group has log rows")
     else:
-        say(f"{plan.txn} waits: {len(plan.homes):,} file groups as of slot {plan.slot}; objcat compact --execute merges them")
+        say(f"{plan.txn} waits: {len(plan.file_groups):,} file groups as of slot {plan.slot}; objcat compact --execute merges them")
 
 
 def _execute(table: Table, *, as_json: bool) -> None:
@@ -70,7 +70,7 @@ def _execute(table: Table, *, as_json: bool) -> None:
         if done is None:
             say(f"{one.plan.txn} was left: {one.why or 'there was nothing left to merge'}")
         else:
-            say(f"slot {done.slot}: {len(done.homes):,} file groups are merged, as {one.plan.txn} says; {done.rows:,} rows were written")
+            say(f"slot {done.slot}: {len(done.file_groups):,} file groups are merged, as {one.plan.txn} says; {done.rows:,} rows written")
     if not executed:
         say("no plan waits")
 

@@ -73,8 +73,8 @@ def conform_mixed(batch: pa.Table, spec: TableSpec, deleted: npt.NDArray[np.bool
 def check_columns(given: list[str], spec: TableSpec) -> None:
     """Raises InvalidBatch unless these columns make a batch of rows: known ones, once each, with all that may not be null."""
     columns = spec.table_schema.columns
-    homes = {column.id for column in (*spec.key_columns, *spec.partition_columns)}
-    needed = [column.name for column in columns if not column.nullable or column.id in homes or column.id == spec.ordering]
+    group_ids = {column.id for column in (*spec.key_columns, *spec.partition_columns)}
+    needed = [column.name for column in columns if not column.nullable or column.id in group_ids or column.id == spec.ordering]
     _check_columns(given, [column.name for column in columns], required=needed)
 
 

@@ -60,9 +60,9 @@ NOT_SAID = Statistics()
 """Where nobody says which columns matter: the first ones."""
 
 
-def base_path(txn: Txn, home: FileGroupId, *, file_id: str, attempt: str) -> str:
-    """Where the base file of a home lies. It ends in the bucket, as Spark expects of bucketed files; the file id begins with it."""
-    return f"{_folder(txn, home.partition)}{home.bucket:08d}-{file_id}-{attempt}_{home.bucket:05d}.parquet"
+def base_path(txn: Txn, group_id: FileGroupId, *, file_id: str, attempt: str) -> str:
+    """Where the base file of a file group lies. It ends in the bucket, as Spark expects of bucketed files; the file id begins with it."""
+    return f"{_folder(txn, group_id.partition)}{group_id.bucket:08d}-{file_id}-{attempt}_{group_id.bucket:05d}.parquet"
 
 
 def _folder(txn: Txn, partition: str) -> str:
@@ -79,21 +79,21 @@ def txn_of_path(path: str) -> Txn:
     return Txn(path.split("/", 2)[1])
 
 
-def write_base(fileio: FileIO, path: str, rows: pa.Table, home: FileGroupId, txn: Txn, *, statistics: Statistics = NOT_SAID) -> BaseFile:
-    """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors.
+def write_base(fileio: FileIO, path: str, rows: pa.Table, group: FileGroupId, txn: Txn, *, statistics: Statistics = NOT_SAID) -> BaseFile:
+    """Write the rows of one file group, which are sorted by key with each key once. Raises NotWritten and storage errors.
 
     Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`. statistics: of which columns the file says bounds.
     """
     marked = rows
     if TXN_COLUMN not in rows.column_names:
         marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), constant(txn, rows.num_rows))
-    with BaseWriter(fileio, path, marked.schema, home, statistics=statistics) as writer:
+    with BaseWriter(fileio, path, marked.schema, group, statistics=statistics) as writer:
         writer.write(marked)
         return writer.finish()
 
 
 class BaseWriter:
-    """Writes the base file of one home piece by piece: a context manager, which gives up what is not finished. For one thread.
+    """Writes the base file of one file group piece by piece: a context manager, which gives up what is not finished. For one thread.
 
     schema: physical columns with field ids, and `_objcat_txn`. statistics: of which columns it says bounds. filtered: ids of those that get
     bloom filters. order: in which the rows come, None for that of the key. Holds a row group, and the
@@ -105,7 +105,7 @@ class BaseWriter:
         fileio: FileIO,
         path: str,
         schema: pa.Schema,
-        home: FileGroupId,
+        group_id: FileGroupId,
         *,
         statistics: Statistics = NOT_SAID,
         filtered: Collection[int] = (),
@@ -113,14 +113,14 @@ class BaseWriter:
     ) -> None:
         self._path = path
         self._order = order
-        self._home = home
-        self._row_group_rows_max = INDEX_ROW_GROUP_ROWS if is_of_index(home) else BASE_ROW_GROUP_ROWS
+        self._group_id = group_id
+        self._row_group_rows_max = INDEX_ROW_GROUP_ROWS if is_of_index(group_id) else BASE_ROW_GROUP_ROWS
         self._schema = schema
         self._rows = 0
         self._held: list[pa.Table] = []
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
         # A dictionary for each few rows would hold nearly all keys once more.
-        dictionaries = [PARTITION_FIELD, TXN_COLUMN] if is_of_index(home) else None
+        dictionaries = [PARTITION_FIELD, TXN_COLUMN] if is_of_index(group_id) else None
         self._file = _FileWriter(fileio, path, schema, statistics=statistics, filtered=names, indexed=True, dictionaries=dictionaries)
 
     @property
@@ -144,7 +144,7 @@ class BaseWriter:
             path=self._path,
             bytes=done.bytes,
             rows=self._rows,
-            home=self._home,
+            group_id=self._group_id,
             bounds=done.bounds,
             order=self._order,
             digest=done.digest,
@@ -172,8 +172,8 @@ class BaseWriter:
         return min(self._row_group_rows_max, max(1, BASE_ROW_GROUP_BYTES_MAX * held // max(1, int(size))))
 
 
-def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, statistics: Statistics = NOT_SAID) -> LogObject:
-    """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are. statistics: see `write_base`."""
+def write_log(fileio: FileIO, path: str, rows: pa.Table, slices: tuple[LogRows, ...], *, statistics: Statistics = NOT_SAID) -> LogObject:
+    """Write rows with their operation in `_objcat_op`, sorted by (file group, key). slices: of which file groups they are."""
     file = _FileWriter(fileio, path, rows.schema, statistics=statistics)
     try:
         file.write(rows, row_group_rows=LOG_ROW_GROUP_ROWS)
@@ -185,7 +185,7 @@ def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, .
         bytes=done.bytes,
         rows=rows.num_rows,
         row_group_rows=LOG_ROW_GROUP_ROWS,
-        homes=homes,
+        slices=slices,
         bounds=done.bounds,
         digest=done.digest,
         footer=done.footer,

@@ -66,8 +66,8 @@ def row_groups_that_may_match(
         found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
         known = {column_id: bound for column_id, bound in found.items() if bound is not None}
         # Bounds are compared as a manifest's are: a row group stands for a file.
-        home = FileGroupId("", number, footer.num_row_groups)
-        changes.append(ManifestChange(home, base=BaseFile(path="", bytes=0, rows=group.num_rows, home=home, bounds=known)))
+        group_id = FileGroupId("", number, footer.num_row_groups)
+        changes.append(ManifestChange(group_id, base=BaseFile(path="", bytes=0, rows=group.num_rows, group_id=group_id, bounds=known)))
     return [numbers[at] for at in np.flatnonzero(where.may_match(rows_of(changes, spec), spec)).tolist()]
 
 

@@ -1,8 +1,8 @@
 """Merging files that are sorted by key without holding them: all of them are cut at common keys, and each cut is merged by itself.
 
-Base files are sorted by key, and so are the rows of one home in a log object, each key once in each. A cut holds every row of its keys, so
-that whatever a merge, a rewrite or a compaction does to the rows of a key can be done cut by cut, with the memory of a few row groups.
-"""
+Base files are sorted by key, and so are the rows of one file group in a log object, each key once in each. A cut holds every row of its
+keys, so that whatever a merge, a rewrite or a compaction does to the rows of a key can be done cut by cut, with the memory of a few row
+groups."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def delete_where(
     outright: leave no delete behind that a compaction has to keep; older rows that come late are let in again then.
 
     A merge-on-read table gets deletes of their keys; file groups of a copy-on-write table, and of one without a key, are rewritten. With an
-    ordering column the deletes keep out what is older than the rows that they end. Where another commit touches the same homes first, the
-    filter is read again. Raises InvalidPredicate, CommitConflict (after as many attempts as the policy allows; nothing is visible),
+    ordering column the deletes keep out what is older than the rows that they end. Where another commit touches the same file groups first,
+    the filter is read again. Raises InvalidPredicate, CommitConflict (after as many attempts as the policy allows; nothing is visible),
     WriterFenced, TableClosed, CommitUnknown and storage errors."""
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
@@ -114,11 +114,11 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
         txn,
         Operation.DELETE,
         bucket_counts=snapshot.table.bucket_counts,
-        groups={group.home: group for group in work.plan.groups} if spec.rewrites else {},
+        groups={group.group_id: group for group in work.plan.groups} if spec.rewrites else {},
         former_partitions=former,
     )
     if spec.is_located:
-        live = {group.home: group for group in snapshot.file_groups(manifests)}
+        live = {group.group_id: group for group in snapshot.file_groups(manifests)}
         written = engine.write_located(LookupContext(fileio, manifests, snapshot, live), work.keys, task)
         return proposal_of(written, snapshot, keys=keys_of(fileio, txn, [written]))
     return proposal_of(engine.write(work.keys, task) if outright else _write(engine, work.keys, task), snapshot)

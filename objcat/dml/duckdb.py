@@ -61,7 +61,7 @@ class MergeSource:
             position += count
             yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
 
-    def homes(self, snapshot: Snapshot) -> frozenset[FileGroupId]:
+    def group_ids(self, snapshot: Snapshot) -> frozenset[FileGroupId]:
         """Where rows with keys of the source may live. Raises as `batches`."""
         found = set()
         for rows in self._tables():
@@ -106,9 +106,9 @@ class MergeScope:
             terms += [sql.GTE(this=column.copy(), expression=_literal(least)), sql.LTE(this=column, expression=_literal(greatest))]
         return spark_sql(sql.and_(*terms)) if terms else None
 
-    def holds(self, home: FileGroupId, spec: TableSpec) -> bool:
+    def holds(self, group_id: FileGroupId, spec: TableSpec) -> bool:
         """Whether a file group may have such rows."""
-        return self.buckets is None or home.bucket % spec.index.count in self.buckets
+        return self.buckets is None or group_id.bucket % spec.index.count in self.buckets
 
 
 def _literal(value: Any) -> Tree:

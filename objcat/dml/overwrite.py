@@ -29,7 +29,7 @@ Touched: TypeAlias = Callable[[Collection[str]], Collection[str]]
 """Which partitions to replace, when the batch has rows in these."""
 
 
-def replaces(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, touched: Touched | None) -> Work:
+def replace_partitions(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, touched: Touched | None) -> Work:
     """Write a batch in the place of all rows of some partitions. touched: None for the whole table. Raises as an insert, when it runs."""
     manifests = Manifests(fileio)
 
@@ -42,7 +42,7 @@ def replaces(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, touched: To
         part.write(snapshot, txn)
         own = part.footprint(snapshot)
         if touched is not None and not snapshot.spec.is_global:
-            ends = touched({home.partition for home in (*own.creates, *own.appends)})
+            ends = touched({group_id.partition for group_id in (*own.creates, *own.appends)})
         ended = _ended(snapshot, manifests, ends)
         delta = msgspec.structs.replace(part.delta(snapshot), retires=ended)
         return ServiceResult(
@@ -58,17 +58,18 @@ def replaces(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, touched: To
 def renewed(
     fileio: FileIO, proposal: ServiceResult, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
 ) -> ServiceResult | None:
-    """What a proposal of `replaces` or `ends` for one snapshot becomes for a later one, with the files that it has: it ends what is there
-    by then. ends: gives the partitions that end, None for all. None where the rows may have to be written otherwise, or elsewhere.
+    """What a proposal of `replace_partitions` or `drop_partitions` for one snapshot becomes for a later one, with the files that it has: it
+    ends what is there by then. ends: gives the partitions that end, None for all. None where the rows may have to be written otherwise, or
+    elsewhere.
 
     An overwrite reads no row that it replaces. So its files are right whatever was written to these partitions meanwhile, and only which
     file groups end is another question. Raises as `ends`.
     """
     spec, own = after.spec, proposal.footprint
-    homes = (*own.creates, *own.appends)
-    if spec != before.spec or (homes and (spec.is_global or spec.former)):
+    group_ids = (*own.creates, *own.appends)
+    if spec != before.spec or (group_ids and (spec.is_global or spec.former)):
         return None
-    if any(before.table.bucket_count(home.partition) != after.table.bucket_count(home.partition) for home in homes):
+    if any(before.table.bucket_count(group_id.partition) != after.table.bucket_count(group_id.partition) for group_id in group_ids):
         return None
     partitions = ends()
     ended = _ended(after, Manifests(fileio), partitions)
@@ -85,7 +86,7 @@ def _overwrites(partitions: Collection[str] | None) -> tuple[str, ...]:
 def _named(change: WriteBatch, snapshot: Snapshot, manifests: Manifests) -> Collection[str]:
     engine = change.engine
     assert isinstance(engine, KeyLookup), f"{engine.name} looks no keys up"
-    found = engine.partitions_named(change.data, change.grown(snapshot.spec), former_of(snapshot, manifests))
+    found = engine.partitions_named(change.data, change.widened_spec(snapshot.spec), former_of(snapshot, manifests))
     if not found:
         raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
     return found
@@ -103,7 +104,7 @@ def _summary(part: TableWriter, *, may_lose: bool) -> Summary:
     )
 
 
-def ends(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) -> Work | None:
+def drop_partitions(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) -> Work | None:
     """Take all rows of some partitions away; None when there are none."""
     ended = _ended(snapshot, manifests, partitions)
     if not ended:
@@ -116,8 +117,8 @@ def ends(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) 
 
 
 def _ended(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str] | None) -> tuple[FileGroupId, ...]:
-    """The homes of some partitions, of all when None."""
-    return tuple(sorted(snapshot.live_homes(manifests, partitions=partitions)))
+    """The file groups of some partitions, of all when None."""
+    return tuple(sorted(snapshot.live_group_ids(manifests, partitions=partitions)))
 
 
 def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> frozenset[str]:
@@ -126,20 +127,23 @@ def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> froze
     By their bounds where these say it, else by their rows. Raises InvalidInput when the filter names other columns, or divides a partition.
     """
     spec, manifests = snapshot.spec, Manifests(fileio)
-    homes = [column.name for column in spec.partition_columns]
+    partition_names = [column.name for column in spec.partition_columns]
     for name in where.columns:
-        if name not in homes:
+        if name not in partition_names:
             raise InvalidInput(
-                f"the filter names {name!r}, and partitions are made of {homes}: name these alone, or delete rows by delete(where)"
-                if homes
+                f"the filter names {name!r}, and partitions are made of {partition_names}: name these alone, "
+                "or delete rows by delete(where)"
+                if partition_names
                 else "the table has no partitions: overwrite it whole, or delete rows by delete(where)"
             )
     pruning, failing = where.to_pruning(), where.to_failing()
     groups: dict[str, list[FileGroup]] = {}
     for group in snapshot.file_groups(manifests):
-        groups.setdefault(group.home.partition, []).append(group)
-    may_pass = {group.home.partition for group in snapshot.file_groups(manifests, where=pruning)}
-    may_fail = {group.home.partition for group in snapshot.file_groups(manifests, where=failing)} if failing is not None else set(groups)
+        groups.setdefault(group.group_id.partition, []).append(group)
+    may_pass = {group.group_id.partition for group in snapshot.file_groups(manifests, where=pruning)}
+    may_fail = (
+        {group.group_id.partition for group in snapshot.file_groups(manifests, where=failing)} if failing is not None else set(groups)
+    )
     return frozenset(
         name
         for name in may_pass
@@ -147,7 +151,7 @@ def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> froze
     )
 
 
-def held_of(fileio: FileIO, snapshot: Snapshot, partitions: Iterable[str]) -> str | None:
+def first_nonempty_partition(fileio: FileIO, snapshot: Snapshot, partitions: Iterable[str]) -> str | None:
     """The first of some partitions in which there is a row; None when all are empty."""
     chosen = frozenset(partitions)
     if not chosen:
@@ -155,7 +159,7 @@ def held_of(fileio: FileIO, snapshot: Snapshot, partitions: Iterable[str]) -> st
     columns = tuple(column.name for column in snapshot.spec.partition_columns)
     for group in snapshot.file_groups(Manifests(fileio), partitions=chosen):
         if any(rows.num_rows for rows in scan_groups(fileio, ScanTask(snapshot.spec, (group,), columns, None))):
-            return group.home.partition
+            return group.group_id.partition
     return None
 
 

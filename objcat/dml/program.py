@@ -374,8 +374,8 @@ def _given(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, s
 def _located(sides: MergeColumns, on: str | Tree | None) -> dict[str, str]:
     """Which column of the source says the value of a column by which rows are found."""
     spec, source = sides.spec, sides.source or ()
-    homes = [] if spec.is_global else spec.partition_columns
-    names = list(dict.fromkeys(column.name for column in (*spec.key_columns, *homes)))
+    group_ids = [] if spec.is_global else spec.partition_columns
+    names = list(dict.fromkeys(column.name for column in (*spec.key_columns, *group_ids)))
     found = {name: name for name in names}
     if on is not None:
         found |= _pairs(sides, on, names)

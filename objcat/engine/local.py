@@ -75,7 +75,7 @@ class LocalEngine:
 
     def write(self, data: Rows, task: WriteTask) -> WriteResult:
         """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is full."""
-        # Rows that are routed are taken, and then written home by home.
+        # Rows that are routed are taken, and then written file group by file group.
         passes = 2 if task.routed else 1
         with shown_progress(self._fileio.env, f"objcat: {task.operation}", passes * data.num_rows, unit="rows") as advance:
             if task.routed or task.spec.is_keyless or isinstance(data, SpooledBatch):
@@ -124,7 +124,7 @@ class LocalEngine:
     def _locate_moves(self, data: Rows, task: LocateTask) -> KeyLocations:
         moving = PartitionMoves.of(task.spec, map(plain, _tables(data)), task.former, task.operation, task.delete_when)
         keys = moving.keys
-        partitions = [group.home.partition for group in task.groups]
+        partitions = [group.group_id.partition for group in task.groups]
         moves = moves_of(find_lives(self._fileio, task, moving), keys, moving.deleted, partitions)
         counts = np.zeros(len(moves.places), np.bool_)
         counts[moving.winners] = True

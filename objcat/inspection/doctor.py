@@ -19,7 +19,7 @@ from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
-from objcat.inspection.findings import CACHE, Coverage, Examination, Report
+from objcat.inspection.findings import CACHE, Coverage, DoctorReport, Examination
 from objcat.metadata.files import FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
@@ -36,7 +36,7 @@ from objcat.timeline.side_objects import get_digests
 from objcat.timeline.txn_outcomes import outcomes_of
 
 
-def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Report:
+def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> DoctorReport:
     """Examine a log and the files that it names. Sends reads and listings only, and is safe beside writers.
 
     deep: read every byte too: files are what was committed, keys in the right bucket, each once, as many as the log says. on_step: told
@@ -44,7 +44,7 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
     Raises UnsupportedFormat for a log of a newer client, and storage errors.
     """
     fileio = timeline.fileio
-    report = Report(fileio.url)
+    report = DoctorReport(fileio.url)
     tell = on_step or (lambda _: None)
     own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
     tell("the state of the tables")
@@ -67,13 +67,13 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
     return report
 
 
-def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None) -> Report:
+def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None) -> DoctorReport:
     """Examine the names of a lake: their log, and whether each name means a table that is open, and each log has a name.
 
     lake: the store that it lies in. Sends reads and listings only. Raises as `examine`.
     """
     catalog = Catalog(lake)
-    report = Report(catalog.fileio.url)
+    report = DoctorReport(catalog.fileio.url)
     tell = on_step or (lambda _: None)
     _check_log(catalog.timeline, report, tell, lambda _: ())
     if not report.healthy:
@@ -82,7 +82,7 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
     placed = {prefix for page in lake.list("tables/", delimiter="/") for prefix in page.prefixes}
     names = catalog.refresh()
     known = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
-    known |= set(names.domains.values())
+    known |= set(names.shared_logs.values())
     report.counts["names"] = len(names.tables)
     for prefix in sorted(placed - {f"{place}/" for place in known}):
         report.leftover(
@@ -107,7 +107,7 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
     return report
 
 
-def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[Report]:
+def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[DoctorReport]:
     """Examine the names of a lake, then the log of each table that has or had one, one report each. Else as `examine`."""
     names = Catalog(lake).refresh()
     yield examine_names(lake, on_step=on_step)
@@ -117,7 +117,7 @@ def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], N
 
 
 def _check_log(
-    timeline: Timeline[Any], report: Report, tell: Callable[[str], None], paths_of: Callable[[msgspec.Raw], Iterable[str]]
+    timeline: Timeline[Any], report: DoctorReport, tell: Callable[[str], None], paths_of: Callable[[msgspec.Raw], Iterable[str]]
 ) -> tuple[Mapping[str, ObjectMeta], Sequence[Entry]]:
     """What holds of every log, whatever its changes mean. paths_of: the files that a change names. Returns the listing and the entries."""
     tell("the objects of the store")
@@ -136,7 +136,7 @@ def _check_log(
     return listed, entries
 
 
-def _read_log(timeline: Timeline[Any], report: Report, listed: Mapping[str, ObjectMeta]) -> Sequence[Entry]:
+def _read_log(timeline: Timeline[Any], report: DoctorReport, listed: Mapping[str, ObjectMeta]) -> Sequence[Entry]:
     """Every entry up to the head, or up to what cannot be read (P1)."""
     slots = sorted(int(key[4:-5]) for key in listed if key.startswith("log/") and key[4:-5].isdigit())
     for key in listed:
@@ -159,7 +159,7 @@ def _read_log(timeline: Timeline[Any], report: Report, listed: Mapping[str, Obje
     return entries
 
 
-def _check_outcomes(report: Report, entries: Sequence[Entry]) -> None:
+def _check_outcomes(report: DoctorReport, entries: Sequence[Entry]) -> None:
     """P2 and P6: a transaction has one outcome; commit times strictly increase."""
     committed: dict[str, int] = {}
     fenced: dict[str, int] = {}
@@ -177,7 +177,7 @@ def _check_outcomes(report: Report, entries: Sequence[Entry]) -> None:
         report.broken("P2", f"transaction {txn}", f"is committed at slot {committed[txn]} and rolled back at slot {fenced[txn]}")
 
 
-def _check_conflicts(fileio: FileIO, report: Report, entries: Sequence[Entry]) -> None:
+def _check_conflicts(fileio: FileIO, report: DoctorReport, entries: Sequence[Entry]) -> None:
     """P5 and P9: no entry stands above another one that it could not have known and that it conflicts with."""
     digests_of = partial(get_digests, fileio)
     first = entries[0].slot if entries else 0
@@ -186,12 +186,12 @@ def _check_conflicts(fileio: FileIO, report: Report, entries: Sequence[Entry]) -
             # What an erasure has taken out of one of the two, keys above all, nobody can judge by any more.
             judged = {table: own for table, own in entry.footprint.items() if table not in entry.erased and table not in other.erased}
             for overlap in find_conflicts(entry.action, judged, other, digests_of):
-                homes = ", ".join(str(home) for home in overlap.homes[:3])
+                conflicting = ", ".join(str(group_id) for group_id in overlap.group_ids[:3])
                 report.broken(
                     "P5",
                     f"slot {entry.slot}",
                     f"({entry.action} {entry.txn}) was planned at slot {entry.base} and stands above slot {other.slot}, which it conflicts "
-                    f"with: {overlap.rule}{f' ({homes})' if homes else ''}; what slot {other.slot} wrote there may be lost",
+                    f"with: {overlap.rule}{f' ({conflicting})' if conflicting else ''}; what slot {other.slot} wrote there may be lost",
                     f"compare the rows with those as of slot {other.slot}, and write what is missing again; report this as a bug",
                 )
         report.counts["entries judged"] += 1
@@ -322,7 +322,7 @@ def _snapshots(view: LogView[Tables]) -> Iterator[Snapshot]:
 
 def _check_leftovers(
     fileio: FileIO,
-    report: Report,
+    report: DoctorReport,
     listed: Mapping[str, ObjectMeta],
     entries: Sequence[Entry],
     paths_of: Callable[[msgspec.Raw], Iterable[str]],

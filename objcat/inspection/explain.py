@@ -26,9 +26,8 @@ class Explanation:
 
     slot, committed_at_ms: of its snapshot. where, columns, limit: as given. total: all that is live in the snapshot. read: what this scan
     reads at most; a limit stops it earlier, and within large files row groups are left out by their statistics. pruned: by `partition`
-    (bounds of the partition columns), `home` (hash of the key), `statistics` (bounds of other columns, and of the key in log rows), in this
-    order. merged: groups of `read` whose log rows are merged with their base file.
-    """
+    (bounds of the partition columns), `group_id` (hash of the key), `statistics` (bounds of other columns, and of the key in log rows), in
+    this order. merged: groups of `read` whose log rows are merged with their base file."""
 
     slot: int
     committed_at_ms: int
@@ -69,7 +68,7 @@ def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> 
     stages: dict[str, dict[str, Any]] = {
         "": {},
         "partition": {"where": by_partition},
-        "home": {"where": by_partition, "hashes": plan.hashes},
+        "bucket": {"where": by_partition, "hashes": plan.hashes},
         "statistics": {"where": None if where is None else where.to_pruning(), "hashes": plan.hashes},
     }
     surveys = [survey_of(snapshot, manifests, mode=plan.mode, **chosen) for chosen in stages.values()]

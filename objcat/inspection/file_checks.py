@@ -106,21 +106,21 @@ def check_row_places(own: Examination, snapshot: Snapshot) -> None:
             parts = [*_base_parts(own.fileio, group, columns, spec), *_log_parts(own.fileio, group, columns, spec)]
         except (ObjcatError, OSError, pa.ArrowException) as error:
             _check_memory(error)
-            own.report.broken("P9", str(group.home), f"cannot be read: {error}")
+            own.report.broken("P9", str(group.group_id), f"cannot be read: {error}")
             continue
         bases = {group.base.path} if group.base is not None else set[str]()
-        for path, rows, expected, home in parts:
+        for path, rows, expected, group_id in parts:
             own.report.counts["rows"] += rows.num_rows
             if rows.num_rows != expected:
-                own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
+                own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.group_id}, and {expected:,} were committed")
             if key and rows.num_rows and rows.group_by([pc.field(name) for name in key]).aggregate([]).num_rows != rows.num_rows:
                 own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
             if path in bases and key and not lies_otherwise(group) and not _is_sorted(rows, key):
                 says = "is not sorted by key, and does not say so: a merge with log rows may take an old row for the newest"
                 own.report.broken("P9", path, says, "copy the rows to a new table; report this as a bug")
             # Where keys move, a log row may be the end of one that went elsewhere, or have lost against one that is there.
-            if (path in bases or not spec.is_global) and _strays(rows, spec, home):
-                own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
+            if (path in bases or not spec.is_global) and _strays(rows, spec, group_id):
+                own.report.broken("P9", path, f"holds rows that do not belong to {group.group_id}: lookups by key miss them")
 
 
 def _check_memory(error: Exception) -> None:
@@ -142,11 +142,14 @@ def check_located(own: Examination, snapshot: Snapshot) -> None:
             _check_memory(error)
             return  # said where its rows were looked at
         for rows in tables:
-            within = [] if spec.is_global else [constant(group.home.partition, rows.num_rows)]
+            within = [] if spec.is_global else [constant(group.group_id.partition, rows.num_rows)]
             keys = [rows.column(column.physical) for column in spec.key_columns]
             found.append(key_digests([*within, *keys]))
             if snapshot.index is not None:
-                partition, bucket = constant(group.home.partition, rows.num_rows), np.full(rows.num_rows, group.home.bucket, np.int32)
+                partition, bucket = (
+                    constant(group.group_id.partition, rows.num_rows),
+                    np.full(rows.num_rows, group.group_id.bucket, np.int32),
+                )
                 placed.append(key_digests([*keys, partition, pa.array(bucket)]))
     digests = np.concatenate(found) if found else np.zeros(0, np.uint64)
     twice = len(digests) - len(np.unique(digests))
@@ -157,15 +160,15 @@ def check_located(own: Examination, snapshot: Snapshot) -> None:
 
 
 def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint64]) -> None:
-    """A record index names the home of every key that lives: one more is allowed, one less is a key that writers would place again. placed:
-    digests of living keys with their homes."""
+    """A record index names the file group of every key that lives: one more is allowed, one less is a key that writers would place again.
+    placed: digests of living keys with their file groups."""
     known = [np.zeros(0, np.uint64)]
     for group in index.file_groups(own.manifests):
         try:
             rows = all_entries(own.fileio, index.spec, group)
         except (ObjcatError, OSError, pa.ArrowException) as error:
             _check_memory(error)
-            own.report.broken("P9", str(group.home), f"of the record index cannot be read: {error}")
+            own.report.broken("P9", str(group.group_id), f"of the record index cannot be read: {error}")
             return
         known.append(key_digests(rows.columns))
     missing = int((~np.isin(placed, np.concatenate(known))).sum())
@@ -181,7 +184,7 @@ def _base_parts(
 ) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
     base: BaseFile | None = group.base
     if base is not None:
-        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, base.home
+        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, base.group_id
 
 
 def _log_parts(
@@ -189,7 +192,7 @@ def _log_parts(
 ) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
     for rows in group.logs:
         (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], columns, spec.table_schema)
-        yield rows.object.path, table, rows.end - rows.start, rows.home
+        yield rows.object.path, table, rows.end - rows.start, rows.group_id
 
 
 def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
@@ -197,16 +200,18 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
     return bool(np.array_equal(np.asarray(order), np.arange(rows.num_rows)))
 
 
-def _strays(rows: pa.Table, spec: TableSpec, home: FileGroupId) -> bool:
-    """Whether a row is of another partition than the home that it was written for, or its key hashes elsewhere. That home may have been
-    split since: its rows then belong to several of today."""
+def _strays(rows: pa.Table, spec: TableSpec, group_id: FileGroupId) -> bool:
+    """Whether a row is of another partition than the file group that it was written for, or its key hashes elsewhere. That file group may
+    have been split since: its rows then belong to several of today."""
     if rows.num_rows == 0:
         return False
-    shape = shape_of(home.partition)
+    shape = shape_of(group_id.partition)
     of_shape = [partitioning for partitioning in (spec.partitioning, *spec.former) if partitioning.shape == shape]
     found = {text for partitioning in of_shape for text in partitions_of(partitioning, (), (), spec.table_schema, rows).texts}
-    if found != {home.partition}:
+    if found != {group_id.partition}:
         return True
     if spec.is_keyless or spec.is_located:
         return False
-    return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], home.bucket_count) != home.bucket))
+    return bool(
+        np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], group_id.bucket_count) != group_id.bucket)
+    )

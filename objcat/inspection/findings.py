@@ -71,7 +71,7 @@ INVARIANTS = {
 
 
 @dataclass(slots=True)
-class Report:
+class DoctorReport:
     """What an examination found. counts: what was looked at, by name. coverage: of each invariant, how far it was examined."""
 
     url: str
@@ -100,7 +100,7 @@ class Examination:
     """What the steps share. listed: every object under the log's prefix, as it was when the examination began."""
 
     timeline: Timeline[Tables]
-    report: Report
+    report: DoctorReport
     listed: Mapping[str, ObjectMeta]
     entries: Sequence[Entry]
     manifests: Manifests

@@ -26,14 +26,14 @@ HISTORY = pa.schema(
         pa.field("metadata", pa.map_(pa.string(), pa.string()), nullable=False),
     ]
 )
-"""Of `History.to_arrow`.
+"""Of `CommitHistory.to_arrow`.
 
 rows: as written, a key that was there counts too. inserted, updated, deleted: null where a write that reads nothing cannot know. files,
 bytes: of data that the commit brought.
 """
 
 
-class History(list[Entry]):
+class CommitHistory(list[Entry]):
     """Entries of the log of a table, oldest first."""
 
     def __init__(self, entries: list[Entry], table: str) -> None:

@@ -14,7 +14,7 @@ from objcat.metadata.manifest import Manifests, Pruning
 from objcat.metadata.manifest_rows import Ints, bounded_columns, integers
 from objcat.metadata.schema import Column
 from objcat.metadata.snapshot import LiveFiles, Snapshot
-from objcat.planning.scan import READ_OPTIMISED
+from objcat.planning.scan import READ_OPTIMIZED
 from objcat.timeline.entry import FileGroupId
 
 CUT_BYTES_MIN = 61
@@ -60,16 +60,16 @@ def survey_of(
     if where is not None:
         chosen &= live.may_match(where, snapshot.spec)
     plain, folded = live.is_plain, live.folded
-    optimised = mode == READ_OPTIMISED and not snapshot.spec.rewrites
-    if optimised:
+    optimized = mode == READ_OPTIMIZED and not snapshot.spec.rewrites
+    if optimized:
         chosen &= folded.has_base
     # After a split several groups share a base file.
     base = np.unique(live.members.row[folded.winner[chosen & folded.has_base]])
-    slices = live.slices().take(pa.array(np.flatnonzero(chosen[folded.slice_group]))) if not optimised else live.slices().slice(0, 0)
+    slices = live.slices().take(pa.array(np.flatnonzero(chosen[folded.slice_group]))) if not optimized else live.slices().slice(0, 0)
     rows, sizes, counts = (np.asarray(values, dtype=np.int64) for values in (_lengths(slices), slices.field("bytes"), slices.field("rows")))
     return SnapshotStats(
         groups=int(chosen.sum()),
-        plain=int(chosen.sum() if optimised else (chosen & plain).sum()),
+        plain=int(chosen.sum() if optimized else (chosen & plain).sum()),
         base_files=len(base),
         base_rows=int(integers(live.rows.select(["base_rows"]).take(pa.array(base)), "base_rows").sum()),
         base_bytes=int(integers(live.rows.select(["base_bytes"]).take(pa.array(base)), "base_bytes").sum()),
@@ -298,12 +298,12 @@ def extremes_of(
     where: Pruning | None = None,
     hashes: Collection[int] | None = None,
 ) -> dict[FileGroupId, ColumnBound]:
-    """By home of the file groups that `Snapshot.file_groups` would return. Reads manifests only. Raises as `Manifests.load`."""
+    """By file group of the file groups that `Snapshot.file_groups` would return. Reads manifests only. Raises as `Manifests.load`."""
     live = snapshot.live(manifests, (column.id, *(() if where is None else where.columns)), hashes=hashes)
     folded = live.folded
     chosen = folded.is_live if where is None else folded.is_live & live.may_match(where, snapshot.spec)
     if f"nulls_{column.id}" not in live.rows.column_names:
-        return dict.fromkeys(live.homes(np.flatnonzero(chosen)), UNKNOWN)
+        return dict.fromkeys(live.group_ids(np.flatnonzero(chosen)), UNKNOWN)
     bounds = as_numbers(live.rows.column(f"{'lower' if least else 'upper'}_{column.id}")).to_pylist()
     nulls, rows, base_rows = (live.rows.column(name).to_pylist() for name in (f"nulls_{column.id}", "rows", "base_rows"))
     used = np.flatnonzero(folded.used)
@@ -313,16 +313,16 @@ def extremes_of(
     plain = live.is_plain
     numbers = np.flatnonzero(chosen)
     found: dict[FileGroupId, ColumnBound] = {}
-    for number, home in zip(numbers.tolist(), live.homes(numbers), strict=True):
+    for number, group_id in zip(numbers.tolist(), live.group_ids(numbers), strict=True):
         of_group = members.get(number, [])
         some = [row for row in of_group if nulls[row] is None or rows[row] is None or nulls[row] < rows[row]]
         values = [bounds[row] for row in some]
         if None in values:
-            found[home] = UNKNOWN
+            found[group_id] = UNKNOWN
             continue
         bound = (min(values) if least else max(values)) if values else None
         exact = bool(plain[number]) and len(of_group) == 1 and rows[of_group[0]] == base_rows[of_group[0]]
-        found[home] = ColumnBound(bound, none=bool(of_group) and not some, exact=exact and _is_value(bound, least=least))
+        found[group_id] = ColumnBound(bound, none=bool(of_group) and not some, exact=exact and _is_value(bound, least=least))
     return found
 
 

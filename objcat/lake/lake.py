@@ -150,47 +150,45 @@ class Lake:
         *,
         key: Sequence[str] | None,
         ordering: str | None = None,
-        lateness: str | dt.timedelta | None = None,
+        allowed_lateness: str | dt.timedelta | None = None,
         partition_by: Sequence[str] = (),
         key_scope: KeyScope = "table",
         index: Index | None = None,
-        kind: TableType = "merge_on_read",
+        table_type: TableType = "merge_on_read",
         properties: Mapping[str, str] | None = None,
-        domain: str | None = None,
+        shared_log: str | None = None,
     ) -> Table:
         """Create a table; of several processes that create one name, exactly one wins.
 
         name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow's, or that of a
-        Spark DataFrame; types are narrowed to those that Spark shares. key: the columns that identify a row, never null; None: a table
-        that only grows, and keeps every row.
-        ordering: the column whose greater value wins when a key is written twice (event time, a version), never null; None: the later
-        commit wins. lateness: of an ordering column of times, how far before its commit a row may lie, "7 days" or a timedelta: what is
-        older counts for nothing, so that deletes need not be remembered for ever; an `insert` into buckets without rows is not measured.
-        partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`, `month`, `year` (of
-        dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null. key_scope: "table": a key
-        is one row of the table: with buckets partition columns are key columns then, and with another index a row that comes with
-        another partition moves; "partition": a key is one row of its partition, and an upsert with another partition is another row.
-        index: `Bucket(16)` by default, for each partition; `Simple()`, `Bloom()`, `Memory()` or `Record()`. domain: tables of one
-        domain share a log, so that one transaction may change several of them; None: the table is alone in its log.
-        Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
-        `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost.
-        """
-        name, domain = _checked(name, domain)
+        Spark DataFrame; types are narrowed to those that Spark shares. key: the columns that identify a row, never null; None: a table that
+        only grows, and keeps every row. ordering: the column whose greater value wins when a key is written twice (event time, a version),
+        never null; None: the later commit wins. allowed_lateness: of an ordering column of times, how far before its commit a row may lie,
+        "7 days" or a timedelta: what is older counts for nothing, so that deletes need not be remembered for ever; an `insert` into buckets
+        without rows is not measured. partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`,
+        `month`, `year` (of dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null.
+        key_scope: "table": a key is one row of the table: with buckets partition columns are key columns then, and with another index a row
+        that comes with another partition moves; "partition": a key is one row of its partition, and an upsert with another partition is
+        another row. index: `BucketIndex(16)` by default, for each partition; `SimpleIndex()`, `BloomIndex()`, `MemoryIndex()` or
+        `RecordIndex()`. shared_log: tables with one shared log can change together in one transaction; None: the table has a log of its
+        own. Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
+        `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost."""
+        name, shared_log = _checked(name, shared_log)
         spec = new_spec(
             self.fileio,
             schema,
             key=key,
             ordering=ordering,
-            lateness=lateness,
+            allowed_lateness=allowed_lateness,
             partition_by=partition_by,
             key_scope=key_scope,
             index=index,
-            kind=kind,
+            table_type=table_type,
             properties=properties,
         )
-        return self._create(name, spec, domain)
+        return self._create(name, spec, shared_log)
 
-    def _create(self, name: str, spec: TableSpec, domain: str | None) -> Table:
+    def _create(self, name: str, spec: TableSpec, shared_log: str | None) -> Table:
         """`create_table`, of checked names."""
         first = self.catalog.refresh()
         self.catalog.check_writable()
@@ -198,10 +196,10 @@ class Lake:
         self._check_store()
         txn = new_txn(self.fileio.env)
         for _ in range(ATTEMPTS_MAX):
-            place = self._place(name, domain)
+            place = self._place(name, shared_log)
             timeline = self._timeline(place.prefix)
             view = self._create_in(timeline, EMPTY_LOG_VIEW if not place.shared else timeline.open(), spec, txn)
-            binding = NameBinding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
+            binding = NameBinding(name=name, table=spec.table, prefix=place.prefix, shared_log=shared_log or "", opened=view.slot)
             try:
                 self.catalog.change(partial(plan_create, binding=binding, first=first, where=self.fileio.url), txn=txn)
             except CommitUnknown:
@@ -214,7 +212,7 @@ class Lake:
                 raise
             self._remember(place.prefix, view)
             return Table(TableContext(name, timeline, spec.table, view, auto_maintenance=self._auto_maintenance))
-        raise _contended(f"the log of the domain {domain!r} moved {ATTEMPTS_MAX} times", self.catalog)
+        raise _contended(f"the shared log {shared_log!r} moved {ATTEMPTS_MAX} times", self.catalog)
 
     def write(
         self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: IfExists = "upsert", **settings: Unpack[TableSettings]
@@ -333,9 +331,8 @@ class Lake:
     def drop_table(self, name: str) -> None:
         """Drop a table: nothing changes it any more, and its name is free at once. It can come back until it is purged.
 
-        What writers have committed before is kept; those under way are refused with TableClosed or CommitConflict. Of a domain only this
-        table is dropped. A drop that was interrupted is finished by the next one. Raises TableNotFound.
-        """
+        What writers have committed before is kept; those under way are refused with TableClosed or CommitConflict. Of a shared log only
+        this table is dropped. A drop that was interrupted is finished by the next one. Raises TableNotFound."""
         binding = self._bound(name).binding
         self.catalog.check_writable()
         self._finish_drop(binding.table, self._close(binding))
@@ -376,7 +373,7 @@ class Lake:
     def purge_table(self, name: str, *, older_than_s: float, table: str | None = None) -> CleanResult:
         """Delete the data files of a table that was dropped at least so many seconds ago, for good: it cannot be brought back any more.
 
-        Claims a slot in the table's log before it deletes; its log stays, and other tables of its domain are not touched. table: the id,
+        Claims a slot in the table's log before it deletes; its log stays, and other tables of a shared log are not touched. table: the id,
         where several tables of that name were dropped; the last one when None. Interrupted, it is finished when it is called again. Raises
         TableNotFound, TableExists, InvalidInput when it was dropped too recently or has savepoints, and as `Table.maintenance.clean`."""
         seconds(older_than_s, what="older_than_s")
@@ -430,7 +427,7 @@ class Lake:
     def transaction(
         self, *, isolation: IsolationName = "snapshot", metadata: Mapping[str, str] | None = None, app: AppVersion | None = None
     ) -> Transaction:
-        """A block that reads and writes several tables of one domain, and is committed in one slot when it ends:
+        """A block that reads and writes several tables with one shared log, and is committed in one slot when it ends:
 
             with lake.transaction() as tx:
                 tx["accounts"].upsert(accounts)
@@ -483,11 +480,11 @@ class Lake:
         found = None if must_be_new else self._found(name, wanted)
         if found is not None:
             return write(found)
-        name, domain = _checked(name, settings.get("domain"))
-        spec = new_spec(self.fileio, schema(), key=wanted, **{given: value for given, value in settings.items() if given != "domain"})
+        name, shared_log = _checked(name, settings.get("shared_log"))
+        spec = new_spec(self.fileio, schema(), key=wanted, **{given: value for given, value in settings.items() if given != "shared_log"})
         check(spec)
         try:
-            table = self._create(name, spec, domain)
+            table = self._create(name, spec, shared_log)
         except TableExists:
             if must_be_new:
                 raise
@@ -552,11 +549,11 @@ class Lake:
 
     # ---- how: create
 
-    def _place(self, name: str, domain: str | None) -> _TablePlace:
-        known = None if domain is None else self.catalog.names.domains.get(folded(domain))
+    def _place(self, name: str, shared_log: str | None) -> _TablePlace:
+        known = None if shared_log is None else self.catalog.names.shared_logs.get(folded(shared_log))
         if known is not None:
             return _TablePlace(known, shared=True)
-        return _TablePlace(log_prefix(domain or name, self.fileio.env.new_id()), shared=False)
+        return _TablePlace(log_prefix(shared_log or name, self.fileio.env.new_id()), shared=False)
 
     def _create_in(self, timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
         try:
@@ -604,9 +601,9 @@ class Lake:
         self.catalog.change(lambda names: plan_drop(names, table, closed))
 
 
-def _checked(name: str, domain: str | None) -> tuple[str, str | None]:
-    """Names of a table and of a domain, as they are kept. Raises InvalidInput."""
-    return check_name(name), None if domain is None else check_name(domain, what="domain")
+def _checked(name: str, shared_log: str | None) -> tuple[str, str | None]:
+    """Names of a table and of a shared log, as they are kept. Raises InvalidInput."""
+    return check_name(name), None if shared_log is None else check_name(shared_log, what="shared_log")
 
 
 def _of_key(table: Table, key: list[str] | None) -> Table:

@@ -18,7 +18,18 @@ from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFou
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.snapshot import snapshot_of
-from objcat.metadata.table_spec import KEY_SCOPES, KINDS, Bloom, Bucket, Index, Memory, Record, Simple, TableSpec, make_spec
+from objcat.metadata.table_spec import (
+    KEY_SCOPES,
+    TABLE_TYPES,
+    BloomIndex,
+    BucketIndex,
+    Index,
+    MemoryIndex,
+    RecordIndex,
+    SimpleIndex,
+    TableSpec,
+    make_spec,
+)
 from objcat.metadata.table_state import Tables
 from objcat.table.batch_input import schema_given
 from objcat.table.context import TableContext
@@ -36,13 +47,13 @@ class TableSettings(TypedDict, total=False):
     """Settings of a new table beside its columns and its key, as of `Lake.create_table`."""
 
     ordering: str | None
-    lateness: str | dt.timedelta | None
+    allowed_lateness: str | dt.timedelta | None
     partition_by: Sequence[str]
     key_scope: KeyScope
     index: Index | None
-    kind: TableType
+    table_type: TableType
     properties: Mapping[str, str] | None
-    domain: str | None
+    shared_log: str | None
 
 
 EMPTY_LOG_VIEW: LogView[Tables] = LogView(LogState(), {})
@@ -55,11 +66,11 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     *,
     key: Sequence[str] | None,
     ordering: str | None = None,
-    lateness: str | dt.timedelta | None = None,
+    allowed_lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
     key_scope: KeyScope = "table",
     index: Index | None = None,
-    kind: TableType = "merge_on_read",
+    table_type: TableType = "merge_on_read",
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
@@ -73,11 +84,11 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
         schema,
         key=key,
         ordering=ordering,
-        lateness=lateness,
+        allowed_lateness=allowed_lateness,
         partition_by=partition_by,
         key_scope=key_scope,
         index=index,
-        kind=kind,
+        table_type=table_type,
         properties=properties,
     )
     check_commit_store(fileio)
@@ -119,31 +130,34 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     *,
     key: Sequence[str] | None,
     ordering: str | None = None,
-    lateness: str | dt.timedelta | None = None,
+    allowed_lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
     key_scope: KeyScope = "table",
     index: Index | None = None,
-    kind: TableType = "merge_on_read",
+    table_type: TableType = "merge_on_read",
     properties: Mapping[str, str] | None = None,
 ) -> TableSpec:
     """The spec of a new table. Raises InvalidInput."""
     columns = schema_from_arrow(schema_given(schema))
-    if index is not None and not isinstance(index, (Simple, Bloom, Memory, Record)):
+    if index is not None and not isinstance(index, (SimpleIndex, BloomIndex, MemoryIndex, RecordIndex)):
         instance(
-            index, Bucket, what="index", such_as="objcat.Bucket(16), objcat.Simple(), objcat.Bloom(), objcat.Memory() or objcat.Record()"
+            index,
+            BucketIndex,
+            what="index",
+            such_as="objcat.BucketIndex(16), objcat.SimpleIndex(), objcat.BloomIndex(), objcat.MemoryIndex() or objcat.RecordIndex()",
         )
         if index.columns is not None:
-            name_list(index.columns, what="Bucket(columns)")
+            name_list(index.columns, what="BucketIndex(columns)")
     return make_spec(
         fileio.env.new_id(),
         columns,
         key=None if key is None else name_list(key, what="key"),
         ordering=None if ordering is None else text(ordering, what="ordering"),
-        lateness_ms=None if lateness is None else span_ms(lateness, what="lateness"),
+        lateness_ms=None if allowed_lateness is None else span_ms(allowed_lateness, what="allowed_lateness"),
         partition_by=name_list(partition_by, what="partition_by"),
         key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
         index=index,
-        kind=one_of(kind, KINDS, what="kind"),
+        table_type=one_of(table_type, TABLE_TYPES, what="table_type"),
         properties={} if properties is None else text_mapping(properties, what="properties"),
     )
 

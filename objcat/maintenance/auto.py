@@ -19,7 +19,7 @@ from objcat.maintenance.workers import Workers
 from objcat.metadata.maintenance_policy import policy_of
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import snapshot_of
-from objcat.metadata.table_spec import RecordIndex
+from objcat.metadata.table_spec import RecordIndexSpec
 from objcat.metadata.table_state import Tables
 from objcat.timeline.log_view import LogView, Timeline
 
@@ -103,7 +103,7 @@ def may_be_due(view: LogView[Tables], table: str, *, since_slot: int) -> bool:
         return False
     policy = policy_of(view.state[table].spec.properties)
     long_enough = view.slot - view.log.marks(table).bound >= CLEANED_SLOTS_MIN
-    has_index = isinstance(view.state[table].spec.index, RecordIndex)
+    has_index = isinstance(view.state[table].spec.index, RecordIndexSpec)
     return policy.compacts or has_index or policy.split_above_bytes is not None or (policy.auto_clean and long_enough)
 
 

@@ -375,17 +375,17 @@ def _unneeded(
     needed = {bound, *(slot for slot in marks.saved if slot < bound), *(slot for slot in came_back if slot is not None)}
     listed = {path for entry in own for path in _delta_of(entry, table).removes}
     files = _Files(timeline, view, table, Manifests(timeline.fileio))
-    added = {path: homes for entry in passed for path, homes in _added(entry, table).items()}
+    added = {path: group_ids for entry in passed for path, group_ids in _added(entry, table).items()}
     restored = {entry.footprint[table].restores for entry in passed} - {None}
     sweeping = any(entry.footprint[table].overwrites or entry.action is Action.CLOSE for entry in passed)
     former = None
     if not (unpinned or restored or sweeping):
-        touched = {home for entry in passed for home in (*entry.footprint[table].replaces, *entry.footprint[table].retires)}
+        touched = {group_id for entry in passed for group_id in (*entry.footprint[table].replaces, *entry.footprint[table].retires)}
         former = files.of(marks.bound, touched)
     if former is not None:
         former |= added
-        homes = {home for of_file in former.values() for home in of_file}
-        kept = {path for slot in sorted(needed) for path in files.paths(slot, homes)} if former else set()
+        group_ids = {group_id for of_file in former.values() for group_id in of_file}
+        kept = {path for slot in sorted(needed) for path in files.paths(slot, group_ids)} if former else set()
         return tuple(sorted(former.keys() - kept - listed))
     looked_at = {*unpinned, *(slot for slot in restored if slot is not None), *(() if bound == marks.bound else (marks.bound,))}
     known = {path for slot in sorted(looked_at) for path in files.paths(slot)} | added.keys()
@@ -393,12 +393,12 @@ def _unneeded(
 
 
 def _added(entry: Entry, table: str) -> dict[str, frozenset[FileGroupId]]:
-    """Files that an entry brings, with the homes of their rows."""
+    """Files that an entry brings, with the file groups of their rows."""
     delta = _delta_of(entry, table)
     found: dict[str, frozenset[FileGroupId]] = {}
     for part in (delta, *(() if delta.index is None else (delta.index,))):
-        found |= {base.path: frozenset([base.home]) for base in part.bases}
-        found |= {log.path: frozenset(rows.home for rows in log.homes) for log in part.logs}
+        found |= {base.path: frozenset([base.group_id]) for base in part.bases}
+        found |= {log.path: frozenset(rows.group_id for rows in log.slices) for log in part.logs}
     return found
 
 
@@ -416,25 +416,25 @@ class _Files:
     table: str
     manifests: Manifests
 
-    def paths(self, slot: int, homes: Collection[FileGroupId] | None = None) -> Collection[str]:
-        """The files of the groups that have keys in common with some homes, of all groups when None."""
+    def paths(self, slot: int, group_ids: Collection[FileGroupId] | None = None) -> Collection[str]:
+        """The files of the groups that have keys in common with some file groups, of all groups when None."""
         snapshot = self._snapshot(slot)
         if snapshot is None:
             return ()
-        if homes is None:
+        if group_ids is None:
             return snapshot.paths(self.manifests)
-        groups = snapshot.all_groups(self.manifests, homes=homes)
+        groups = snapshot.all_groups(self.manifests, group_ids=group_ids)
         bases = {group.base.path for group in groups if group.base is not None}
         return bases | {rows.object.path for group in groups for rows in group.logs}
 
-    def of(self, slot: int, homes: Collection[FileGroupId]) -> dict[str, frozenset[FileGroupId]] | None:
-        """The files of the groups that have keys in common with some homes, each with the homes of all its rows; None when the entries that
-        say so are not there any more."""
+    def of(self, slot: int, group_ids: Collection[FileGroupId]) -> dict[str, frozenset[FileGroupId]] | None:
+        """The files of the groups that have keys in common with some file groups, each with the file groups of all its rows; None when the
+        entries that say so are not there any more."""
         snapshot = self._snapshot(slot)
-        if snapshot is None or not homes:
+        if snapshot is None or not group_ids:
             return {}
-        groups = snapshot.all_groups(self.manifests, homes=homes)
-        files = {group.base.path: frozenset([group.base.home]) for group in groups if group.base is not None}
+        groups = snapshot.all_groups(self.manifests, group_ids=group_ids)
+        files = {group.base.path: frozenset([group.base.group_id]) for group in groups if group.base is not None}
         named_at = {rows.object.path: rows.named_at for group in groups for rows in group.logs}
         found = map_io(self.timeline.fileio.env, self.timeline.log.read_slot, sorted(set(named_at.values())))
         entries = with_changes(self.timeline.fileio, [entry for entry in found if entry is not None])

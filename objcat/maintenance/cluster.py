@@ -1,9 +1,8 @@
 """Clustering: file groups are rewritten into others, of a good size, in which like rows lie together.
 
-Rows without a key, and those whose key is looked up, may lie in any home of their partition. So some groups end, and new ones begin with
-their rows, in one slot and as of one slot; each row keeps the transaction that wrote it. Under the bucket index groups stay, and their rows
-are sorted, see `reorder`.
-"""
+Rows without a key, and those whose key is looked up, may lie in any file group of their partition. So some groups end, and new ones begin
+with their rows, in one slot and as of one slot; each row keeps the transaction that wrote it. Under the bucket index groups stay, and their
+rows are sorted, see `reorder`."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from objcat.tasks.model import TXN_FIELD, WriteResult
 from objcat.tasks.row_order import sorted_rows
 from objcat.timeline.entry import Action, FileGroupId, Footprint, Summary, Txn
 from objcat.timeline.log_view import LogView, Timeline
-from objcat.write.file_sizing import assign_file_groups, homes_apart, size_of
+from objcat.write.file_sizing import assign_file_groups, groups_apart, size_of
 from objcat.write.service_commit import Service, ServiceResult, run_service
 
 SORTED_BYTES_MAX = 256 * 1024**2
@@ -68,7 +67,7 @@ class ClusterTask:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Groups to rewrite, in parts of one partition each. live: the homes of these partitions that have a group."""
+    """Groups to rewrite, in parts of one partition each. live: the file groups of these partitions that have a group."""
 
     snapshot: Snapshot
     parts: tuple[tuple[FileGroup, ...], ...]
@@ -93,7 +92,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or LocalWorkers(fileio)
     begin = timeline.open()
-    if not snapshot_of(begin, table, where=fileio.url).spec.has_free_homes:
+    if not snapshot_of(begin, table, where=fileio.url).spec.has_free_groups:
         return _reordered(timeline, table, clustering, begin, doing)
 
     def plan(view: LogView[Tables]) -> _Work | None:
@@ -148,7 +147,7 @@ def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
     if not snapshot.spec.is_keyless:
         return 0
     target = snapshot.spec.target_file_bytes
-    small = Counter(group.home.partition for group in snapshot.file_groups(manifests) if size_of(group) * SMALL_SHARE < target)
+    small = Counter(group.group_id.partition for group in snapshot.file_groups(manifests) if size_of(group) * SMALL_SHARE < target)
     return max(small.values(), default=0)
 
 
@@ -157,10 +156,10 @@ def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
 
 def _plan(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) -> _Work:
     spec = snapshot.spec
-    chosen = sorted(plan_scan(snapshot, manifests, where=clustering.where, columns=None).groups, key=lambda group: group.home)
+    chosen = sorted(plan_scan(snapshot, manifests, where=clustering.where, columns=None).groups, key=lambda group: group.group_id)
     by_partition: dict[str, list[FileGroup]] = defaultdict(list)
     for group in chosen:
-        by_partition[group.home.partition].append(group)
+        by_partition[group.group_id.partition].append(group)
     lowest = _lowest(snapshot, manifests, clustering)
     parts: list[tuple[FileGroup, ...]] = []
     left = clustering.io_bytes_max
@@ -171,8 +170,8 @@ def _plan(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) -> _
                 continue
             parts.append(part)
             left = None if left is None else left - needed
-    partitions = {part[0].home.partition for part in parts}
-    live = {group.home: group for group in snapshot.file_groups(manifests, partitions=partitions)} if parts else {}
+    partitions = {part[0].group_id.partition for part in parts}
+    live = {group.group_id: group for group in snapshot.file_groups(manifests, partitions=partitions)} if parts else {}
     return _Work(snapshot, tuple(parts), live)
 
 
@@ -245,15 +244,15 @@ def _run(fileio: FileIO, workers: Workers, work: _Work, clustering: Clustering, 
     groups = sum(map(len, work.parts))
     if spec.is_located:
         order = order_of(spec, clustering)
-        homes = homes_apart(spec, [(part[0].home.partition, _files_of(part, spec)) for part in work.parts], work.live, draw)
-        parts = enumerate(zip(work.parts, homes, strict=True))
+        group_ids = groups_apart(spec, [(part[0].group_id.partition, _files_of(part, spec)) for part in work.parts], work.live, draw)
+        parts = enumerate(zip(work.parts, group_ids, strict=True))
         moving = [RelocateTask(spec, txn, f"cluster-{number}", part, own, order) for number, (part, own) in parts]
         written = workers.run(relocate_groups, moving, service="cluster", groups=groups)
     else:
         tasks = [ClusterTask(spec, txn, part, columns, clustering.zorder) for part in work.parts]
         pieces = workers.run(cluster_groups, tasks, service="cluster", groups=groups)
         written = assign_file_groups(spec, pieces, work.live, draw, fills=False).written
-    retires = tuple(sorted(group.home for part in work.parts for group in part))
+    retires = tuple(sorted(group.group_id for part in work.parts for group in part))
     return _proposal(written, retires, as_of=work.snapshot.slot)
 
 
@@ -263,7 +262,7 @@ def _files_of(part: Sequence[FileGroup], spec: TableSpec) -> int:
 
 
 def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> WriteResult:
-    """New base files with the rows of a task, of about the target size, in homes that are still to be chosen.
+    """New base files with the rows of a task, of about the target size, in file groups that are still to be chosen.
 
     advance: is told of every group. Raises CorruptTable, storage errors.
     """
@@ -276,11 +275,11 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
         return WriteResult()
     rows = sorted_rows(rows, task.columns, zorder=task.zorder)
     size = -(-rows.num_rows // _files_of(part, spec))
-    home = FileGroupId(part[0].home.partition, 0, spec.index.count)
+    group_id = FileGroupId(part[0].group_id.partition, 0, spec.index.count)
     found = []
     for start in range(0, rows.num_rows, size):
-        path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-        with BaseWriter(fileio, path, schema, home, statistics=spec.statistics) as writer:
+        path = base_path(task.txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+        with BaseWriter(fileio, path, schema, group_id, statistics=spec.statistics) as writer:
             writer.write(rows.slice(start, size))
             found.append(writer.finish())
     advance(len(part))
@@ -293,7 +292,7 @@ def _proposal(written: WriteResult, retires: tuple[FileGroupId, ...], *, as_of: 
     index = TableDelta(logs=written.index) if written.index else None
     delta = TableDelta(bases=bases, retires=retires, logs=written.logs, as_of=as_of, index=index)
     return ServiceResult(
-        footprint=Footprint(creates=tuple(sorted(base.home for base in bases)), retires=retires),
+        footprint=Footprint(creates=tuple(sorted(base.group_id for base in bases)), retires=retires),
         changes=encode_delta(delta),
         summary=Summary(rows=sum(base.rows for base in bases), files=len(files), bytes=sum(file.bytes for file in files)),
         files=tuple(file.path for file in files),
@@ -303,14 +302,14 @@ def _proposal(written: WriteResult, retires: tuple[FileGroupId, ...], *, as_of: 
 
 def _narrow(proposal: ServiceResult, taken: frozenset[FileGroupId]) -> ServiceResult | None:
     """The same without the partitions in which others were first. Whose keys a log object of a record index names is not known here. What
-    is said of homes that never begin would hide where these keys live, so then all is planned anew."""
+    is said of file groups that never begin would hide where these keys live, so then all is planned anew."""
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
     if delta.index is not None:
         return None
-    lost = {home.partition for home in taken}
-    retires = tuple(home for home in delta.retires if home.partition not in lost)
-    bases = tuple(base for base in delta.bases if base.home.partition not in lost)
-    logs = tuple(log for log in delta.logs if not lost.intersection(rows.home.partition for rows in log.homes))
+    lost = {group_id.partition for group_id in taken}
+    retires = tuple(group_id for group_id in delta.retires if group_id.partition not in lost)
+    bases = tuple(base for base in delta.bases if base.group_id.partition not in lost)
+    logs = tuple(log for log in delta.logs if not lost.intersection(rows.group_id.partition for rows in log.slices))
     as_of = delta.as_of if delta.as_of is not None else -1
     return _proposal(WriteResult(bases, logs), retires, as_of=as_of) if retires else None

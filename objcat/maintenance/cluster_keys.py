@@ -33,7 +33,7 @@ def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
             raise InvalidInput(f"by names {shown(name)}, which is nested: cluster by columns that hold one plain value")
     if clustering.zorder and not 2 <= len(clustering.by) <= ZORDER_COLUMNS_MAX:
         raise InvalidInput("a z-order is of two to four columns: name them in by, or leave zorder out")
-    if not spec.has_free_homes and not clustering.by:
+    if not spec.has_free_groups and not clustering.by:
         raise InvalidInput(
             "by names no column: keys of a bucket index stay in the file group that they hash to, so groups are not joined; name the "
             "columns that rows shall be sorted by within each, or use compact() to merge what was written to them"

@@ -32,11 +32,11 @@ def reorder(
         order = order_of(snapshot.spec, clustering)
         found = plan_scan(snapshot, manifests, where=clustering.where, columns=None).groups
         groups = _within(
-            sorted((group for group in found if not _is_in_order(group, order)), key=lambda group: group.home), clustering.io_bytes_max
+            sorted((group for group in found if not _is_in_order(group, order)), key=lambda group: group.group_id), clustering.io_bytes_max
         )
         if not groups:
             return None
-        chosen = CompactionPlan(view.slot, tuple(group.home for group in groups))
+        chosen = CompactionPlan(view.slot, tuple(group.group_id for group in groups))
         return CompactionWork(chosen, snapshot.spec, groups, snapshot.committed_at_ms, lambda _: order)
 
     service = Service(

@@ -1,8 +1,7 @@
 """Clustering across file groups where keys are looked up: groups of a partition end, and others begin with their rows, in one slot.
 
-A key lives in one home of its partition, whichever that is, so it may move as a row without a key does. What it brings along: deletes that
-have an ordering value, which must go on keeping older rows out, and what a record index says of it.
-"""
+A key lives in one file group of its partition, whichever that is, so it may move as a row without a key does. What it brings along: deletes
+that have an ordering value, which must go on keeping older rows out, and what a record index says of it."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ from objcat.timeline.entry import FileGroupId, Txn
 
 @dataclass(frozen=True, slots=True)
 class RelocateTask:
-    """Rewrite some file groups of one partition together, under one transaction. name: of the task within it. homes: that the rows go to,
-    in order, none of which has a group; fewer where there are few rows. order: in which the rows lie, None for that of the key."""
+    """Rewrite some file groups of one partition together, under one transaction. name: of the task within it. group_ids: that the rows go
+    to, in order, none of which has a group; fewer where there are few rows. order: in which the rows lie, None for that of the key."""
 
     spec: TableSpec
     txn: Txn
     name: str
     groups: tuple[FileGroup, ...]
-    homes: tuple[FileGroupId, ...]
+    group_ids: tuple[FileGroupId, ...]
     order: Order | None
 
 
@@ -54,9 +53,13 @@ def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> Wri
     key = [column.physical for column in spec.key_columns]
     _check_apart(task, [rows.select(key), deletes.select(key)], key, where=fileio.url)
     rows = sort_by_key(rows, key=key) if task.order is None else sorted_rows(rows, _columns(task.order, spec), zorder=task.order.zorder)
-    size = max(1, -(-rows.num_rows // len(task.homes)))
-    parts = [(home, rows.slice(number * size, size)) for number, home in enumerate(task.homes) if number * size < max(1, rows.num_rows)]
-    result = WriteResult(tuple(_written(fileio, task, home, part, schema) for home, part in parts), rows=rows.num_rows)
+    size = max(1, -(-rows.num_rows // len(task.group_ids)))
+    parts = [
+        (group_id, rows.slice(number * size, size))
+        for number, group_id in enumerate(task.group_ids)
+        if number * size < max(1, rows.num_rows)
+    ]
+    result = WriteResult(tuple(_written(fileio, task, group_id, part, schema) for group_id, part in parts), rows=rows.num_rows)
     if deletes.num_rows:
         kept = sort_by_key(deletes, key=key).drop_columns([TXN_COLUMN]).cast(log_schema(spec))
         path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
@@ -64,7 +67,7 @@ def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> Wri
         result += WriteResult(logs=(log,))
     if index_spec(spec) is not None:
         living = [*parts, (parts[0][0], deletes)]
-        changes = pa.concat_tables([_entries(part.select(key), home) for home, part in living])
+        changes = pa.concat_tables([_entries(part.select(key), group_id) for group_id, part in living])
         if changes.num_rows:
             result += put_index(fileio, WriteTask(spec, task.txn, Operation.UPSERT), f"{task.name}-index", changes)
     advance(len(task.groups))
@@ -80,22 +83,22 @@ def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str],
     keys = pa.concat_tables(tables)
     if keys.num_rows and keys.group_by([pc.field(name) for name in key]).aggregate([]).num_rows < keys.num_rows:
         raise CorruptTable(
-            f"a key lives in two file groups of {task.groups[0].home.partition or 'the table'} in {where}: "
+            f"a key lives in two file groups of {task.groups[0].group_id.partition or 'the table'} in {where}: "
             "run `objcat doctor --deep` to see which"
         )
 
 
-def _written(fileio: FileIO, task: RelocateTask, home: FileGroupId, rows: pa.Table, schema: pa.Schema) -> BaseFile:
+def _written(fileio: FileIO, task: RelocateTask, group_id: FileGroupId, rows: pa.Table, schema: pa.Schema) -> BaseFile:
     spec = task.spec
-    path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    with BaseWriter(fileio, path, schema, home, statistics=spec.statistics, filtered=spec.filtered, order=task.order) as writer:
+    path = base_path(task.txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    with BaseWriter(fileio, path, schema, group_id, statistics=spec.statistics, filtered=spec.filtered, order=task.order) as writer:
         writer.write(rows)
         return writer.finish()
 
 
-def _entries(keys: pa.Table, home: FileGroupId) -> pa.Table:
-    """What a record index is told of keys: the home in which they live now."""
+def _entries(keys: pa.Table, group_id: FileGroupId) -> pa.Table:
+    """What a record index is told of keys: the file group in which they live now."""
     count = keys.num_rows
-    keys = keys.append_column(PARTITION_FIELD, constant(home.partition, count))
-    keys = keys.append_column(BUCKET_FIELD, pa.array(np.full(count, home.bucket, np.int32)))
+    keys = keys.append_column(PARTITION_FIELD, constant(group_id.partition, count))
+    keys = keys.append_column(BUCKET_FIELD, pa.array(np.full(count, group_id.bucket, np.int32)))
     return keys.append_column(OP_COLUMN, pa.array(np.full(count, OP_UPSERT, np.int8)))

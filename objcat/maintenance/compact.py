@@ -16,7 +16,7 @@ from objcat.datafile.log_files import LogReader
 from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.errors import AlreadyDone, CommitConflict, Contention, InvalidInput, SnapshotExpired, TableClosed, WriterFenced
 from objcat.maintenance.compaction_strategy import EVERYTHING, CompactionStrategy, choose
-from objcat.maintenance.reindex import index_due, of_live_homes
+from objcat.maintenance.reindex import index_due, of_live_groups
 from objcat.maintenance.workers import Advance, LocalWorkers, Workers
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows, Order, TableDelta, decode_delta, encode_delta, features_of
 from objcat.metadata.key_index_table import index_spec, is_of_index
@@ -50,7 +50,7 @@ class CompactionPlan:
     """Which file groups to compact, as of which slot. txn: of the plan, when several processes may execute it and one of them shall win."""
 
     slot: int
-    homes: tuple[FileGroupId, ...]
+    file_groups: tuple[FileGroupId, ...]
     txn: Txn | None = None
 
 
@@ -58,13 +58,13 @@ class CompactionPlan:
 class CompactionResult:
     """A compaction that is durable.
 
-    as_of: log rows above this slot stayed. homes: whose base files are new. rows, files, bytes: written.
+    as_of: log rows above this slot stayed. file_groups: whose base files are new. rows, files, bytes: written.
     """
 
     slot: int
     txn: Txn
     as_of: int
-    homes: tuple[FileGroupId, ...]
+    file_groups: tuple[FileGroupId, ...]
     rows: int
     files: int
     bytes: int
@@ -73,7 +73,7 @@ class CompactionResult:
 @dataclass(frozen=True, slots=True)
 class CompactTask:
     """Merge some file groups under one transaction. name: of the task within it. committed_at_ms: of the slot that they are as of. live: of
-    groups of an index: the homes of the table that have a file group. orders: of each group, in which the rows of its new file
+    groups of an index: the file groups of the table that have a file group. orders: of each group, in which the rows of its new file
     lie, None for that of the key."""
 
     spec: TableSpec
@@ -90,19 +90,21 @@ def plan_compaction(
     table: str,
     manifests: Manifests,
     *,
-    homes: Collection[FileGroupId] | None = None,
+    file_groups: Collection[FileGroupId] | None = None,
     strategy: CompactionStrategy | None = None,
     whole_index: bool = False,
 ) -> CompactionPlan | None:
     """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split; and those of a
-    record index, when homes and strategy leave everything in and it is due.
+    record index, when file groups and strategy leave everything in and it is due.
 
-    homes: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None.
+    file_groups: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None.
     whole_index: of an index all that has anything to merge, due or not. Returns None when there is nothing to do. Raises TableClosed,
     InvalidPredicate.
     """
-    if homes is not None:
-        homes = instances(homes, FileGroupId, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
+    if file_groups is not None:
+        file_groups = instances(
+            file_groups, FileGroupId, what="file_groups", such_as='a list of file groups, [objcat.FileGroupId("", 3, 16)]'
+        )
     if strategy is None:
         strategy = EVERYTHING
     else:
@@ -110,34 +112,40 @@ def plan_compaction(
     snapshot = snapshot_of(view, table, where=manifests.url)
     where = parse_filter(strategy.where, snapshot.spec.table_schema)
     pruning = None if where is None else where.to_pruning()
-    unmerged = snapshot.file_groups(manifests, where=pruning, homes=homes, unmerged=True)
-    chosen = tuple(group.home for group in choose(unmerged, strategy, snapshot.spec, lambda: snapshot.live_partitions(manifests)))
-    if homes is None and strategy == EVERYTHING:
+    unmerged = snapshot.file_groups(manifests, where=pruning, group_ids=file_groups, unmerged=True)
+    chosen = tuple(group.group_id for group in choose(unmerged, strategy, snapshot.spec, lambda: snapshot.live_partitions(manifests)))
+    if file_groups is None and strategy == EVERYTHING:
         chosen += index_due(snapshot, manifests, whole=whole_index)
     return CompactionPlan(view.slot, chosen) if chosen else None
 
 
 def schedule_compaction(
-    timeline: Timeline[Tables], table: str, *, homes: Collection[FileGroupId] | None = None, strategy: CompactionStrategy | None = None
+    timeline: Timeline[Tables],
+    table: str,
+    *,
+    file_groups: Collection[FileGroupId] | None = None,
+    strategy: CompactionStrategy | None = None,
 ) -> CompactionPlan | None:
     """Plan a compaction and leave the plan for others to execute, of whom one will win; None when there is nothing to compact.
 
     `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
     """
     fileio = timeline.fileio
-    plan = reopening(timeline, lambda: plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes, strategy=strategy))
+    plan = reopening(
+        timeline, lambda: plan_compaction(timeline.open(), table, Manifests(fileio), file_groups=file_groups, strategy=strategy)
+    )
     if plan is None:
         return None
-    body = {table: msgspec.Raw(msgspec.json.encode(plan.homes))}
+    body = {table: msgspec.Raw(msgspec.json.encode(plan.file_groups))}
     return replace(plan, txn=request(fileio, Action.COMPACTION, plan.slot, engine="service", plan=body))
 
 
 def scheduled_compactions(timeline: Timeline[Tables], table: str) -> list[CompactionPlan]:
     """The plans that wait for an executor, oldest first; some may be settled already. One LIST, and one GET for each."""
     intents = [intent for intent in pending_plans(timeline.fileio) if intent.action is Action.COMPACTION and table in intent.plan]
-    what = "a list of homes to compact"
+    what = "a list of file groups to compact"
     planned = [decode_json(i.plan[table], _PLANNED, where=requested_key(i.txn), what=what, remedy=ADVICE) for i in intents]
-    return [CompactionPlan(i.base, homes, i.txn) for i, homes in zip(intents, planned, strict=True)]
+    return [CompactionPlan(i.base, file_groups, i.txn) for i, file_groups in zip(intents, planned, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +188,7 @@ def compact(
     timeline: Timeline[Tables],
     table: str,
     *,
-    homes: Collection[FileGroupId] | None = None,
+    file_groups: Collection[FileGroupId] | None = None,
     strategy: CompactionStrategy | None = None,
     plan: CompactionPlan | None = None,
     whole_index: bool = False,
@@ -188,23 +196,22 @@ def compact(
 ) -> CompactionResult | None:
     """Compact file groups of a table in one commit; None when there is nothing to compact.
 
-    homes, strategy, whole_index: as of `plan_compaction`. plan: execute just this one. workers: do the work; this process when None.
-    No writer ever conflicts with a compaction. Homes that another service took first are left to it; after a RESTORE or a split it plans
-    again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), WriterFenced (it was rolled back), CommitConflict,
-    SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors.
-    """
-    if plan is not None and (homes is not None or strategy is not None):
-        raise InvalidInput("compact() takes homes and a strategy, or a plan: a plan names its homes")
+    file groups, strategy, whole_index: as of `plan_compaction`. plan: execute just this one. workers: do the work; this process when None.
+    No writer ever conflicts with a compaction. File groups that another service took first are left to it; after a RESTORE or a split it
+    plans again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), WriterFenced (it was rolled back),
+    CommitConflict, SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors."""
+    if plan is not None and (file_groups is not None or strategy is not None):
+        raise InvalidInput("compact() takes file groups and a strategy, or a plan: a plan names its file groups")
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or LocalWorkers(fileio)
 
     def work_of(view: LogView[Tables]) -> CompactionWork | None:
-        chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy, whole_index=whole_index)
+        chosen = plan or plan_compaction(view, table, manifests, file_groups=file_groups, strategy=strategy, whole_index=whole_index)
         if chosen is None:
             return None
         snapshot = snapshot_of(view, table, where=fileio.url)
-        groups = tuple(snapshot.all_groups(manifests, homes=frozenset(chosen.homes)))
-        live = snapshot.live_homes(manifests) if any(map(is_of_index, chosen.homes)) else None
+        groups = tuple(snapshot.all_groups(manifests, group_ids=frozenset(chosen.file_groups)))
+        live = snapshot.live_group_ids(manifests) if any(map(is_of_index, chosen.file_groups)) else None
         spec = snapshot.spec
         return CompactionWork(chosen, spec, groups, snapshot.committed_at_ms, lambda group: kept_order(group, spec), live)
 
@@ -225,7 +232,7 @@ def compact(
         slot=entry.slot,
         txn=entry.txn,
         as_of=done.plan.plan.slot,
-        homes=tuple(home for home in done.proposal.footprint.replaces if not is_of_index(home)),
+        file_groups=tuple(group_id for group_id in done.proposal.footprint.replaces if not is_of_index(group_id)),
         rows=summary.rows,
         files=summary.files,
         bytes=summary.bytes,
@@ -237,8 +244,8 @@ def compact_index(
 ) -> CompactionResult | None:
     """Compact the record index of a table by itself, when it has much to merge; None when it has not. Raises as `compact` of a plan."""
     view = timeline.open()
-    homes = index_due(snapshot_of(view, table, where=timeline.fileio.url), manifests)
-    return compact(timeline, table, plan=CompactionPlan(view.slot, homes), workers=workers) if homes else None
+    file_groups = index_due(snapshot_of(view, table, where=timeline.fileio.url), manifests)
+    return compact(timeline, table, plan=CompactionPlan(view.slot, file_groups), workers=workers) if file_groups else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +261,7 @@ class CompactionWork:
 
     def tasks(self, txn: Txn, *, at_once: int) -> list[CompactTask]:
         """A task for so many groups, fewer where several tasks run at once, and one for the index. Neighbours share log objects."""
-        own = [group for group in self.groups if not is_of_index(group.home)]
+        own = [group for group in self.groups if not is_of_index(group.group_id)]
         size = GROUPS_PER_TASK
         if at_once > 1:
             size = max(1, min(size, len(own) // (TASKS_PER_WORKER * at_once)))
@@ -263,7 +270,7 @@ class CompactionWork:
             CompactTask(self.spec, txn, f"compact-{number}", part, tuple(map(self.order_of, part)), self.committed_at_ms)
             for number, part in enumerate(parts)
         ]
-        index, of_index = tuple(group for group in self.groups if is_of_index(group.home)), index_spec(self.spec)
+        index, of_index = tuple(group for group in self.groups if is_of_index(group.group_id)), index_spec(self.spec)
         if of_index is not None and index:
             tasks.append(CompactTask(of_index, txn, "compact-index", index, (None,) * len(index), self.committed_at_ms, self.live))
         return tasks
@@ -277,26 +284,26 @@ def run_compaction(workers: Workers, work: CompactionWork, txn: Txn) -> ServiceR
 
 
 def narrowed(proposal: ServiceResult, taken: frozenset[FileGroupId]) -> ServiceResult | None:
-    """The same without some homes: base files stand for themselves, and nothing says that a log object's rows must all be named."""
+    """The same without some file_groups: base files stand for themselves, and nothing says that a log object's rows must all be named."""
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
     assert delta.as_of is not None
     index = () if delta.index is None else delta.index.bases
-    bases = tuple(base for base in (*delta.bases, *index) if base.home not in taken)
+    bases = tuple(base for base in (*delta.bases, *index) if base.group_id not in taken)
     if not bases:
         return None
-    kept = (msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if rows.home not in taken)) for log in delta.logs)
-    return _proposal(bases, tuple(log for log in kept if log.homes), as_of=delta.as_of)
+    kept = (msgspec.structs.replace(log, slices=tuple(rows for rows in log.slices if rows.group_id not in taken)) for log in delta.logs)
+    return _proposal(bases, tuple(log for log in kept if log.slices), as_of=delta.as_of)
 
 
 def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of: int) -> ServiceResult:
     files: list[BaseFile | LogObject] = [*bases, *logs]
-    own = tuple(base for base in bases if not is_of_index(base.home))
-    of_index = tuple(base for base in bases if is_of_index(base.home))
+    own = tuple(base for base in bases if not is_of_index(base.group_id))
+    of_index = tuple(base for base in bases if is_of_index(base.group_id))
     index = TableDelta(bases=of_index, as_of=as_of) if of_index else None
     delta = TableDelta(bases=own, logs=logs, as_of=as_of, index=index)
     return ServiceResult(
-        footprint=Footprint(replaces=tuple(sorted(base.home for base in bases))),
+        footprint=Footprint(replaces=tuple(sorted(base.group_id for base in bases))),
         changes=encode_delta(delta),
         summary=Summary(rows=sum(base.rows for base in own), files=len(files), bytes=sum(file.bytes for file in files)),
         files=tuple(file.path for file in files),
@@ -325,14 +332,14 @@ def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> Write
     results = run_all(fileio.env, compacted, list(zip(task.groups, task.orders, strict=True)), at_once=at_once)
     bases = tuple(base for base, _ in results)
     rows = sum(base.rows for base in bases)
-    kept = [(base.home, deletes) for base, deletes in results if deletes.num_rows]
+    kept = [(base.group_id, deletes) for base, deletes in results if deletes.num_rows]
     if not kept:
         return WriteResult(bases, rows=rows)
     ends = np.cumsum([deletes.num_rows for _, deletes in kept]).tolist()
-    homes = tuple(LogRows(home, end - deletes.num_rows, end) for (home, deletes), end in zip(kept, ends, strict=True))
+    file_groups = tuple(LogRows(group_id, end - deletes.num_rows, end) for (group_id, deletes), end in zip(kept, ends, strict=True))
     path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
     tombstones = pa.concat_tables([deletes for _, deletes in kept])
-    log = write_log(fileio, path, tombstones, homes, statistics=task.spec.statistics)
+    log = write_log(fileio, path, tombstones, file_groups, statistics=task.spec.statistics)
     return WriteResult(bases, (log,), rows)
 
 
@@ -340,20 +347,20 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: O
     """The new base file of a group, written as its rows are merged, and its deletes that stay."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-    path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    path = base_path(task.txn, group.group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     kept = [log_schema(spec).empty_table()]
 
     def merged() -> Iterator[pa.Table]:
         for rows, _ in current_cuts(fileio, spec, group, logs):
             live, deletes = split_by_group(rows)
             if task.live is not None:
-                live = of_live_homes(live, task.live)
+                live = of_live_groups(live, task.live)
             # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
             kept.append(drop_late_rows(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
             yield live.select(schema.names)
         logs.done(group)
 
-    with BaseWriter(fileio, path, schema, group.home, statistics=spec.statistics, filtered=spec.filtered, order=order) as writer:
+    with BaseWriter(fileio, path, schema, group.group_id, statistics=spec.statistics, filtered=spec.filtered, order=order) as writer:
         for rows in merged() if order is None else in_order(merged(), order, spec.table_schema):
             writer.write(rows)
         return writer.finish(), pa.concat_tables(kept)

@@ -58,7 +58,7 @@ def strategy_of(policy: Policy, *, io_bytes_max: int | None = None) -> Compactio
 def choose(
     groups: Sequence[FileGroup], strategy: CompactionStrategy, spec: TableSpec, partitions: Callable[[], Collection[str]]
 ) -> list[FileGroup]:
-    """The groups that a strategy takes, sorted by home.
+    """The groups that a strategy takes, sorted by file group.
 
     groups: those with something to merge, that may pass its filter. partitions: gives all that the table has; asked only when it matters.
     """
@@ -66,11 +66,11 @@ def choose(
     chosen = [
         group
         for group in groups
-        if (wanted is None or group.home.partition in wanted)
+        if (wanted is None or group.group_id.partition in wanted)
         and log_bytes(group) >= (strategy.log_bytes_min or 0)
         and log_count(group) >= (strategy.log_count_min or 0)
     ]
-    return sorted(_within(chosen, strategy, spec), key=lambda group: group.home)
+    return sorted(_within(chosen, strategy, spec), key=lambda group: group.group_id)
 
 
 def _partitions(strategy: CompactionStrategy, spec: TableSpec, partitions: Callable[[], Collection[str]]) -> frozenset[str] | None:
@@ -84,9 +84,9 @@ def _partitions(strategy: CompactionStrategy, spec: TableSpec, partitions: Calla
 
 def log_bytes(group: FileGroup) -> int:
     """Bytes of the log rows that wait to be merged: their share of the log objects, and of rows that are divided by a split."""
-    count = group.home.bucket_count
+    count = group.group_id.bucket_count
     return sum(
-        part.object.bytes * part.rows // max(1, part.object.rows) // max(1, count // part.home.bucket_count)
+        part.object.bytes * part.rows // max(1, part.object.rows) // max(1, count // part.group_id.bucket_count)
         for part in group.logs
         if part.slot > group.as_of
     )
@@ -101,7 +101,7 @@ def base_bytes(group: FileGroup) -> int:
     """Bytes of its base file; its share of one that it has in common with others since a split."""
     if group.base is None:
         return 0
-    return group.base.bytes * group.base.home.bucket_count // max(group.home.bucket_count, group.base.home.bucket_count)
+    return group.base.bytes * group.base.group_id.bucket_count // max(group.group_id.bucket_count, group.base.group_id.bucket_count)
 
 
 def io_bytes(group: FileGroup) -> int:
@@ -116,8 +116,8 @@ def _within(groups: list[FileGroup], strategy: CompactionStrategy, spec: TableSp
         return groups
     match strategy.order:
         case "newest":
-            places = {name: place for place, name in enumerate(newest_first({group.home.partition for group in groups}, spec))}
-            ordered = sorted(sorted(groups, key=log_bytes, reverse=True), key=lambda group: places[group.home.partition])
+            places = {name: place for place, name in enumerate(newest_first({group.group_id.partition for group in groups}, spec))}
+            ordered = sorted(sorted(groups, key=log_bytes, reverse=True), key=lambda group: places[group.group_id.partition])
         case "log_count":
             ordered = sorted(groups, key=log_count, reverse=True)
         case _:

@@ -34,7 +34,7 @@ def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> CompactionBacklog
     for group in groups:
         size += log_bytes(group)
         base += base_bytes(group)
-        shared += group.base is not None and group.is_shared(group.base.home)
+        shared += group.base is not None and group.is_shared(group.base.group_id)
         for part in group.logs:
             if part.slot > group.as_of:
                 slots[part.named_at] = part.committed_at_ms
@@ -57,7 +57,7 @@ def why_compact(waiting: CompactionBacklog, policy: Policy) -> str | None:
 
 
 def compactable(snapshot: Snapshot, manifests: Manifests, policy: Policy) -> list[FileGroup]:
-    """The file groups with something to merge that a compaction by policy takes, if not at once. Sorted by home."""
+    """The file groups with something to merge that a compaction by policy takes, if not at once. Sorted by file group."""
     groups = snapshot.file_groups(manifests, unmerged=True)
     return choose(groups, strategy_of(policy), snapshot.spec, lambda: snapshot.live_partitions(manifests))
 
@@ -69,6 +69,6 @@ def partitions_to_split(snapshot: Snapshot, manifests: Manifests, *, above_bytes
         return []
     sizes: Counter[str] = Counter()
     for group in snapshot.file_groups(manifests):
-        sizes[group.home.partition] += base_bytes(group) + log_bytes(group)
+        sizes[group.group_id.partition] += base_bytes(group) + log_bytes(group)
     counts = {partition: snapshot.table.bucket_count(partition) for partition in sizes}
     return sorted(name for name, size in sizes.items() if size > above_bytes * counts[name] and 2 * counts[name] <= BUCKETS_MAX)

@@ -9,9 +9,8 @@ The rows themselves are gone before: files that held them are deleted, and what 
 4. the older checkpoints become void, and their objects are deleted;
 5. entries below the bound are redacted.
 
-A writer that stands still below finds that it cannot be judged, or finds homes as ever; a reader that does opens the checkpoint of step 2.
-Each step may be cut short: called again, all of it is done again above.
-"""
+A writer that stands still below finds that it cannot be judged, or finds file groups as ever; a reader that does opens the checkpoint of
+step 2. Each step may be cut short: called again, all of it is done again above."""
 
 from __future__ import annotations
 
@@ -150,11 +149,11 @@ def _read(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> _Kno
     for entry in _entries(timeline, view):
         footprint, raw = entry.footprint.get(table), entry.changes.get(table)
         if footprint is not None:
-            homes = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires)
-            known.partitions |= {home.partition for home in homes if not is_of_index(home)}
+            group_ids = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires)
+            known.partitions |= {group_id.partition for group_id in group_ids if not is_of_index(group_id)}
         if raw is not None:
             delta = decode_delta(raw)
-            known.partitions |= {home.partition for home in delta.retires}
+            known.partitions |= {group_id.partition for group_id in delta.retires}
             known.files |= {file.path: file for file in delta.files if file.bounds}
     return known
 

@@ -230,7 +230,7 @@ class _Round:
         if other is not None:
             self._leave("compact", f"{other.host} compacts in this moment")
             return
-        todo = {group.home: io_bytes(group) for group in groups}
+        todo = {group.group_id: io_bytes(group) for group in groups}
         while todo:
             if self._is_late() or (self._io_left is not None and self._io_left <= 0):
                 size = sum(todo.values())
@@ -238,14 +238,14 @@ class _Round:
                 return
             most = min(size for size in (self._io_left, policy.compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
             strategy = CompactionStrategy(order=policy.choice.order, io_bytes_max=most)
-            done = compact(self._timeline, self._table, homes=list(todo), strategy=strategy, workers=self._workers)
+            done = compact(self._timeline, self._table, file_groups=list(todo), strategy=strategy, workers=self._workers)
             if done is None:
                 return
-            taken = [todo.pop(home) for home in done.homes if home in todo]
+            taken = [todo.pop(group_id) for group_id in done.file_groups if group_id in todo]
             self.io_bytes += sum(taken)
             self._did("compact", why, slot=done.slot, size=done.bytes)
             if not taken:
-                return  # A split came in between: the next round knows the homes.
+                return  # A split came in between: the next round knows the file groups.
 
     def _reindex(self) -> None:
         """Of a copy-on-write table nothing else has a compaction, which would take the index along."""

@@ -23,8 +23,8 @@ LOG_OBJECTS_OF_LARGE_MAX = 256
 
 
 def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, crowded: bool = False) -> tuple[FileGroupId, ...]:
-    """The homes of the index of a table that a compaction takes along; none where there is no index, or little to merge. whole: all that
-    have anything to merge. crowded: only where there are too many log objects."""
+    """The file groups of the index of a table that a compaction takes along; none where there is no index, or little to merge. whole: all
+    that have anything to merge. crowded: only where there are too many log objects."""
     if snapshot.index is None:
         return ()
     groups = snapshot.index.file_groups(manifests)
@@ -35,13 +35,13 @@ def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, 
     has_grown = logs * LOG_SHARE >= bases and not crowded
     if not logs or not (whole or is_crowded or has_grown):
         return ()
-    return tuple(group.home for group in groups if group.logs)
+    return tuple(group.group_id for group in groups if group.logs)
 
 
-def of_live_homes(rows: pa.Table, live: Collection[FileGroupId]) -> pa.Table:
-    """Rows of an index without those for homes that have no file group: the rows of their keys were taken away whole."""
+def of_live_groups(rows: pa.Table, live: Collection[FileGroupId]) -> pa.Table:
+    """Rows of an index without those for file groups that have no file group: the rows of their keys were taken away whole."""
     partitions = rows.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
     code = {text: number for number, text in enumerate(partitions.dictionary.to_pylist())}
-    there = [code[home.partition] * BUCKETS_MAX + home.bucket for home in live if home.partition in code]
+    there = [code[group_id.partition] * BUCKETS_MAX + group_id.bucket for group_id in live if group_id.partition in code]
     buckets = np.asarray(rows.column(BUCKET_FIELD).to_numpy()).astype(np.int64)
     return rows.filter(pa.array(np.isin(np.asarray(partitions.indices).astype(np.int64) * BUCKETS_MAX + buckets, there)))

@@ -29,7 +29,7 @@ class SplitResult:
 def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = "", count: int | None = None) -> SplitResult | None:
     """Give a partition more buckets in one commit that moves no data; None when it has that many already.
 
-    partition: as its homes say it, e.g. `city=Rome`; empty where the table is not partitioned. One that has no rows yet may be given.
+    partition: as its file groups say it, e.g. `city=Rome`; empty where the table is not partitioned. One that has no rows yet may be given.
     count: what it shall have, its present count times a power of two; twice the present one when None.
     Log rows that writers address to the old count meanwhile are read under the new one; base files of the old count conflict. Raises
     InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors.

@@ -14,14 +14,14 @@ from objcat.metadata.key_index_table import INDEX_PARTITION
 from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
 from objcat.metadata.schema import Column, StructType, arrow_type, walk
-from objcat.metadata.table_spec import KEY_SCOPES, KINDS, TIMES, BucketIndex, NoIndex, TableSpec
+from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, TIMES, BucketIndexSpec, NoIndex, TableSpec
 from objcat.timeline.commit import CommitAttempt
 from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
 from objcat.timeline.json_objects import RESTORE
 
 
 def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
-    """What an entry changes in one table: files of its own transaction, rows that files have, homes that its footprint names."""
+    """What an entry changes in one table: files of its own transaction, rows that files have, file groups that its footprint names."""
     where = f"{log_key(entry.slot)}: changes.{table}"
     if delta.as_of is not None and delta.as_of >= entry.slot:
         raise _wrong(f"{where}.as_of", delta.as_of, f"a slot below its own, {entry.slot}")
@@ -68,32 +68,36 @@ def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str 
         if not file.path.startswith(own) or not is_path(file.path):
             raise _wrong(f"{where}: the path of a file", file.path, f"below {own}, the files of its transaction")
     for base in delta.bases:
-        _check_home(base.home, f"{where}.bases of {base.path}", partition)
+        _check_group(base.group_id, f"{where}.bases of {base.path}", partition)
         _check_nulls(base, where)
-    if len(delta.bases) > 1 and len({base.home for base in delta.bases}) < len(delta.bases):
-        twice = Counter(base.home for base in delta.bases).most_common(1)[0][0]
-        raise _wrong(f"{where}.bases", f"two base files of {twice}", "one base file of each home")
+    if len(delta.bases) > 1 and len({base.group_id for base in delta.bases}) < len(delta.bases):
+        twice = Counter(base.group_id for base in delta.bases).most_common(1)[0][0]
+        raise _wrong(f"{where}.bases", f"two base files of {twice}", "one base file of each file group")
     for log in delta.logs:
         end, rows = 0, log.rows
         before: FileGroupId | None = None
-        for part in log.homes:
-            home = part.home
+        for part in log.slices:
+            group_id = part.group_id
             if not end <= part.start < part.end <= rows:
                 expected = f"one after another within the {rows:,} rows of the file"
-                raise _wrong(f"{where}.logs: homes of {log.path}", f"rows {part.start:,} to {part.end:,} after row {end:,}", expected)
-            if home == before or home.bucket >= home.bucket_count or (partition is not None and home.partition != partition):
-                raise _wrong(f"{where}.logs: homes of {log.path}", home, "homes that there can be, each once")
-            end, before = part.end, home
+                raise _wrong(f"{where}.logs: file groups of {log.path}", f"rows {part.start:,} to {part.end:,} after row {end:,}", expected)
+            if (
+                group_id == before
+                or group_id.bucket >= group_id.bucket_count
+                or (partition is not None and group_id.partition != partition)
+            ):
+                raise _wrong(f"{where}.logs: file groups of {log.path}", group_id, "file groups that there can be, each once")
+            end, before = part.end, group_id
         _check_nulls(log, where)
-    for home in delta.retires:
-        _check_home(home, f"{where}.retires", partition)
+    for group_id in delta.retires:
+        _check_group(group_id, f"{where}.retires", partition)
 
 
-def _check_home(home: FileGroupId, where: str, partition: str | None) -> None:
-    if home.bucket >= home.bucket_count:
-        raise _wrong(where, home, "a home whose bucket is below its bucket count")
-    if partition is not None and home.partition != partition:
-        raise _wrong(where, home, f"a home of the partition {partition!r}")
+def _check_group(group_id: FileGroupId, where: str, partition: str | None) -> None:
+    if group_id.bucket >= group_id.bucket_count:
+        raise _wrong(where, group_id, "a file group whose bucket is below its bucket count")
+    if partition is not None and group_id.partition != partition:
+        raise _wrong(where, group_id, f"a file group of the partition {partition!r}")
 
 
 def _check_nulls(file: BaseFile | LogObject, where: str) -> None:
@@ -103,26 +107,26 @@ def _check_nulls(file: BaseFile | LogObject, where: str) -> None:
 
 
 def _written(delta: TableDelta) -> set[FileGroupId]:
-    """The homes that an entry writes to, or ends."""
-    written = {base.home for base in delta.bases}
+    """The file groups that an entry writes to, or ends."""
+    written = {base.group_id for base in delta.bases}
     for log in delta.logs:
-        written.update(part.home for part in log.homes)
+        written.update(part.group_id for part in log.slices)
     written.update(delta.retires)
     if delta.index is not None:
         # Log rows of the index are in no footprint, base files of it are.
-        written.update(base.home for base in delta.index.bases)
+        written.update(base.group_id for base in delta.index.bases)
     return written
 
 
 def _check_footprint(delta: TableDelta, written: set[FileGroupId], footprint: Footprint | None, where: str) -> None:
-    """What it says that it wrote to, and what it wrote to, are the same homes."""
+    """What it says that it wrote to, and what it wrote to, are the same file groups."""
     said: set[FileGroupId] = set()
     if footprint is not None:
         said.update(footprint.creates, footprint.appends, footprint.replaces, footprint.retires)
     if said != written:
         missing = next(iter(written - said), None)
         found = f"nothing of {missing}" if missing is not None else f"{next(iter(said - written))}"
-        raise _wrong(where, found, "the homes that `changes` write to, and no others")
+        raise _wrong(where, found, "the file groups that `changes` write to, and no others")
     if footprint is not None and footprint.splits != delta.splits:
         raise _wrong(f"{where}.splits", footprint.splits, f"what `changes` say, {delta.splits}")
 
@@ -142,12 +146,12 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
                 raise _wrong(f"{where}.{field}", column_id, f"ids of plain columns of the table, which has {sorted(known)}")
     if len(set(spec.key)) < len(spec.key):
         raise _wrong(f"{where}.key", spec.key, "columns, each once")
-    if isinstance(spec.index, BucketIndex) and not 0 < len(spec.index.columns) == len({*spec.index.columns} & {*spec.key}):
+    if isinstance(spec.index, BucketIndexSpec) and not 0 < len(spec.index.columns) == len({*spec.index.columns} & {*spec.key}):
         raise _wrong(f"{where}.index.columns", spec.index.columns, f"some of the columns of the key, {spec.key}")
     if isinstance(spec.index, NoIndex) != spec.is_keyless:
         raise _wrong(f"{where}.index", spec.index, "of type `none` in a table without a key, and only there")
-    if spec.kind not in KINDS:
-        raise _wrong(f"{where}.kind", spec.kind, f"one of {', '.join(KINDS)}")
+    if spec.table_type not in TABLE_TYPES:
+        raise _wrong(f"{where}.kind", spec.table_type, f"one of {', '.join(TABLE_TYPES)}")
     if spec.key_scope not in KEY_SCOPES:
         raise _wrong(f"{where}.key_scope", spec.key_scope, f"one of {', '.join(KEY_SCOPES)}")
     if ordering and known[ordering[0]].type in ("binary", "boolean"):

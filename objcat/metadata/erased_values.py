@@ -1,8 +1,7 @@
 """What an erasure takes out of the entries of a table: values, digests of keys, and partitions that hold nothing any more.
 
-What stays says whose slot it is, which files it brought to which homes, and all that conflicts and the fold go by. So an entry without its
-bounds, metadata and digests is folded and judged as before. One that lost partitions says so.
-"""
+What stays says whose slot it is, which files it brought to which file groups, and all that conflicts and the fold go by. So an entry
+without its bounds, metadata and digests is folded and judged as before. One that lost partitions says so."""
 
 from __future__ import annotations
 
@@ -63,22 +62,22 @@ class Redaction:
         """Whether a partition, or one below it, holds something."""
         return partition == "" or partition in self.live or any(name.startswith(f"{partition}/") for name in self.live)
 
-    def _stays(self, home: FileGroupId) -> bool:
-        return is_of_index(home) or self._is_live(home.partition)
+    def _stays(self, group_id: FileGroupId) -> bool:
+        return is_of_index(group_id) or self._is_live(group_id.partition)
 
-    def _homes(self, homes: Iterable[FileGroupId]) -> tuple[FileGroupId, ...]:
-        return tuple(home for home in homes if self._stays(home))
+    def _group_ids(self, group_ids: Iterable[FileGroupId]) -> tuple[FileGroupId, ...]:
+        return tuple(group_id for group_id in group_ids if self._stays(group_id))
 
     def _names(self, partitions: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in partitions if self._is_live(name))
 
     def _delta(self, delta: TableDelta) -> TableDelta:
-        logs = (msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if self._stays(rows.home))) for log in delta.logs)
+        logs = (msgspec.structs.replace(log, slices=tuple(rows for rows in log.slices if self._stays(rows.group_id))) for log in delta.logs)
         return msgspec.structs.replace(
             delta,
-            bases=tuple(self._bare(base) for base in delta.bases if self._stays(base.home)),
-            logs=tuple(self._bare(log) for log in logs if log.homes),
-            retires=self._homes(delta.retires),
+            bases=tuple(self._bare(base) for base in delta.bases if self._stays(base.group_id)),
+            logs=tuple(self._bare(log) for log in logs if log.slices),
+            retires=self._group_ids(delta.retires),
             splits={name: count for name, count in delta.splits.items() if self._is_live(name)},
             removes=tuple(
                 path for path in delta.removes if partition_of_path(path) == INDEX_PARTITION or self._is_live(partition_of_path(path))
@@ -96,12 +95,12 @@ class Redaction:
             keys = Keys(placed=_forgotten(keys.placed, entry), updated=_forgotten(keys.updated, entry))
         return msgspec.structs.replace(
             footprint,
-            creates=self._homes(footprint.creates),
-            appends=self._homes(footprint.appends),
-            replaces=self._homes(footprint.replaces),
-            retires=self._homes(footprint.retires),
-            rmw=self._homes(footprint.rmw),
-            reads=self._homes(footprint.reads),
+            creates=self._group_ids(footprint.creates),
+            appends=self._group_ids(footprint.appends),
+            replaces=self._group_ids(footprint.replaces),
+            retires=self._group_ids(footprint.retires),
+            rmw=self._group_ids(footprint.rmw),
+            reads=self._group_ids(footprint.reads),
             overwrites=self._names(footprint.overwrites),
             read_partitions=self._names(footprint.read_partitions),
             splits={name: count for name, count in footprint.splits.items() if self._is_live(name)},
@@ -110,10 +109,14 @@ class Redaction:
 
     def _forgets(self, delta: TableDelta, footprint: Footprint) -> bool:
         """Whether an entry names a partition that goes, so that it means less without it."""
-        homes = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires, *footprint.rmw, *footprint.reads)
-        homes += (*delta.retires, *(base.home for base in delta.bases), *(rows.home for log in delta.logs for rows in log.homes))
+        group_ids = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires, *footprint.rmw, *footprint.reads)
+        group_ids += (
+            *delta.retires,
+            *(base.group_id for base in delta.bases),
+            *(rows.group_id for log in delta.logs for rows in log.slices),
+        )
         names = {*footprint.overwrites, *footprint.read_partitions, *footprint.splits, *delta.splits}
-        return not all(map(self._stays, set(homes))) or not all(map(self._is_live, names))
+        return not all(map(self._stays, set(group_ids))) or not all(map(self._is_live, names))
 
 
 def partition_of_path(path: str) -> str:

@@ -15,7 +15,7 @@ from objcat.timeline.entry import FileGroupId
 
 
 class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
-    """File groups by home. What is set lies over what the snapshot has. For one thread."""
+    """File groups by file group. What is set lies over what the snapshot has. For one thread."""
 
     def __init__(self, live: LiveFiles) -> None:
         self._live = live
@@ -24,65 +24,65 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
         self._keys = (live.partition[self._numbers] << BUCKET_BITS) | live.bucket[self._numbers]
         self._codes = {name: code for code, name in enumerate(live.partitions.names)}
 
-    def __getitem__(self, home: FileGroupId) -> FileGroup:
-        found = self.of([home])
+    def __getitem__(self, group_id: FileGroupId) -> FileGroup:
+        found = self.of([group_id])
         if not found:
-            raise KeyError(home)
-        return found[home]
+            raise KeyError(group_id)
+        return found[group_id]
 
-    def __setitem__(self, home: FileGroupId, group: FileGroup) -> None:
-        self._own[home] = group
+    def __setitem__(self, group_id: FileGroupId, group: FileGroup) -> None:
+        self._own[group_id] = group
 
-    def __delitem__(self, home: FileGroupId) -> None:
+    def __delitem__(self, group_id: FileGroupId) -> None:
         raise TypeError("a file group ends by a commit, not here")
 
-    def __contains__(self, home: object) -> bool:
-        return isinstance(home, FileGroupId) and (home in self._own or self._number(home) is not None)
+    def __contains__(self, group_id: object) -> bool:
+        return isinstance(group_id, FileGroupId) and (group_id in self._own or self._number(group_id) is not None)
 
     def __iter__(self) -> Iterator[FileGroupId]:
         yield from self._own
-        yield from (home for home in self._live.homes(self._numbers) if home not in self._own)
+        yield from (group_id for group_id in self._live.group_ids(self._numbers) if group_id not in self._own)
 
     def __len__(self) -> int:
-        return len(self._numbers) + sum(self._number(home) is None for home in self._own)
+        return len(self._numbers) + sum(self._number(group_id) is None for group_id in self._own)
 
     @property
     def partitions(self) -> frozenset[str]:
         """Those that have a group."""
         names = self._live.partitions.names
         codes = np.unique(self._live.partition[self._numbers]).tolist()
-        return frozenset([*(names[code] for code in codes), *(home.partition for home in self._own)])
+        return frozenset([*(names[code] for code in codes), *(group_id.partition for group_id in self._own)])
 
-    def of(self, homes: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
-        """The groups of some homes; those that have none are not there."""
-        numbers = [number for home in homes if home not in self._own and (number := self._number(home)) is not None]
-        found = {group.home: group for group in self._live.groups(np.array(sorted(numbers), np.int64))}
-        return found | {home: self._own[home] for home in homes if home in self._own}
+    def of(self, group_ids: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
+        """The groups of some file groups; those that have none are not there."""
+        numbers = [number for group_id in group_ids if group_id not in self._own and (number := self._number(group_id)) is not None]
+        found = {group.group_id: group for group in self._live.groups(np.array(sorted(numbers), np.int64))}
+        return found | {group_id: self._own[group_id] for group_id in group_ids if group_id in self._own}
 
     def smallest(self, partition: str, count: int) -> dict[FileGroupId, FileGroup]:
         """The groups of a partition that hold the least bytes, so many, and all that were set."""
         first, last = self._range(partition)
         within = self._numbers[first:last]
         chosen = within[np.argsort(self._sizes[within], kind="stable")[:count]]
-        found = {group.home: group for group in self._live.groups(np.sort(chosen))}
-        return found | {home: group for home, group in self._own.items() if home.partition == partition}
+        found = {group.group_id: group for group in self._live.groups(np.sort(chosen))}
+        return found | {group_id: group for group_id, group in self._own.items() if group_id.partition == partition}
 
     def taken(self, partition: str) -> set[int]:
         """The buckets of a partition that have a group."""
         first, last = self._range(partition)
         taken = set(self._live.bucket[self._numbers[first:last]].tolist())
-        return taken | {home.bucket for home in self._own if home.partition == partition}
+        return taken | {group_id.bucket for group_id in self._own if group_id.partition == partition}
 
     @property
     def bytes(self) -> int:
         """Of all groups that the snapshot has."""
         return int(self._sizes[self._numbers].sum())
 
-    def _number(self, home: FileGroupId) -> int | None:
-        code = self._codes.get(home.partition)
-        if code is None or self._live.counts[code] != home.bucket_count:
+    def _number(self, group_id: FileGroupId) -> int | None:
+        code = self._codes.get(group_id.partition)
+        if code is None or self._live.counts[code] != group_id.bucket_count:
             return None
-        key = (code << BUCKET_BITS) | home.bucket
+        key = (code << BUCKET_BITS) | group_id.bucket
         at = int(np.searchsorted(self._keys, key))
         return int(self._numbers[at]) if at < len(self._keys) and self._keys[at] == key else None
 

@@ -41,7 +41,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Parquet file with the rows of one home, each key once.
+    """A Parquet file with the rows of one file group, each key once.
 
     path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known. order: how the rows lie;
     None: sorted by key. digest, footer: digests of the bytes and of the footer, see `objcat.metadata.file_digest`; None: not known.
@@ -50,7 +50,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     bytes: Count
     rows: Count
-    home: FileGroupId
+    group_id: FileGroupId = msgspec.field(name="home")
     bounds: dict[int, Bound] = {}
     order: Order | None = None
     digest: str | None = None
@@ -58,15 +58,15 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
-    """The rows `start` to `end` (excluded) of a log object, which are those of one home."""
+    """The rows `start` to `end` (excluded) of a log object, which are those of one file group."""
 
-    home: FileGroupId
+    group_id: FileGroupId
     start: Count
     end: Count
 
 
 class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Parquet file of operations on the rows of many homes, sorted by (home, key).
+    """A Parquet file of operations on the rows of many file groups, sorted by (file group, key).
 
     path: relative to the log's prefix. row_group_rows: rows of every row group but the last, so that a row range names its row groups.
     bounds: over all its rows, by column id; those of a column that is not there are not known. digest, footer: as of `BaseFile`.
@@ -76,18 +76,18 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: Count
     rows: Count
     row_group_rows: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    homes: tuple[LogRows, ...]
+    slices: tuple[LogRows, ...] = msgspec.field(name="homes")
     bounds: dict[int, Bound] = {}
     digest: str | None = None
     footer: str | None = None
 
 
 class LogSlice(msgspec.Struct, frozen=True):
-    """The rows `start` to `end` (excluded) of a log object, which were written for one home.
+    """The rows `start` to `end` (excluded) of a log object, which were written for one file group.
 
     slot: of the commit whose rows they count as: the one that wrote them; for deletes that go with a base file, the slot that it is as of.
-    object: without its `homes`. home: that the rows were addressed to: another one than their file group's after a split. named_at: the
-    slot of the entry that brought them; number: of the object in that entry, which is the order in which its rows count.
+    object: without its `slices`. group_id: that the rows were addressed to: another one than their file group's after a split. named_at:
+    the slot of the entry that brought them; number: of the object in that entry, which is the order in which its rows count.
     committed_at_ms: of that entry; 0 for deletes that go with a base file: whether they came too late was decided when that was written.
     """
 
@@ -95,7 +95,7 @@ class LogSlice(msgspec.Struct, frozen=True):
     object: LogObject
     start: int
     end: int
-    home: FileGroupId
+    group_id: FileGroupId
     named_at: int
     number: int = 0
     committed_at_ms: int = 0
@@ -107,14 +107,13 @@ class LogSlice(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The live file group of a home: a base file and the log rows that count on top of it.
+    """The live file group of a group_id: a base file and the log rows that count on top of it.
 
-    base: of this home, or of one that was split into it and others. base_slot, base_txn: of the commit that wrote it. as_of: the slot up
-    to which it holds the rows of the home. logs are in the order in which their rows count: deletes that the compaction kept, then what
-    was committed after `as_of`. Files carry no bounds here.
-    """
+    base: of this file group, or of one that was split into it and others. base_slot, base_txn: of the commit that wrote it. as_of: the slot
+    up to which it holds the rows of the file group. logs are in the order in which their rows count: deletes that the compaction kept, then
+    what was committed after `as_of`. Files carry no bounds here."""
 
-    home: FileGroupId
+    group_id: FileGroupId
     base: BaseFile | None = None
     base_slot: int = -1
     base_txn: Txn | None = None
@@ -123,25 +122,25 @@ class FileGroup:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows of the base file are all there are, and all of them are of this home: deletes that a compaction kept matter only
-        to rows that come later."""
-        return self.base is not None and not self.is_shared(self.base.home) and all(rows.slot <= self.as_of for rows in self.logs)
+        """Whether the rows of the base file are all there are, and all of them are of this group_id: deletes that a compaction kept matter
+        only to rows that come later."""
+        return self.base is not None and not self.is_shared(self.base.group_id) and all(rows.slot <= self.as_of for rows in self.logs)
 
-    def is_shared(self, home: FileGroupId) -> bool:
-        """Whether rows addressed to `home`, which is common with this one, may belong to other homes than this: since a split."""
-        return home.bucket_count % self.home.bucket_count != 0
+    def is_shared(self, group_id: FileGroupId) -> bool:
+        """Whether rows addressed to `group_id`, which is common with this one, may belong to other file groups than this: since a split."""
+        return group_id.bucket_count % self.group_id.bucket_count != 0
 
 
 class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one entry changes in one table.
 
-    spec: the table from now on, at its creation and when its schema changes. bases: each is the only base file of its home from now on.
-    as_of: the slot up to which `bases` hold the rows of their homes; log rows above it stay on top (None: there were no rows). retires:
-    homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with `as_of` those of
-    a home that has a base file here are deletes that go with it, below log rows above `as_of`. splits: bucket count of a partition from
-    now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still be read names;
-    from now on they may be missing. index: what changes in the record index, see `objcat.table.record`: `bases`, `as_of` and `logs`.
-    """
+    spec: the table from now on, at its creation and when its schema changes. bases: each is the only base file of its file group from now
+    on. as_of: the slot up to which `bases` hold the rows of their file groups; log rows above it stay on top (None: there were no rows).
+    retires: file groups without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with
+    `as_of` those of a file group that has a base file here are deletes that go with it, below log rows above `as_of`. splits: bucket count
+    of a partition from now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still
+    be read names; from now on they may be missing. index: what changes in the record index, see `objcat.table.record`: `bases`, `as_of` and
+    `logs`."""
 
     spec: TableSpec | None = None
     bases: tuple[BaseFile, ...] = ()

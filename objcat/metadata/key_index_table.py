@@ -1,9 +1,8 @@
-"""The record index: a table of its own within a table, which says of every key in which home it lives.
+"""The record index: a table of its own within a table, which says of every key in which file group it lives.
 
 It has the files that any table with the bucket index has, one row for a key of a partition, and is changed by the entries that change the
-table, so that it holds at every slot what the rows of that slot hold. Nobody but writers reads it. All its homes are of one partition,
-whose text no partition of rows can have.
-"""
+table, so that it holds at every slot what the rows of that slot hold. Nobody but writers reads it. All its file groups are of one
+partition, whose text no partition of rows can have."""
 
 from __future__ import annotations
 
@@ -12,24 +11,24 @@ from functools import lru_cache
 from objcat.metadata.partitioning import Partitioning
 from objcat.metadata.properties import STATISTICS
 from objcat.metadata.schema import Column, TableSchema
-from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndex, RecordIndex, TableSpec
+from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndexSpec, RecordIndexSpec, TableSpec
 from objcat.timeline.entry import FileGroupId
 
 INDEX_PARTITION = "_index"
-"""Of the homes of an index. Texts of partitions have a name and `=` after it, and a name never begins with `_`."""
+"""Of the file groups of an index. Texts of partitions have a name and `=` after it, and a name never begins with `_`."""
 PARTITION_FIELD, BUCKET_FIELD = "_objcat_home_partition", "_objcat_home_bucket"
-"""The columns that say in which home a key lives."""
+"""The columns that say in which file group a key lives."""
 
 
-def is_of_index(home: FileGroupId) -> bool:
-    """Whether a home is one of an index."""
-    return home.partition == INDEX_PARTITION
+def is_of_index(group_id: FileGroupId) -> bool:
+    """Whether a file group is one of an index."""
+    return group_id.partition == INDEX_PARTITION
 
 
 def index_spec(spec: TableSpec) -> TableSpec | None:
     """The index of a table, as a table; None where it has none. Its columns are those of the key, under their physical names and with ids
-    of their own, and those that name a home. A row is known by the key and the partition, and hashed by the key alone."""
-    if not isinstance(spec.index, RecordIndex):
+    of their own, and those that name a file group. A row is known by the key and the partition, and hashed by the key alone."""
+    if not isinstance(spec.index, RecordIndexSpec):
         return None
     key = tuple((column.physical, str(column.type)) for column in spec.key_columns)
     never = spec.statistics.never
@@ -47,16 +46,16 @@ def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int, sile
         table_schema=TableSchema(columns=columns, last_id=len(columns)),
         key=(*ids, len(key) + 1),
         ordering=None,
-        index=BucketIndex(count=buckets, columns=ids),
-        kind=MERGE_ON_READ,
+        index=BucketIndexSpec(count=buckets, columns=ids),
+        table_type=MERGE_ON_READ,
         partitioning=Partitioning(mark=INDEX_PARTITION),
         properties={f"{STATISTICS}{name}": "none" for name in silent},
     )
 
 
-def home_of(spec: TableSpec, bucket: int) -> FileGroupId:
-    """A home of an index, as long as it was not split. spec: as of `index_spec`."""
+def group_id_of(spec: TableSpec, bucket: int) -> FileGroupId:
+    """A file group of an index, as long as it was not split. spec: as of `index_spec`."""
     return FileGroupId(INDEX_PARTITION, bucket, spec.index.count)
 
 
-__all__ = ["BUCKET_FIELD", "INDEX_PARTITION", "PARTITION_FIELD", "home_of", "index_spec", "is_of_index"]
+__all__ = ["BUCKET_FIELD", "INDEX_PARTITION", "PARTITION_FIELD", "group_id_of", "index_spec", "is_of_index"]

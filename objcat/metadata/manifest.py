@@ -1,8 +1,7 @@
 """Manifests: immutable Parquet objects that the roots of checkpoints name, and what reads them. `manifest_rows` says what a row is.
 
-A table stands on some shards. Those of run 0, the base, hold what was known when they were written, each of a range of homes of its own.
-Every other run holds what changed since then, a greater run later. Shards of one run never overlap.
-"""
+A table stands on some shards. Those of run 0, the base, hold what was known when they were written, each of a range of file groups of its
+own. Every other run holds what changed since then, a greater run later. Shards of one run never overlap."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
 from objcat.metadata.manifest_checks import check_rows
-from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, home_at
+from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, group_id_at
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Count, FileGroupId
@@ -45,8 +44,8 @@ FOOTERS_BYTES_MAX = 16 * 1024**2
 """Of the names of files whose footer was verified."""
 COMPRESSION = "zstd"
 COMPRESSED_ROWS_MIN = 512
-"""Homes of a manifest from which on its columns are compressed, each of which takes a twentieth of a millisecond to begin; its log slices
-always are."""
+"""File groups of a manifest from which on its columns are compressed, each of which takes a twentieth of a millisecond to begin; its log
+slices always are."""
 _LOG_DIGESTS = "logs_xxh3"
 """The column with the digests of log slices: beside their list, since readers that know nothing of it take the list as it was."""
 _DIGEST_FIELDS = tuple(field for field in SLICE if field.name in DIGESTS)
@@ -64,9 +63,8 @@ _NO_DICTIONARY = frozenset({"base_path", "base_xxh3", "base_footer_xxh3", "logs"
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One manifest object.
 
-    path: relative to the log's prefix. bytes, sha256: of the object. rows: homes. items: homes and log slices, what its size follows.
-    first, last: its homes in the order of manifests (partition, bucket count, bucket). run: 0 for the base.
-    """
+    path: relative to the log's prefix. bytes, sha256: of the object. rows: file groups. items: file groups and log slices, what its size
+    follows. first, last: its file groups in the order of manifests (partition, bucket count, bucket). run: 0 for the base."""
 
     path: str
     bytes: Count
@@ -175,8 +173,8 @@ def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, *, run: 
             sha256=hashlib.sha256(data).hexdigest(),
             rows=rows.num_rows,
             items=rows.num_rows + items_of(rows),
-            first=home_at(rows, 0),
-            last=home_at(rows, rows.num_rows - 1),
+            first=group_id_at(rows, 0),
+            last=group_id_at(rows, rows.num_rows - 1),
             run=run,
         )
 

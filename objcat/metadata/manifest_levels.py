@@ -26,7 +26,7 @@ from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import LogState
 
 SHARD_ITEMS = 16_384
-"""Homes and log slices of a shard, about."""
+"""File groups and log slices of a shard, about."""
 RUNS_MAX = 3
 """Runs besides the base: what a scan of one partition reads at most, besides base shards."""
 GROWTH = 8
@@ -131,7 +131,7 @@ def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Map
 
 
 def _unknown(path: str, rows: int) -> BaseFile:
-    return BaseFile(path=path, bytes=0, rows=rows or 0, home=FileGroupId("", 0, 1))
+    return BaseFile(path=path, bytes=0, rows=rows or 0, group_id=FileGroupId("", 0, 1))
 
 
 def _fold_into_base(
@@ -161,15 +161,15 @@ def _fold_into_base(
 
 
 def _ranges(rows: pa.Table, firsts: Sequence[FileGroupId]) -> Ints:
-    """Of every row, the base shard whose range it falls into; the first one reaches down to the smallest home there can be."""
-    homes = pa.table(
+    """Of every row, the base shard whose range it falls into; the first one reaches down to the smallest file group there can be."""
+    group_ids = pa.table(
         {
-            "partition": pa.array([home.partition for home in firsts], pa.string()),
-            "bucket": pa.array([home.bucket for home in firsts], pa.int32()),
-            "bucket_count": pa.array([home.bucket_count for home in firsts], pa.int32()),
+            "partition": pa.array([group_id.partition for group_id in firsts], pa.string()),
+            "bucket": pa.array([group_id.bucket for group_id in firsts], pa.int32()),
+            "bucket_count": pa.array([group_id.bucket_count for group_id in firsts], pa.int32()),
         }
     )
-    both = pa.concat_tables([homes, rows.select(homes.column_names)])
+    both = pa.concat_tables([group_ids, rows.select(group_ids.column_names)])
     keys = order_keys(both, Partitions.of(both.column("partition")))
     return np.maximum(0, np.searchsorted(keys[: len(firsts)], keys[len(firsts) :], side="right") - 1)
 
@@ -183,5 +183,5 @@ def _items(rows: pa.Table) -> Ints:
     return np.asarray(pc.list_value_length(rows.column("logs")).to_numpy(), dtype=np.int64) + 1
 
 
-def _order(home: FileGroupId) -> tuple[str, int, int]:
-    return home.partition, home.bucket_count, home.bucket
+def _order(group_id: FileGroupId) -> tuple[str, int, int]:
+    return group_id.partition, group_id.bucket_count, group_id.bucket

@@ -1,10 +1,10 @@
-"""Rows of manifests, as Arrow: what is known of one home, and the fold of all that several levels know of it.
+"""Rows of manifests, as Arrow: what is known of one file group, and the fold of all that several levels know of it.
 
-A row says of its home: the newest base file or retirement (an *event*) with the slot that it is as of, and the log rows on top. Rows of one
-home fold in any order, because the slots say what supersedes what: the newest event wins, log rows up to the greatest `as_of` are part of
-it, and the others stay on top. So a level may know only what changed, and nothing older is read to write it.
+A row says of its group_id: the newest base file or retirement (an *event*) with the slot that it is as of, and the log rows on top. Rows of
+one file group fold in any order, because the slots say what supersedes what: the newest event wins, log rows up to the greatest `as_of` are
+part of it, and the others stay on top. So a level may know only what changed, and nothing older is read to write it.
 
-    partition, bucket, bucket_count                 the home
+    partition, bucket, bucket_count                 the file group
     slot, as_of                                     of the event; -1 for none. An event without a base file is a retirement
     base_path, base_bytes, base_rows, base_txn      null for none
     base_order                                      how its rows lie, null: sorted by key; the column is left out where all are null
@@ -82,13 +82,13 @@ BUCKET_BITS = 17
 
 
 class ManifestChange(msgspec.Struct, frozen=True):
-    """What some entries say of one home: one row of a manifest, before it is one.
+    """What some entries say of one file group: one row of a manifest, before it is one.
 
     slot: of the newest event, -1 for none. base: that it brought, None for a retirement. as_of: the slot up to which nothing older counts.
     logs: on top, with the bounds of their objects.
     """
 
-    home: FileGroupId
+    group_id: FileGroupId
     slot: int = -1
     base: BaseFile | None = None
     txn: Txn | None = None
@@ -118,9 +118,9 @@ def rows_of(
         [*([change.base] if change.base is not None else []), *(part.object for part in change.logs)] for change in listed
     ]
     columns: dict[str, Any] = {
-        "partition": [change.home.partition for change in listed],
-        "bucket": [change.home.bucket for change in listed],
-        "bucket_count": [change.home.bucket_count for change in listed],
+        "partition": [change.group_id.partition for change in listed],
+        "bucket": [change.group_id.bucket for change in listed],
+        "bucket_count": [change.group_id.bucket_count for change in listed],
         "slot": [change.slot for change in listed],
         "as_of": [change.as_of for change in listed],
         "base_path": [base and base.path for base in bases],
@@ -357,13 +357,13 @@ def _check_superseded(rows: pa.Table, members: Members, based: Mask, slot: Ints,
         row = int(members.row[first])
         newest = int(slot[winner[members.group[first]]])
         raise CorruptTable(
-            f"slot {newest} writes a base file for {home_at(rows, row)} without the rows of slot {int(slot[first])}: "
+            f"slot {newest} writes a base file for {group_id_at(rows, row)} without the rows of slot {int(slot[first])}: "
             "run `objcat doctor` to see what the log holds"
         )
 
 
-def home_at(rows: pa.Table, row: int) -> FileGroupId:
-    """The home of a row."""
+def group_id_at(rows: pa.Table, row: int) -> FileGroupId:
+    """The file group of a row."""
     partition, bucket, count = (rows.column(name)[row].as_py() for name in ("partition", "bucket", "bucket_count"))
     return FileGroupId(partition, bucket, count)
 
@@ -376,11 +376,10 @@ def order_keys(rows: pa.Table, partitions: Partitions) -> Ints:
 def merge_rows(
     tables: Sequence[pa.Table], spec: TableSpec, *, whole: Callable[[str], bool] | None = None, pause: Callable[[], None] = _on
 ) -> pa.Table:
-    """One row for every home, sorted.
+    """One row for every file group, sorted.
 
-    whole: whether the tables hold all that is known of a partition. Then homes without a file are left out, unless rows of other bucket
-    counts are there, which they may supersede. pause: called between steps.
-    """
+    whole: whether the tables hold all that is known of a partition. Then file groups without a file are left out, unless rows of other
+    bucket counts are there, which they may supersede. pause: called between steps."""
     rows = aligned(tables, spec)
     pause()
     if not rows.num_rows:

@@ -1,4 +1,4 @@
-"""Partitionings: which rows lie together, by the values of columns, and the text that names a partition in homes and paths.
+"""Partitionings: which rows lie together, by the values of columns, and the text that names a partition in file groups and paths.
 
 The text is made of `name=value` parts with slashes between them, as Hive's is: `pickup_at_hour=2026-11-20-09/city=Rome`. It is ASCII, legal
 in keys of every store, and no two partitions have the same: see `docs/spec/protocol.md`.

@@ -142,7 +142,7 @@ SINCE: Mapping[str, str] = {}
 """The version that brought a property, where that is not `FIRST_VERSION`."""
 FIRST_VERSION = "0.1.0"
 
-_SAID_AT_CREATION = ("key", "ordering", "lateness", "partition_by", "key_scope", "index", "kind", "domain")
+_SAID_AT_CREATION = ("key", "ordering", "allowed_lateness", "partition_by", "key_scope", "index", "table_type", "shared_log")
 """Settings of a table that are no properties: as one, each would be a note that changes nothing."""
 _FAMILIES = ("keep_", "compact_")
 """What several settings begin with: another one that does was meant for a setting too."""

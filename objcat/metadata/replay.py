@@ -138,20 +138,20 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
     if delta.spec is not None or delta.splits:
         split = replace(state, spec=delta.spec or state.spec, bucket_counts={**state.bucket_counts, **delta.splits})
     overlay = dict(state.overlay)
-    for home in delta.retires:
-        overlay[home] = ManifestChange(home, entry.slot, as_of=entry.slot - 1)
+    for group_id in delta.retires:
+        overlay[group_id] = ManifestChange(group_id, entry.slot, as_of=entry.slot - 1)
     for base in delta.bases:
-        overlay[base.home] = _replaced(overlay.get(base.home, ManifestChange(base.home)), base, delta, entry, split)
-    rewritten = {base.home for base in delta.bases}
+        overlay[base.group_id] = _replaced(overlay.get(base.group_id, ManifestChange(base.group_id)), base, delta, entry, split)
+    rewritten = {base.group_id for base in delta.bases}
     for number, log in enumerate(delta.logs):
-        bare = msgspec.structs.replace(log, homes=())
-        for rows in log.homes:
-            # Deletes that a base file of their home leaves out count as of that file, below the log rows that it left. Without such a file
-            # they are log rows like all others: a compaction that came in between took nothing of them over.
-            kept = delta.as_of is not None and rows.home in rewritten
+        bare = msgspec.structs.replace(log, slices=())
+        for rows in log.slices:
+            # Deletes that a base file of their file group leaves out count as of that file, below the log rows that it left. Without such a
+            # file they are log rows like all others: a compaction that came in between took nothing of them over.
+            kept = delta.as_of is not None and rows.group_id in rewritten
             slot = delta.as_of if kept and delta.as_of is not None else entry.slot
-            part = LogSlice(slot, bare, rows.start, rows.end, rows.home, entry.slot, number, 0 if kept else entry.committed_at_ms)
-            overlay[rows.home] = _with_log(overlay.get(rows.home), part)
+            part = LogSlice(slot, bare, rows.start, rows.end, rows.group_id, entry.slot, number, 0 if kept else entry.committed_at_ms)
+            overlay[rows.group_id] = _with_log(overlay.get(rows.group_id), part)
     return replace(split, overlay=overlay)
 
 
@@ -159,21 +159,23 @@ def _with_log(change: ManifestChange | None, part: LogSlice) -> ManifestChange:
     """What is known of a file group, with one more log slice. Written out: `replace` takes several times as long, and this runs for each
     file group of each entry."""
     if change is None:
-        return ManifestChange(part.home, logs=(part,))
-    return ManifestChange(change.home, change.slot, change.base, change.txn, change.as_of, (*change.logs, part))
+        return ManifestChange(part.group_id, logs=(part,))
+    return ManifestChange(change.group_id, change.slot, change.base, change.txn, change.as_of, (*change.logs, part))
 
 
 def _replaced(before: ManifestChange, base: BaseFile, delta: TableDelta, entry: Entry, state: TableState) -> ManifestChange:
-    home = base.home
-    count = state.bucket_count(home.partition)
-    if home.bucket_count != count:
-        raise CorruptTable(f"slot {entry.slot} writes a base file for {home}, but {count} is the bucket count there: it was split before")
+    group_id = base.group_id
+    count = state.bucket_count(group_id.partition)
+    if group_id.bucket_count != count:
+        raise CorruptTable(
+            f"slot {entry.slot} writes a base file for {group_id}, but {count} is the bucket count there: it was split before"
+        )
     as_of = -1 if delta.as_of is None else delta.as_of
     known = before.slot if before.slot < entry.slot else -1
     if as_of < known and (before.base is not None or delta.as_of is not None):
-        raise CorruptTable(f"slot {entry.slot} writes a base file for {home} without the rows of slot {known}")
+        raise CorruptTable(f"slot {entry.slot} writes a base file for {group_id} without the rows of slot {known}")
     cut = max(before.as_of, as_of)
-    return ManifestChange(home, entry.slot, base, entry.txn, cut, tuple(part for part in before.logs if part.slot > cut))
+    return ManifestChange(group_id, entry.slot, base, entry.txn, cut, tuple(part for part in before.logs if part.slot > cut))
 
 
 def _restored(state: TableState, now: TableState | None) -> TableState:

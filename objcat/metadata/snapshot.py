@@ -70,34 +70,34 @@ class Snapshot:
         manifests: Manifests,
         *,
         where: Pruning | None = None,
-        homes: Collection[FileGroupId] | None = None,
+        group_ids: Collection[FileGroupId] | None = None,
         partitions: Collection[str] | PartitionRanges | None = None,
         hashes: Collection[int] | None = None,
         unmerged: bool = False,
     ) -> list[FileGroup]:
-        """The live file groups, sorted by home. Reads the manifests whose ranges match, each once.
+        """The live file groups, sorted by file group. Reads the manifests whose ranges match, each once.
 
-        where: leave out groups of which no row can pass. homes: only those that have keys in common with one of these. partitions: only
+        where: leave out groups of which no row can pass. group_ids: only those that have keys in common with one of these. partitions: only
         these. hashes: only groups that may have a key with one of these hashes. unmerged: only groups that are more than one base file of
         their own. Raises as `Manifests.load`.
         """
-        live = self.live(manifests, () if where is None else where.columns, homes, partitions, hashes, where)
+        live = self.live(manifests, () if where is None else where.columns, group_ids, partitions, hashes, where)
         chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)
         if unmerged:
             chosen &= ~live.is_plain
         return live.groups(np.flatnonzero(chosen))
 
-    def all_groups(self, manifests: Manifests, *, homes: Collection[FileGroupId] | None = None) -> list[FileGroup]:
-        """The live file groups of the table and of its index, which have homes of their own. Arguments as of `file_groups`."""
-        own = self.file_groups(manifests, homes=homes)
-        return own if self.index is None else own + self.index.file_groups(manifests, homes=homes)
+    def all_groups(self, manifests: Manifests, *, group_ids: Collection[FileGroupId] | None = None) -> list[FileGroup]:
+        """The live file groups of the table and of its index, which have file groups of their own. Arguments as of `file_groups`."""
+        own = self.file_groups(manifests, group_ids=group_ids)
+        return own if self.index is None else own + self.index.file_groups(manifests, group_ids=group_ids)
 
-    def live_homes(
-        self, manifests: Manifests, *, homes: Collection[FileGroupId] | None = None, partitions: Collection[str] | None = None
+    def live_group_ids(
+        self, manifests: Manifests, *, group_ids: Collection[FileGroupId] | None = None, partitions: Collection[str] | None = None
     ) -> frozenset[FileGroupId]:
-        """The homes that have a file group: what `file_groups` would return, for a fraction of its cost."""
-        live = self.live(manifests, (), homes, partitions)
-        return frozenset(live.homes(np.flatnonzero(live.folded.is_live)))
+        """The file groups that have a file group: what `file_groups` would return, for a fraction of its cost."""
+        live = self.live(manifests, (), group_ids, partitions)
+        return frozenset(live.group_ids(np.flatnonzero(live.folded.is_live)))
 
     def live_partitions(self, manifests: Manifests) -> frozenset[str]:
         """The partitions that have a file group."""
@@ -109,50 +109,54 @@ class Snapshot:
         own = self.live(manifests).paths()
         return own if self.index is None else own | self.index.paths(manifests)
 
-    def bounds(self, manifests: Manifests, columns: Iterable[Column], *, homes: Collection[FileGroupId] | None = None) -> pa.Table:
+    def bounds(self, manifests: Manifests, columns: Iterable[Column], *, group_ids: Collection[FileGroupId] | None = None) -> pa.Table:
         """What is known of columns of live files: `base_path`, `rows`, and the bounds of `objcat.metadata.manifest_rows`.
 
         The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
-        within those of some row here. homes: only what is known of these, from the manifests of their partitions. Raises as
+        within those of some row here. group_ids: only what is known of these, from the manifests of their partitions. Raises as
         `Manifests.load`.
         """
-        return self.live(manifests, {column.id for column in columns}, homes=homes).bounds()
+        return self.live(manifests, {column.id for column in columns}, group_ids=group_ids).bounds()
 
     def live(
         self,
         manifests: Manifests,
         columns: Collection[int] | None = (),
-        homes: Collection[FileGroupId] | None = None,
+        group_ids: Collection[FileGroupId] | None = None,
         partitions: Collection[str] | PartitionRanges | None = None,
         hashes: Collection[int] | None = None,
         where: Pruning | None = None,
     ) -> LiveFiles:
-        """The rows that say something of the chosen homes, folded, for who looks at all of them at once.
+        """The rows that say something of the chosen file groups, folded, for who looks at all of them at once.
 
-        columns: ids of those whose bounds are read, None for all. homes, partitions, hashes: as of `file_groups`. where: leaves out
+        columns: ids of those whose bounds are read, None for all. file groups, partitions, hashes: as of `file_groups`. where: leaves out
         partitions whose text says that no row in them can pass, and reads no manifest for them.
         """
         wanted = partitions if partitions is None or isinstance(partitions, PartitionRanges) else PartitionRanges.of_names(partitions)
-        if homes is not None and not self._is_all_in({home.partition for home in homes}):
-            wanted = PartitionRanges.of_names(home.partition for home in homes if wanted is None or home.partition in wanted)
+        if group_ids is not None and not self._is_all_in({group_id.partition for group_id in group_ids}):
+            wanted = PartitionRanges.of_names(
+                group_id.partition for group_id in group_ids if wanted is None or group_id.partition in wanted
+            )
         chosen = _Chosen(self.spec, wanted, where)
         if chosen.is_all:
             rows = manifests.rows_of_state(self.table, columns, lambda: self._rows(manifests, columns, chosen))
         else:
             rows = self._rows(manifests, columns, chosen)
-        return _group(rows, self.table, homes, hashes)
+        return _group(rows, self.table, group_ids, hashes)
 
     def _is_all_in(self, partitions: Collection[str]) -> bool:
         """Whether there is one partition, and it is these."""
-        ends = [home.partition for ref in self.table.manifest for home in (ref.first, ref.last)]
-        return len(partitions) == 1 and all(name in partitions for name in (*ends, *(home.partition for home in self.table.overlay)))
+        ends = [group_id.partition for ref in self.table.manifest for group_id in (ref.first, ref.last)]
+        return len(partitions) == 1 and all(
+            name in partitions for name in (*ends, *(group_id.partition for group_id in self.table.overlay))
+        )
 
     def _rows(self, manifests: Manifests, columns: Collection[int] | None, chosen: _Chosen) -> pa.Table:
         refs = list(self.table.manifest)
         changes = list(self.table.overlay.values())
         if not chosen.is_all:
             refs = list(compress(refs, chosen.meet([(ref.first.partition, ref.last.partition) for ref in refs])))
-            changes = list(compress(changes, chosen.meet([(change.home.partition,) * 2 for change in changes])))
+            changes = list(compress(changes, chosen.meet([(change.group_id.partition,) * 2 for change in changes])))
         tables = [shard.rows(columns) for shard in manifests.load(refs)]
         if not chosen.is_all:
             tables = [chosen.of(table) for table in tables]
@@ -210,7 +214,8 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
-    """Rows of manifests, dealt to the live homes that they concern. partition, bucket: of every group; counts: by number of partition."""
+    """Rows of manifests, dealt to the live file groups that they concern. partition, bucket: of every group; counts: by number of
+    partition."""
 
     rows: pa.Table
     partitions: Partitions
@@ -220,7 +225,7 @@ class LiveFiles:
     members: Members
     folded: MergedManifest
 
-    def homes(self, chosen: Ints) -> list[FileGroupId]:
+    def group_ids(self, chosen: Ints) -> list[FileGroupId]:
         names, counts = self.partitions.names, self.counts.tolist()
         pairs = zip(self.partition[chosen].tolist(), self.bucket[chosen].tolist(), strict=True)
         return [FileGroupId(names[partition], bucket, counts[partition]) for partition, bucket in pairs]
@@ -277,16 +282,16 @@ class LiveFiles:
         columns = zip(*(column.to_pylist() for column in bases.columns), strict=True)
         logs = self._logs(chosen)
         groups = []
-        for number, home, as_of, row in zip(chosen.tolist(), self.homes(chosen), folded.cut[chosen].tolist(), columns, strict=True):
+        for number, group_id, as_of, row in zip(chosen.tolist(), self.group_ids(chosen), folded.cut[chosen].tolist(), columns, strict=True):
             partition, bucket, count, slot, path, size, rows, txn, order, digest, footer = row
             if path is None:
-                groups.append(FileGroup(home, as_of=as_of, logs=logs.get(number, ())))
+                groups.append(FileGroup(group_id, as_of=as_of, logs=logs.get(number, ())))
                 continue
-            own = home if (bucket, count) == (home.bucket, home.bucket_count) else FileGroupId(partition, bucket, count)
+            own = group_id if (bucket, count) == (group_id.bucket, group_id.bucket_count) else FileGroupId(partition, bucket, count)
             base = BaseFile(
-                path=path, bytes=size, rows=rows, home=own, order=decode_order(order), digest=unpacked(digest), footer=unpacked(footer)
+                path=path, bytes=size, rows=rows, group_id=own, order=decode_order(order), digest=unpacked(digest), footer=unpacked(footer)
             )
-            groups.append(FileGroup(home, base, slot, txn, as_of, logs.get(number, ())))
+            groups.append(FileGroup(group_id, base, slot, txn, as_of, logs.get(number, ())))
         return groups
 
     def _logs(self, chosen: Ints) -> dict[int, tuple[LogSlice, ...]]:
@@ -296,8 +301,8 @@ class LiveFiles:
         wanted[chosen] = True
         kept = np.flatnonzero(wanted[folded.slice_group])
         slices = self.slices().take(pa.array(kept))
-        homes = self.rows.select(["partition", "bucket", "bucket_count"]).take(pa.array(folded.slice_row[kept]))
-        addressed = zip(*(column.to_pylist() for column in homes.columns), strict=True)
+        group_ids = self.rows.select(["partition", "bucket", "bucket_count"]).take(pa.array(folded.slice_row[kept]))
+        addressed = zip(*(column.to_pylist() for column in group_ids.columns), strict=True)
         values = zip(*(slices.field(field.name).to_pylist() for field in SLICE), strict=True)
         objects: dict[str, LogObject] = {}
         known: dict[tuple[str, int, int], FileGroupId] = {}
@@ -311,17 +316,19 @@ class LiveFiles:
                     bytes=size,
                     rows=rows,
                     row_group_rows=row_group_rows,
-                    homes=(),
+                    slices=(),
                     digest=unpacked(digest),
                     footer=unpacked(footer),
                 )
-            home = known.setdefault(key, FileGroupId(*key))
-            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at, turn, at_ms))
+            group_id = known.setdefault(key, FileGroupId(*key))
+            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, group_id, named_at, turn, at_ms))
         return {number: tuple(slices) for number, slices in found.items()}
 
 
-def _group(rows: pa.Table, table: TableState, homes: Collection[FileGroupId] | None, hashes: Collection[int] | None = None) -> LiveFiles:
-    """Deal rows to the live homes: those of the partition's present bucket count that have keys in common with the row's."""
+def _group(
+    rows: pa.Table, table: TableState, group_ids: Collection[FileGroupId] | None, hashes: Collection[int] | None = None
+) -> LiveFiles:
+    """Deal rows to the live group_ids: those of the partition's present bucket count that have keys in common with the row's."""
     partitions = Partitions.of(rows.column("partition"))
     counts = np.array([table.bucket_count(name) for name in partitions.names], dtype=np.int64)
     own, addressed = integers(rows, "bucket_count"), integers(rows, "bucket")
@@ -332,8 +339,8 @@ def _group(rows: pa.Table, table: TableState, homes: Collection[FileGroupId] | N
     turn = np.arange(len(row)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     bucket = (addressed % np.maximum(divisor, 1))[row] + turn * divisor[row]
     keys = (partitions.codes[row] << BUCKET_BITS) | bucket
-    if homes is not None:
-        kept = np.isin(keys, _keys_of(homes, partitions, counts))
+    if group_ids is not None:
+        kept = np.isin(keys, _keys_of(group_ids, partitions, counts))
         keys, row = keys[kept], row[kept]
     if hashes is not None:
         kept = _holds_any(keys & ((1 << BUCKET_BITS) - 1), counts[keys >> BUCKET_BITS], hashes)
@@ -343,21 +350,21 @@ def _group(rows: pa.Table, table: TableState, homes: Collection[FileGroupId] | N
     return LiveFiles(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
 
 
-def _keys_of(homes: Collection[FileGroupId], partitions: Partitions, counts: Ints) -> Ints:
-    """The live homes that have keys in common with some homes."""
+def _keys_of(group_ids: Collection[FileGroupId], partitions: Partitions, counts: Ints) -> Ints:
+    """The live file groups that have keys in common with some file groups."""
     codes: Mapping[str, int] = {name: code for code, name in enumerate(partitions.names)}
     keys: list[int] = []
-    for home in homes:
-        code = codes.get(home.partition)
+    for group_id in group_ids:
+        code = codes.get(group_id.partition)
         if code is not None:
-            divisor = gcd(home.bucket_count, int(counts[code]))
-            buckets = range(home.bucket % divisor, int(counts[code]), divisor)
+            divisor = gcd(group_id.bucket_count, int(counts[code]))
+            buckets = range(group_id.bucket % divisor, int(counts[code]), divisor)
             keys.extend((code << BUCKET_BITS) | bucket for bucket in buckets)
     return np.array(sorted(set(keys)), dtype=np.int64)
 
 
 def _holds_any(bucket: Ints, count: Ints, hashes: Collection[int]) -> Mask:
-    """Of each home, whether it is that of one of these hashes."""
+    """Of each file group, whether it is that of one of these hashes."""
     mask = np.zeros(len(bucket), np.bool_)
     for one in set(hashes):
         mask |= one % np.maximum(count, 1) == bucket

@@ -39,7 +39,7 @@ TIMES = ("timestamp", "timestamp_ntz", "date")
 """Types of ordering columns that a lateness can be measured by."""
 UNFILTERED = ("float", "double", "boolean")
 """Types of key columns without bloom filters: equal floats may differ in their bits, and of booleans there are two."""
-KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
+TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_SCOPE: Final = "table"
 """A key identifies one row of the table: every partition column is a key column, or keys are looked up in all partitions."""
 PARTITION_SCOPE: Final = "partition"
@@ -51,7 +51,7 @@ ROW_BYTES = 100
 """Of a row in a compressed file, where nothing better is known."""
 
 
-class Bucket(msgspec.Struct, frozen=True):
+class BucketIndex(msgspec.Struct, frozen=True):
     """The bucket index as a user asks for it: a key lives in bucket `pmod(hash(columns), count)`, with Spark's own hash.
 
     count: file groups of a partition. columns: the key columns that are hashed, all of them when None.
@@ -63,14 +63,14 @@ class Bucket(msgspec.Struct, frozen=True):
     @classmethod
     def for_size(
         cls, size_bytes: int | None = None, *, rows: int | None = None, row_bytes: int = ROW_BYTES, columns: tuple[str, ...] | None = None
-    ) -> Bucket:
+    ) -> BucketIndex:
         """An index whose buckets come to hold between 512 MB and 1 GB, when a partition holds that much; the count is a power of two.
 
         size_bytes: of the files of a partition (Parquet, compressed), as far as it will grow. rows: how many it will hold, when its bytes
         are not known. row_bytes: of a row in a file; measure it in a table like it. Raises InvalidInput.
         """
         if (size_bytes is None) == (rows is None):
-            raise InvalidInput("Bucket.for_size() takes size_bytes or rows: give exactly one of them")
+            raise InvalidInput("BucketIndex.for_size() takes size_bytes or rows: give exactly one of them")
         if rows is not None:
             size_bytes = whole_number(rows, what="rows") * whole_number(row_bytes, what="row_bytes", least=1)
         total = whole_number(size_bytes, what="size_bytes")
@@ -78,24 +78,24 @@ class Bucket(msgspec.Struct, frozen=True):
         return cls(count=min(BUCKETS_MAX, 1 << (wanted - 1).bit_length()), columns=columns)
 
 
-class Simple(msgspec.Struct, frozen=True):
+class SimpleIndex(msgspec.Struct, frozen=True):
     """The simple index as a user asks for it: a key lives in whatever file group it was inserted to, and every write reads the keys of the
     file groups that may hold its own. File groups grow to the property `target_file_bytes`, whatever a partition holds."""
 
 
-class Bloom(msgspec.Struct, frozen=True):
-    """The bloom index as a user asks for it: as `Simple`, but base files hold bloom filters of their keys, and a write reads the keys of
-    those row groups only in which one of its own may lie. Floats and booleans have no filter."""
+class BloomIndex(msgspec.Struct, frozen=True):
+    """The bloom index as a user asks for it: as `SimpleIndex`, but base files hold bloom filters of their keys, and a write reads the keys
+    of those row groups only in which one of its own may lie. Floats and booleans have no filter."""
 
 
-class Memory(msgspec.Struct, frozen=True):
-    """The memory index as a user asks for it: as `Simple`, but whoever writes remembers where keys live, in 12 bytes for each, as far as
-    the property `memory_index_bytes` allows. For writers in this process; Spark does not write such tables."""
+class MemoryIndex(msgspec.Struct, frozen=True):
+    """The memory index as a user asks for it: as `SimpleIndex`, but whoever writes remembers where keys live, in 12 bytes for each, as far
+    as the property `memory_index_bytes` allows. For writers in this process; Spark does not write such tables."""
 
 
-class Record(msgspec.Struct, frozen=True):
-    """The record index as a user asks for it: as `Simple`, but the table says of every key where it lives, in index files that each commit
-    writes with its data. A write reads those that its own keys hash to, and no others, however large the table is.
+class RecordIndex(msgspec.Struct, frozen=True):
+    """The record index as a user asks for it: as `SimpleIndex`, but the table says of every key where it lives, in index files that each
+    commit writes with its data. A write reads those that its own keys hash to, and no others, however large the table is.
 
     buckets: of the index, over the whole table; a batch of more keys than that reads all of them.
     """
@@ -103,19 +103,19 @@ class Record(msgspec.Struct, frozen=True):
     buckets: int = 16
 
 
-Index: TypeAlias = Bucket | Simple | Bloom | Memory | Record
+Index: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | MemoryIndex | RecordIndex
 """An index as a user asks for it."""
 
 
-class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
+class BucketIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
     """The bucket index as a table keeps it. columns: ids, in hashing order."""
 
     count: Buckets
     columns: tuple[int, ...]
 
 
-class SimpleIndex(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
-    """The simple index as a table keeps it. count: of homes that a partition can have, as of `NoIndex`."""
+class SimpleIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
+    """The simple index as a table keeps it. count: of file groups that a partition can have, as of `NoIndex`."""
 
     count: Buckets = BUCKETS_MAX
 
@@ -124,8 +124,8 @@ class SimpleIndex(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
         return ()
 
 
-class BloomIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
-    """The bloom index as a table keeps it. count: as of `SimpleIndex`."""
+class BloomIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
+    """The bloom index as a table keeps it. count: as of `SimpleIndexSpec`."""
 
     count: Buckets = BUCKETS_MAX
 
@@ -134,8 +134,8 @@ class BloomIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
         return ()
 
 
-class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
-    """The memory index as a table keeps it. count: as of `SimpleIndex`."""
+class MemoryIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
+    """The memory index as a table keeps it. count: as of `SimpleIndexSpec`."""
 
     count: Buckets = BUCKETS_MAX
 
@@ -144,8 +144,8 @@ class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
         return ()
 
 
-class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
-    """The record index as a table keeps it. buckets: of its own files. count: as of `SimpleIndex`."""
+class RecordIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
+    """The record index as a table keeps it. buckets: of its own files. count: as of `SimpleIndexSpec`."""
 
     buckets: Buckets
     count: Buckets = BUCKETS_MAX
@@ -156,7 +156,7 @@ class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
 
 
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
-    """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
+    """Of a table without a key: a row may live in any of `count` file groups of its partition, so that each insert finds free ones."""
 
     count: Buckets = BUCKETS_MAX
 
@@ -165,26 +165,25 @@ class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
         return ()
 
 
-KeptIndex: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | MemoryIndex | RecordIndex | NoIndex
+IndexSpec: TypeAlias = BucketIndexSpec | SimpleIndexSpec | BloomIndexSpec | MemoryIndexSpec | RecordIndexSpec | NoIndex
 """An index as a table keeps it."""
 
 
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What slot 0 of a table says. Columns are meant by id, so that a rename changes nothing here.
 
-    table: the table's id. key: the columns whose values identify a row; none in a table that only grows. ordering: the column whose
-    greater value wins, None for commit order. kind: what a write does to the files of the buckets that it touches, one of `KINDS`.
+    table: the table's id. key: the columns whose values identify a row; none in a table that only grows. ordering: the column whose greater
+    value wins, None for commit order. table_type: what a write does to the files of the buckets that it touches, one of `TABLE_TYPES`.
     lateness_ms: rows whose ordering value lies further before the commit time of their own slot count for nothing; None: all count.
     key_scope: within what a key is unique, one of `KEY_SCOPES`. partitioning: where new rows go. former: earlier partitionings under which
-    rows still live, the oldest first.
-    """
+    rows still live, the oldest first."""
 
     table: str
     table_schema: TableSchema
     key: tuple[int, ...] = ()
     ordering: int | None = None
-    index: KeptIndex
-    kind: str = MERGE_ON_READ
+    index: IndexSpec
+    table_type: str = msgspec.field(name="kind", default=MERGE_ON_READ)
     lateness_ms: Count | None = None
     key_scope: str = TABLE_SCOPE
     partitioning: Partitioning = UNPARTITIONED
@@ -219,7 +218,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def filtered(self) -> frozenset[int]:
         """Ids of the columns of which base files have bloom filters."""
-        if not isinstance(self.index, BloomIndex):
+        if not isinstance(self.index, BloomIndexSpec):
             return frozenset()
         return frozenset(column.id for column in self.key_columns if column.type not in UNFILTERED) - self.statistics.never
 
@@ -237,13 +236,13 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_located(self) -> bool:
-        """Whether a key lives in whatever file group took it: then a write looks it up, where the bucket index computes its home."""
-        return not isinstance(self.index, (BucketIndex, NoIndex))
+        """Whether a key lives in whatever file group took it: then a write looks it up, where the bucket index computes its file group."""
+        return not isinstance(self.index, (BucketIndexSpec, NoIndex))
 
     @property
-    def has_free_homes(self) -> bool:
-        """Whether a row may lie in any home of its partition."""
-        return not isinstance(self.index, BucketIndex)
+    def has_free_groups(self) -> bool:
+        """Whether a row may lie in any file group of its partition."""
+        return not isinstance(self.index, BucketIndexSpec)
 
     @property
     def is_global(self) -> bool:
@@ -253,7 +252,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rewrites(self) -> bool:
         """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
-        return self.kind == COPY_ON_WRITE
+        return self.table_type == COPY_ON_WRITE
 
     @property
     def schema_mode(self) -> SchemaMode:
@@ -292,7 +291,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     key: Sequence[str] | None,
     ordering: str | None,
     index: Index | None,
-    kind: str,
+    table_type: str,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
     key_scope: str = TABLE_SCOPE,
@@ -304,13 +303,13 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     check_properties(properties)
     check_together(properties)
     check_statistics(properties, schema.names)
-    if kind not in KINDS:
-        raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
+    if table_type not in TABLE_TYPES:
+        raise InvalidInput(f"table_type={table_type!r} is not a table type of this version: {nearest(table_type, TABLE_TYPES)}")
     if key_scope not in KEY_SCOPES:
         raise InvalidInput(f"key_scope={key_scope!r} is not known to this version: {nearest(str(key_scope), KEY_SCOPES)}")
     partitioning = parse_partitioning(partition_by, schema)
     if lateness_ms is not None:
-        _check_lateness(schema, ordering, kind)
+        _check_lateness(schema, ordering, table_type)
     if key is None:
         _check_keyless(ordering, index)
         return TableSpec(
@@ -319,7 +318,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
             key=(),
             ordering=None,
             index=NoIndex(),
-            kind=kind,
+            table_type=table_type,
             partitioning=partitioning,
             properties=dict(properties),
         )
@@ -328,7 +327,9 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         raise InvalidInput("a table needs a key: give key=['column', ...], or key=None where it shall only grow and keep every row")
     if len(set(key)) != len(key):
         raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
-    kept = _bucketed(schema, index or Bucket(), key) if index is None or isinstance(index, Bucket) else _located(index, lateness_ms)
+    kept = (
+        _bucketed(schema, index or BucketIndex(), key) if index is None or isinstance(index, BucketIndex) else _located(index, lateness_ms)
+    )
     key_columns = [_named(schema, name) for name in key]
     for column in key_columns:
         if not isinstance(column.type, str):
@@ -344,7 +345,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         key=tuple(column.id for column in key_columns),
         ordering=None if ordering_column is None else ordering_column.id,
         index=kept,
-        kind=kind,
+        table_type=table_type,
         lateness_ms=lateness_ms,
         key_scope=key_scope,
         partitioning=partitioning,
@@ -357,43 +358,45 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
 def index_asked(spec: TableSpec, count: int) -> Index | None:
     """The index of a table as a user asks for it; None without a key. count: of buckets, as of now."""
     match spec.index:
-        case BucketIndex(columns=columns):
+        case BucketIndexSpec(columns=columns):
             names = tuple(column.name for column in spec.bucket_columns)
-            return Bucket(count, None if columns == spec.key else names)
-        case SimpleIndex():
-            return Simple()
-        case BloomIndex():
-            return Bloom()
-        case MemoryIndex():
-            return Memory()
-        case RecordIndex(buckets=buckets):
-            return Record(buckets)
+            return BucketIndex(count, None if columns == spec.key else names)
+        case SimpleIndexSpec():
+            return SimpleIndex()
+        case BloomIndexSpec():
+            return BloomIndex()
+        case MemoryIndexSpec():
+            return MemoryIndex()
+        case RecordIndexSpec(buckets=buckets):
+            return RecordIndex(buckets)
         case NoIndex():
             return None
 
 
-def _bucketed(schema: TableSchema, index: Bucket, key: Sequence[str]) -> BucketIndex:
-    hashed = key if index.columns is None else name_list(index.columns, what="Bucket(columns)")
+def _bucketed(schema: TableSchema, index: BucketIndex, key: Sequence[str]) -> BucketIndexSpec:
+    hashed = key if index.columns is None else name_list(index.columns, what="BucketIndex(columns)")
     if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
-        raise InvalidInput(f"Bucket(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
+        raise InvalidInput(f"BucketIndex(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
     if not hashed or any(name not in key for name in hashed):
         raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
-    return BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
+    return BucketIndexSpec(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
 
 
-def _located(index: Simple | Bloom | Memory | Record, lateness_ms: int | None) -> SimpleIndex | BloomIndex | MemoryIndex | RecordIndex:
+def _located(
+    index: SimpleIndex | BloomIndex | MemoryIndex | RecordIndex, lateness_ms: int | None
+) -> SimpleIndexSpec | BloomIndexSpec | MemoryIndexSpec | RecordIndexSpec:
     if lateness_ms is not None:
         raise InvalidInput(
-            "lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
-            "leave lateness out, or choose index=objcat.Bucket(...)"
+            "allowed_lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
+            "leave allowed_lateness out, or choose index=objcat.BucketIndex(...)"
         )
-    if isinstance(index, Record):
+    if isinstance(index, RecordIndex):
         if type(index.buckets) is not int or not 1 <= index.buckets <= BUCKETS_MAX:
-            raise InvalidInput(f"Record(buckets={index.buckets!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
-        return RecordIndex(buckets=index.buckets)
-    if isinstance(index, Memory):
-        return MemoryIndex()
-    return BloomIndex() if isinstance(index, Bloom) else SimpleIndex()
+            raise InvalidInput(f"RecordIndex(buckets={index.buckets!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
+        return RecordIndexSpec(buckets=index.buckets)
+    if isinstance(index, MemoryIndex):
+        return MemoryIndexSpec()
+    return BloomIndexSpec() if isinstance(index, BloomIndex) else SimpleIndexSpec()
 
 
 def check_key_scope(spec: TableSpec) -> None:
@@ -406,20 +409,24 @@ def check_key_scope(spec: TableSpec) -> None:
             raise InvalidInput(
                 f"the partition column {name!r} is not in the key {[column.name for column in spec.key_columns]}, so one key could lie in "
                 "several partitions: add it to the key; or say key_scope='partition', where a key is unique in its partition only; or "
-                "choose an index that looks keys up wherever they are, index=objcat.Simple()"
+                "choose an index that looks keys up wherever they are, index=objcat.SimpleIndex()"
             )
 
 
-def _check_lateness(schema: TableSchema, ordering: str | None, kind: str) -> None:
+def _check_lateness(schema: TableSchema, ordering: str | None, table_type: str) -> None:
     if ordering is None:
-        raise InvalidInput("lateness measures the ordering column, and the table has none: give ordering='column', or leave lateness out")
+        raise InvalidInput(
+            "allowed_lateness measures the ordering column, and the table has none: give ordering='column', or leave allowed_lateness out"
+        )
     found = _named(schema, ordering).type
     if found not in TIMES:
-        raise InvalidInput(f"lateness measures times, but the ordering column {ordering!r} is {found}: order by a timestamp or a date")
-    if kind != MERGE_ON_READ:
         raise InvalidInput(
-            f"lateness is for tables of kind={MERGE_ON_READ!r}: a {kind} write folds rows before it knows the commit time by which they "
-            "are measured; leave lateness out, or choose the other kind"
+            f"allowed_lateness measures times, but the ordering column {ordering!r} is {found}: order by a timestamp or a date"
+        )
+    if table_type != MERGE_ON_READ:
+        raise InvalidInput(
+            f"allowed_lateness is for tables of table_type={MERGE_ON_READ!r}: a {table_type} write merges rows before it knows the commit "
+            "time by which they are measured; leave allowed_lateness out, or choose the other table type"
         )
 
 

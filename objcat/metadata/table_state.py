@@ -17,7 +17,7 @@ class TableState:
     """One table as of one slot; small, however many files it has.
 
     bucket_counts: of partitions that were split, as they are now. manifest: the shards of the checkpoint that it stands on. overlay: what
-    entries since that checkpoint changed, by the home that they addressed. index: the record index of the table, where it has one.
+    entries since that checkpoint changed, by the file group that they addressed. index: the record index of the table, where it has one.
     erasures: those whose partitions the log did not mention any more when the table was folded from its creation on.
     """
 

@@ -1,4 +1,4 @@
-"""Changes: what each commit of a range of slots inserted, updated and deleted, planned home by home."""
+"""Changes: what each commit of a range of slots inserted, updated and deleted, planned file group by file group."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def plan_changes(within: ChangeRange, manifests: Manifests, *, columns: Sequence
     # Rows that are added to a table without a key are changes whatever was there.
     measured = [one for one in touched if not spec.is_keyless or any(step.replaces for step in classes.steps[one])]
     if within.before is not None and within.table in within.before.state and measured:
-        homes = [FileGroupId(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
-        for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
-            before.setdefault(classes.of(group.home), []).append(group)
+        group_ids = [FileGroupId(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
+        for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, group_ids=group_ids):
+            before.setdefault(classes.of(group.group_id), []).append(group)
     changed = tuple(RowChanges(one[0], tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
     deltas = (decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes)
     specs = [*(state.spec for state in states), *(delta.spec for delta in deltas if delta.spec is not None)]
@@ -151,7 +151,7 @@ def _parts_keys(spec: TableSpec, specs: Iterable[TableSpec], happened: Iterable[
 
 
 _Class = tuple[str, int]
-"""A partition, and what the buckets of a class of homes leave when they are divided by the partition's divisor."""
+"""A partition, and what the buckets of a class of file groups leave when they are divided by the partition's divisor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _Event:
 
 def _happened(entry: Entry, within: ChangeRange) -> _Event | None:
     """What an entry does to the table; None when it changes no row of it: a compaction and a split do not. A clustering does not either,
-    but moves rows between homes: where these have keys, they are followed."""
+    but moves rows between group_ids: where these have keys, they are followed."""
     footprint = entry.footprint.get(within.table)
     if footprint is not None and footprint.restores is not None:
         return _Event(entry, TableDelta(), footprint.restores)
@@ -187,16 +187,16 @@ def _snapshots(within: ChangeRange, happened: Sequence[_Event]) -> list[Snapshot
 def _divisors(within: ChangeRange, states: Sequence[Snapshot], happened: Sequence[_Event]) -> dict[str, int]:
     """By partition a number that divides every bucket count which the range has seen."""
     deltas = [decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes]
-    named = [home for event in happened for home in _homes(event.delta)]
-    partitions = {home.partition for home in named} | {partition for state in states for partition in state.table.bucket_counts}
+    named = [group_id for event in happened for group_id in _group_ids(event.delta)]
+    partitions = {group_id.partition for group_id in named} | {partition for state in states for partition in state.table.bucket_counts}
     found: dict[str, int] = {}
     common = 0
     for state in states:
         common = gcd(common, state.spec.index.count)
     for partition in partitions:
         found[partition] = gcd(common, *(state.table.bucket_count(partition) for state in states))
-    for home in named:
-        found[home.partition] = gcd(found[home.partition], home.bucket_count)
+    for group_id in named:
+        found[group_id.partition] = gcd(found[group_id.partition], group_id.bucket_count)
     for delta in deltas:
         for partition, count in delta.splits.items():
             found[partition] = gcd(found.get(partition, common), count)
@@ -214,10 +214,10 @@ class _Default(dict[str, int]):
         return self._otherwise
 
 
-def _homes(delta: TableDelta) -> Iterable[FileGroupId]:
-    yield from (base.home for base in delta.bases)
+def _group_ids(delta: TableDelta) -> Iterable[FileGroupId]:
+    yield from (base.group_id for base in delta.bases)
     yield from delta.retires
-    yield from (rows.home for log in delta.logs for rows in log.homes)
+    yield from (rows.group_id for log in delta.logs for rows in log.slices)
 
 
 def _groups(within: ChangeRange, view: LogView[Tables], manifests: Manifests) -> list[FileGroup]:
@@ -228,38 +228,38 @@ def _groups(within: ChangeRange, view: LogView[Tables], manifests: Manifests) ->
 
 @dataclass(slots=True)
 class _Classes:
-    """The steps of every class of homes. divisors: by partition."""
+    """The steps of every class of file groups. divisors: by partition."""
 
     divisors: dict[str, int]
     steps: dict[_Class, list[ChangeStep]] = field(default_factory=dict)
 
-    def of(self, home: FileGroupId) -> _Class:
-        return home.partition, home.bucket % self.divisors[home.partition]
+    def of(self, group_id: FileGroupId) -> _Class:
+        return group_id.partition, group_id.bucket % self.divisors[group_id.partition]
 
     def written(self, event: _Event) -> None:
-        """What an entry wrote: base files stand for their homes with the deletes that go with them, as nothing came in between."""
+        """What an entry wrote: base files stand for their file groups with the deletes that go with them, as nothing came in between."""
         entry, delta = event.entry, event.delta
         slices: dict[FileGroupId, list[LogSlice]] = {}
-        rewritten = {base.home for base in delta.bases}
+        rewritten = {base.group_id for base in delta.bases}
         for number, log in enumerate(delta.logs):
-            bare = msgspec.structs.replace(log, homes=())
-            for rows in log.homes:
-                kept = delta.as_of is not None and rows.home in rewritten
+            bare = msgspec.structs.replace(log, slices=())
+            for rows in log.slices:
+                kept = delta.as_of is not None and rows.group_id in rewritten
                 counts_as = delta.as_of if kept and delta.as_of is not None else entry.slot
                 at_ms = 0 if kept else entry.committed_at_ms
-                part = LogSlice(counts_as, bare, rows.start, rows.end, rows.home, entry.slot, number, at_ms)
-                slices.setdefault(rows.home, []).append(part)
-        groups = {home: FileGroup(home, logs=tuple(slices.get(home, ()))) for home in delta.retires}
+                part = LogSlice(counts_as, bare, rows.start, rows.end, rows.group_id, entry.slot, number, at_ms)
+                slices.setdefault(rows.group_id, []).append(part)
+        groups = {group_id: FileGroup(group_id, logs=tuple(slices.get(group_id, ()))) for group_id in delta.retires}
         for base in delta.bases:
             as_of = -1 if delta.as_of is None else delta.as_of
-            groups[base.home] = FileGroup(base.home, base, entry.slot, entry.txn, as_of, tuple(slices.get(base.home, ())))
+            groups[base.group_id] = FileGroup(base.group_id, base, entry.slot, entry.txn, as_of, tuple(slices.get(base.group_id, ())))
         added: dict[_Class, list[LogSlice]] = {}
-        for home, parts in slices.items():
-            if home not in groups:
-                added.setdefault(self.of(home), []).extend(parts)
+        for group_id, parts in slices.items():
+            if group_id not in groups:
+                added.setdefault(self.of(group_id), []).extend(parts)
         replaced: dict[_Class, list[FileGroup]] = {}
-        for home, group in groups.items():
-            replaced.setdefault(self.of(home), []).append(group)
+        for group_id, group in groups.items():
+            replaced.setdefault(self.of(group_id), []).append(group)
         for one in {**added, **replaced}:
             parts = sorted(added.get(one, ()), key=lambda part: (part.number, part.start))
             self._add(one, ChangeStep(entry.slot, entry.committed_at_ms, tuple(parts), tuple(replaced.get(one, ()))))
@@ -275,7 +275,7 @@ class _Classes:
     def _dealt(self, groups: Iterable[FileGroup]) -> dict[_Class, list[FileGroup]]:
         dealt: dict[_Class, list[FileGroup]] = {}
         for group in groups:
-            dealt.setdefault(self.of(group.home), []).append(group)
+            dealt.setdefault(self.of(group.group_id), []).append(group)
         return dealt
 
     def _add(self, one: _Class, step: ChangeStep) -> None:

@@ -79,7 +79,7 @@ class IncrementalPlan:
 
     def bounds(self) -> pa.Table:
         """What is known of the columns of `scan` in the files of the groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
-        return self.snapshot.bounds(self.manifests, self.scan().columns_read, homes={group.home for group in self.groups})
+        return self.snapshot.bounds(self.manifests, self.scan().columns_read, group_ids={group.group_id for group in self.groups})
 
     def _task(self, groups: tuple[FileGroup, ...]) -> IncrementTask:
         known = {base.path: self.newest[base.path] for group in groups if (base := group.base) is not None and base.path in self.newest}

@@ -33,7 +33,7 @@ COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
 HIDDEN = (*COMMIT_COLUMNS, FILE_COLUMN)
 """Columns that every table has besides its own; they are there when they are named."""
 HASHES_MAX = 256
-"""Keys of a filter that are looked up by their home; of more of them, all homes are asked."""
+"""Keys of a filter that are looked up by their file group; of more of them, all file groups are asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ScanPlan:
     """What a scan reads.
 
     columns: logical names and hidden ones (`HIDDEN`), in order. plain: groups whose rows are those of their base file. merged: the other
-    groups. hashes: of the keys that can pass, where the filter says which; groups of other homes are left out. mode: one of `MODES`.
+    groups. hashes: of the keys that can pass, where the filter says which; groups of other file groups are left out. mode: one of `MODES`.
     """
 
     snapshot: Snapshot
@@ -75,8 +75,8 @@ class ScanPlan:
 
     def bounds(self, manifests: Manifests) -> pa.Table:
         """What is known of `columns_read` in the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
-        homes = None if self.where is None else {group.home for group in self.groups}
-        return self.snapshot.bounds(manifests, self.columns_read, homes=homes)
+        group_ids = None if self.where is None else {group.group_id for group in self.groups}
+        return self.snapshot.bounds(manifests, self.columns_read, group_ids=group_ids)
 
     def tasks(self, groups: Sequence[FileGroup], *, count_max: int) -> list[ScanTask]:
         """The groups dealt to at most `count_max` tasks of about equal bytes, neighbours together."""
@@ -92,9 +92,9 @@ class ScanPlan:
 
 SNAPSHOT: Final = "snapshot"
 """Every row as of the slot."""
-READ_OPTIMISED: Final = "read_optimised"
+READ_OPTIMIZED: Final = "read_optimized"
 """Base files alone: what compaction (or a copy-on-write write) has put there, without the log rows on top."""
-MODES = (SNAPSHOT, READ_OPTIMISED)
+MODES = (SNAPSHOT, READ_OPTIMIZED)
 
 
 def plan_scan(
@@ -133,7 +133,7 @@ def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None,
     groups = snapshot.file_groups(
         manifests, where=None if predicate is None else predicate.to_pruning(), hashes=hashes, partitions=partitions
     )
-    if mode == READ_OPTIMISED and not snapshot.spec.rewrites:
+    if mode == READ_OPTIMIZED and not snapshot.spec.rewrites:
         # The log objects of a copy-on-write table hold only deletes that await late rows: its base files are the table.
         groups = [replace(group, logs=()) for group in groups if group.base is not None]
     return ScanPlan(
@@ -160,7 +160,7 @@ def only_read(plan: ScanPlan) -> ScanPlan:
     pruning = where.to_pruning(only=sorted(deciding)) if where is not None and deciding and logs else None
     if pruning is None:
         return plan
-    known = _log_objects(plan.snapshot, {part.home for part in logs}, {part.object.path for part in logs})
+    known = _log_objects(plan.snapshot, {part.group_id for part in logs}, {part.object.path for part in logs})
     may = pruning.may_match(rows_of([ManifestChange(FileGroupId("", 0, 1), logs=(part,)) for part in known], spec, pruning.columns), spec)
     needless = {part.object.path for part, matches in zip(known, may.tolist(), strict=True) if not matches}
     if not needless:
@@ -172,10 +172,10 @@ def only_read(plan: ScanPlan) -> ScanPlan:
     )
 
 
-def _log_objects(snapshot: Snapshot, homes: Collection[FileGroupId], paths: Collection[str]) -> list[LogSlice]:
-    """A slice of each of these log objects whose bounds are known. homes: to which their rows are addressed."""
+def _log_objects(snapshot: Snapshot, group_ids: Collection[FileGroupId], paths: Collection[str]) -> list[LogSlice]:
+    """A slice of each of these log objects whose bounds are known. group_ids: to which their rows are addressed."""
     overlay = snapshot.table.overlay
-    changes = [overlay[home] for home in homes if home in overlay]
+    changes = [overlay[group_id] for group_id in group_ids if group_id in overlay]
     return list({part.object.path: part for change in changes for part in change.logs if part.object.path in paths}.values())
 
 

@@ -22,7 +22,7 @@ from fileio.store import FileIO
 from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once
 from objcat.engine.local import LocalEngine
 from objcat.errors import InvalidBatch, ObjcatError
-from objcat.metadata.table_spec import MemoryIndex, TableSpec
+from objcat.metadata.table_spec import MemoryIndexSpec, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.spark import frames
 from objcat.spark.batches import in_batches_of_rows
@@ -40,7 +40,7 @@ from objcat.spark.index_lookup import (
 from objcat.spark.jobs import described
 from objcat.spark.native.column_names import quoted
 from objcat.spark.partition_moves import MovingFrame, moved_frame, moving_frame
-from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
+from objcat.spark.routing import by_bucket, by_group, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
 from objcat.spark.worker_task import BatchFunction, gave_others, opened, spark_task
 from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, LocateTask
 from objcat.tasks.model import PLACE_COLUMN, Operation, WriteLayout, WriteResult, WriteTask
@@ -103,7 +103,7 @@ class SparkEngine:
             if task.only is not None:
                 data = data.where(in_buckets_of(task.spec, task.only))
             if task.routed:
-                data = by_home(data, task.spec, keeps_order=task.operation is not Operation.DELETE)
+                data = by_group(data, task.spec, keeps_order=task.operation is not Operation.DELETE)
             elif not task.spec.is_keyless and is_worth_a_shuffle(data, task.spec):
                 data = by_bucket(data, task.spec)
             if task.layout is not None:
@@ -116,7 +116,7 @@ class SparkEngine:
         """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone. Raises as `kept`."""
         with described(data.sparkSession, f"objcat: count the rows for {self._table}"):
             self.schema(data)
-            if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndex) or not is_of_files(data):
+            if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndexSpec) or not is_of_files(data):
                 return None
             count = data.count()
         names = tuple(data.columns)

@@ -28,7 +28,7 @@ from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, Probe
 from objcat.datafile.bucket_hash import spark_hash
 from objcat.errors import InvalidBatch
 from objcat.metadata.schema import arrow_type
-from objcat.metadata.table_spec import RecordIndex, TableSpec
+from objcat.metadata.table_spec import RecordIndexSpec, TableSpec
 from objcat.spark.frames import CachedFrame, kept_unless_it_fails, unpersist_quietly
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
@@ -54,7 +54,7 @@ GROUPS_PER_TASK = 32
 PROBED_KEYS_MAX = 1024**2
 """Of a batch for which filters, or a record index, are asked. Of more keys one seems to lie in nearly every file; and every task gets all
 of them."""
-_PARTITION, _GROUPS, HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
+_PARTITION, _GROUPS, GROUP_IDS = "_objcat_partition", "_objcat_groups", "_objcat_group_ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def gathered_frame(frame: CachedFrame, spec: TableSpec, former: Collection[str])
     named = [names[number] for number in numbers]
     span = KeySpan.of_all(_told(keys, spark_task(span_of_batches, spec, named, former)))
     probe = told = None
-    if isinstance(spec.index, RecordIndex) and 0 < span.rows <= PROBED_KEYS_MAX:
+    if isinstance(spec.index, RecordIndexSpec) and 0 < span.rows <= PROBED_KEYS_MAX:
         parts = _told(keys, spark_task(keys_of_batches, spec, named, former))
         rows_told = pa.concat_tables(parts)
         told = BatchKeys(rows_told, np.zeros(rows_told.num_rows, np.int64), ("",), spark_hash(rows_told.columns))
@@ -145,7 +145,7 @@ def located_frame(store: StoreDescription, gathered: BatchKeysHandle, task: Loca
     names = frame.names
     joined = _with_groups(store, frame, task)
     columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
-    partitions = tuple(group.home.partition for group in task.groups)
+    partitions = tuple(group.group_id.partition for group in task.groups)
     rows = joined.mapInArrow(
         spark_task(place_batches, task.spec, names, partitions, LookupJoin.of(gathered.span, frame.probe, frame.keys), task.former),
         StructType(columns),
@@ -169,32 +169,33 @@ def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a home in one partition. targets: as of `KeyLookup`."""
+    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a file group in one partition. targets: as of
+    `KeyLookup`."""
     rows = located.rows
     if len(targets) == 1:
-        ((text, homes),) = targets.items()
-        known = F.array(*(F.lit(home) for home in homes))
-        rows = rows.withColumn(HOMES, F.when(F.col(_PARTITION) == text, known))
+        ((text, group_ids),) = targets.items()
+        known = F.array(*(F.lit(group_id) for group_id in group_ids))
+        rows = rows.withColumn(GROUP_IDS, F.when(F.col(_PARTITION) == text, known))
     elif targets:
         chosen = rows.sparkSession.createDataFrame(
-            [(text, list(homes)) for text, homes in targets.items()], f"of string, {HOMES} array<int>"
+            [(text, list(group_ids)) for text, group_ids in targets.items()], f"of string, {GROUP_IDS} array<int>"
         )
         rows = rows.join(F.broadcast(chosen), F.col(_PARTITION) == F.col("of"), "left")
     else:
-        rows = rows.withColumn(HOMES, F.lit(None).cast("array<int>"))
+        rows = rows.withColumn(GROUP_IDS, F.lit(None).cast("array<int>"))
     place = F.col(PLACE_COLUMN)
-    code = F.when(place >= 0, place * 2).otherwise(home_of_new(place) * 2 + 1)
+    code = F.when(place >= 0, place * 2).otherwise(group_of_new(place) * 2 + 1)
     columns = [quoted(str(number)) for number in range(len(located.names))]
     rows = rows.select(*columns, code.cast("int").alias(PLACE_COLUMN), POSITION)
     # Without a number, so that Spark makes as many tasks as there are bytes for.
     return rows.repartition(F.shiftright(PLACE_COLUMN, 1))
 
 
-def home_of_new(place: Column) -> Column:
-    """The home of a row with a new key, out of those that were chosen for its partition. Ends the job where none were: it had no such rows
-    when they were counted."""
-    turn = F.pmod(-1 - place, F.size(HOMES)).cast("int") + 1
-    return F.coalesce(F.element_at(HOMES, turn).cast("bigint"), F.raise_error(F.lit(COMPUTED_AGAIN)).cast("bigint"))
+def group_of_new(place: Column) -> Column:
+    """The file group of a row with a new key, out of those that were chosen for its partition. Ends the job where none were: it had no such
+    rows when they were counted."""
+    turn = F.pmod(-1 - place, F.size(GROUP_IDS)).cast("int") + 1
+    return F.coalesce(F.element_at(GROUP_IDS, turn).cast("bigint"), F.raise_error(F.lit(COMPUTED_AGAIN)).cast("bigint"))
 
 
 def _with_groups(store: StoreDescription, frame: GatheredFrame, task: LocateTask) -> DataFrame:

@@ -22,7 +22,7 @@ from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.errors import InvalidBatch
 from objcat.metadata.schema import arrow_type
 from objcat.spark.frames import kept_unless_it_fails, unpersist_quietly
-from objcat.spark.index_lookup import GROUPS_PER_TASK, HOMES, LookupJoin, home_of_new
+from objcat.spark.index_lookup import GROUP_IDS, GROUPS_PER_TASK, LookupJoin, group_of_new
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import typed, with_position
@@ -82,7 +82,7 @@ def moving_frame(
     lost = F.coalesce(F.col(f"{_LIVES}.{ORDERING}") > F.col(_ORDER), F.expr("false")) if decides else F.lit(False)
     told = [F.col(f"{_LIVES}.{_NUMBER}").alias(_NUMBER), F.col(f"{_LIVES}.{_IS_ROW}").alias(_IS_ROW), lost.alias(_HAS_LOST)]
     known = rows.select(*(quoted(name) for name in columns), *told)
-    partitions = tuple(group.home.partition for group in task.groups)
+    partitions = tuple(group.group_id.partition for group in task.groups)
     schema = StructType([*known.schema.fields[:-3], *_ADDED])
     placed = known.mapInArrow(spark_task(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
     with kept_unless_it_fails(placed):
@@ -103,18 +103,18 @@ def moving_frame(
 
 
 def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition; a row whose key leaves a home is there
-    twice. targets: as of `KeyLookup`."""
+    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a file group in one partition; a row whose key leaves a file
+    group is there twice. targets: as of `KeyLookup`."""
     rows = located.rows
     if targets:
         chosen = rows.sparkSession.createDataFrame(
-            [(text, list(homes)) for text, homes in targets.items()], f"of string, {HOMES} array<int>"
+            [(text, list(group_ids)) for text, group_ids in targets.items()], f"of string, {GROUP_IDS} array<int>"
         )
         rows = rows.join(F.broadcast(chosen), F.col(_PARTITION) == F.col("of"), "left")
     else:
-        rows = rows.withColumn(HOMES, F.lit(None).cast("array<int>"))
+        rows = rows.withColumn(GROUP_IDS, F.lit(None).cast("array<int>"))
     place, left = F.col(PLACE_COLUMN), F.col(_LEFT)
-    code = F.when(place >= 0, place * 2).otherwise(home_of_new(place) * 2 + 1).cast("int")
+    code = F.when(place >= 0, place * 2).otherwise(group_of_new(place) * 2 + 1).cast("int")
     codes = F.when(left >= 0, F.array(code, -1 - left)).otherwise(F.array(code))
     columns = [quoted(str(number)) for number in range(len(located.names))]
     rows = rows.select(*columns, F.explode(codes).alias(PLACE_COLUMN))

@@ -1,8 +1,8 @@
-"""Where Spark sends rows before they are written: expressions of the JVM that are equal in all rows of a home.
+"""Where Spark sends rows before they are written: expressions of the JVM that are equal in all rows of a file group.
 
-They need not say which home it is: the tasks do, in Arrow, and Spark only has to bring the rows of a home together. So whatever tells
-homes apart no better than it must is enough, as long as no setting of the session (time zone, ANSI, the meaning of `timestamp`) changes it.
-"""
+They need not say which file group it is: the tasks do, in Arrow, and Spark only has to bring the rows of a file group together. So whatever
+tells file groups apart no better than it must is enough, as long as no setting of the session (time zone, ANSI, the meaning of `timestamp`)
+changes it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _TYPES = {"timestamp": "timestamp_ltz"}
 """What SQL calls a type, whatever the session takes the word for."""
 
 
-def home_columns(spec: TableSpec) -> list[Column]:
-    """What is equal in all rows of a home: the bucket under the least count that any partition has, and what partitions are made of.
+def group_columns(spec: TableSpec) -> list[Column]:
+    """What is equal in all rows of a group_id: the bucket under the least count that any partition has, and what partitions are made of.
 
     A row whose values do not cast goes somewhere; the tasks refuse it with a sentence.
     """
@@ -52,9 +52,9 @@ def bucket_column(spec: TableSpec) -> Column:
     return F.pmod(F.hash(*(_typed(column) for column in spec.bucket_columns)), F.lit(spec.index.count))
 
 
-def by_home(data: DataFrame, spec: TableSpec, *, keeps_order: bool) -> DataFrame:
-    """The rows with all those of a home in one task: as many tasks as Spark likes. keeps_order: with `POSITION`."""
-    return (with_position(data) if keeps_order else data).repartition(*home_columns(spec))
+def by_group(data: DataFrame, spec: TableSpec, *, keeps_order: bool) -> DataFrame:
+    """The rows with all those of a file group in one task: as many tasks as Spark likes. keeps_order: with `POSITION`."""
+    return (with_position(data) if keeps_order else data).repartition(*group_columns(spec))
 
 
 def with_position(data: DataFrame) -> DataFrame:
@@ -65,8 +65,8 @@ def with_position(data: DataFrame) -> DataFrame:
 def by_bucket(data: DataFrame, spec: TableSpec) -> DataFrame:
     """The rows with those of a bucket together, in their order: as many to a task as Spark likes, which divides a bucket that is too large
     among tasks that follow one another."""
-    names = [*(f"_objcat_home_{number}" for number in range(len(home_columns(spec)))), POSITION]
-    marked = data.select("*", *home_columns(spec), F.monotonically_increasing_id()).toDF(*data.columns, *names)
+    names = [*(f"_objcat_file_group_{number}" for number in range(len(group_columns(spec)))), POSITION]
+    marked = data.select("*", *group_columns(spec), F.monotonically_increasing_id()).toDF(*data.columns, *names)
     # Spark passes the hint over without adaptive execution.
     is_adaptive = data.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
     together = marked.hint("rebalance", *names[:-1]) if is_adaptive else marked.repartition(*names[:-1])
@@ -132,9 +132,9 @@ def _bytes_of_source(leaf: Any) -> int:
     return TASK_BYTES * (int(leaf.rdd().getNumPartitions()) if is_rdd else 1)
 
 
-def in_buckets_of(spec: TableSpec, homes: Collection[FileGroupId]) -> Column:
-    """Whether a row may live in one of some homes."""
-    return bucket_column(spec).isin(sorted({home.bucket % spec.index.count for home in homes}))
+def in_buckets_of(spec: TableSpec, group_ids: Collection[FileGroupId]) -> Column:
+    """Whether a row may live in one of some file groups."""
+    return bucket_column(spec).isin(sorted({group_id.bucket % spec.index.count for group_id in group_ids}))
 
 
 def _identity(field: PartitionField) -> tuple[int, str, int]:

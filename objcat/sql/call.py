@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from fileio.options import nearest
 from objcat.errors import InvalidSql
 from objcat.inspection.doctor import examine, examine_lake
-from objcat.inspection.findings import Report
+from objcat.inspection.findings import DoctorReport
 from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.predicate.dialect import SparkText
 from objcat.sql.context import Context
@@ -111,7 +111,7 @@ def _dropped_tables(lake: SqlLake, namespace: str | None = None) -> pa.Table:
     )
 
 
-def _told(reports: Iterable[Report]) -> pa.Table:
+def _told(reports: Iterable[DoctorReport]) -> pa.Table:
     """As `objcat doctor --json` has them: a row for each log."""
     rows = [
         {
@@ -141,10 +141,10 @@ def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a service. What a strategy says are arguments by themselves; homes have no text,
+    """The arguments of a service. What a strategy says are arguments by themselves; file groups have no text,
     and the session is that of the statement."""
     taken = inspect.signature(work).parameters
-    known = [argument for argument in taken if argument not in ("homes", "strategy", "spark")]
+    known = [argument for argument in taken if argument not in ("file_groups", "strategy", "spark")]
     chooses = [field.name for field in fields(CompactionStrategy)] if "strategy" in taken else []
     known += chooses
     if len(given) > len(known):

@@ -10,7 +10,7 @@ from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
 from objcat.metadata.schema_evolution import AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
-from objcat.metadata.table_spec import Bucket
+from objcat.metadata.table_spec import BucketIndex
 from objcat.predicate.dialect import spark_sql
 from objcat.sql.context import Context
 from objcat.sql.dml import drop_partition
@@ -19,7 +19,7 @@ from objcat.sql.qualified_names import TARGET, check_parts
 from objcat.table.table import Table
 
 NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
-SETTINGS = ("key", "ordering", "lateness", "key_scope", "kind")
+SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type")
 """Table properties that are settings of `Lake.create_table`, and not kept as properties."""
 
 
@@ -114,7 +114,7 @@ class _Declared:
             case sql.ClusteredByProperty():
                 check_parts(item, "expressions buckets", "CLUSTERED BY (columns) INTO n BUCKETS")
                 columns = tuple(column.name for column in item.expressions)
-                self.settings["index"] = Bucket(int(item.args["buckets"].name), columns)
+                self.settings["index"] = BucketIndex(int(item.args["buckets"].name), columns)
             case sql.PrimaryKey():
                 self.settings["key"] = [column.name for column in item.expressions]
             case sql.SchemaCommentProperty():

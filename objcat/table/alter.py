@@ -45,7 +45,7 @@ class TableAlterer:
         """
         given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}")
         self._context.refresh()
-        self._context.latest.keep(change_schema(self._context.timeline, self._context.view, self._context.id, given))
+        self._context.latest.set_if_newer(change_schema(self._context.timeline, self._context.view, self._context.id, given))
 
     def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
         """Add a column, or a field of a struct, which is null in all rows that are there.
@@ -90,7 +90,7 @@ class TableAlterer:
         InvalidInput and InvalidSchema, TableClosed, Contention, WriterFenced, CommitUnknown.
         """
         self._context.refresh()
-        self._context.latest.keep(
+        self._context.latest.set_if_newer(
             self._context.retry_on_new_checkpoint(
                 lambda: change_partitioning(
                     self._context.timeline, self._context.view, self._context.id, self._context.manifests, partition_by

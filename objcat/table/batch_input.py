@@ -95,7 +95,7 @@ def prepare_batch(
     deletes = None if delete_when is None else parse_predicate(delete_when, columns_from_arrow(engine.schema(rows)))
     change = WriteBatch(engine, rows, operation, mode, deletes)
     try:
-        engine.check(rows, change.grown(spec), operation, deletes)
+        engine.check(rows, change.widened_spec(spec), operation, deletes)
     except InvalidInput:
         newer = spec if newest is None else newest()
         if newer.table_schema == spec.table_schema:
@@ -103,7 +103,7 @@ def prepare_batch(
         if is_untyped(data):
             # Under its name of now a column may hold maps.
             change = dataclasses.replace(change, data=to_arrow_batch(data, newer.table_schema))
-        engine.check(change.data, change.grown(newer), operation, deletes)
+        engine.check(change.data, change.widened_spec(newer), operation, deletes)
     return change
 
 

@@ -53,9 +53,9 @@ class LatestView:
 
     def refresh(self) -> LogView[Tables]:
         """The newest view: one GET when nothing is new."""
-        return self.keep(self._timeline.refresh(self._view))
+        return self.set_if_newer(self._timeline.refresh(self._view))
 
-    def keep(self, view: LogView[Tables]) -> LogView[Tables]:
+    def set_if_newer(self, view: LogView[Tables]) -> LogView[Tables]:
         """Keep a view unless another thread has kept a newer one meanwhile. Returns the one that is kept."""
         with self._lock:
             if view.slot > self._view.slot:
@@ -67,13 +67,13 @@ class LatestView:
         view = self._view
         new = [entry for entry in entries if entry.slot > view.slot]
         if new and new[0].slot == view.slot + 1:
-            self.keep(self._timeline.advance(view, new))
+            self.set_if_newer(self._timeline.advance(view, new))
 
-    def rebase(self, standing: LogView[Tables]) -> None:
+    def adopt_checkpoint(self, standing: LogView[Tables]) -> None:
         """Stand on the checkpoint of `standing` when it is newer than the own one, wherever the handle is by now."""
         while True:
             view = self._view
-            rebased = self._timeline.rebase(view, standing)
+            rebased = self._timeline.adopt_checkpoint(view, standing)
             with self._lock:
                 if self._view is view:
                     self._view = rebased

@@ -80,7 +80,7 @@ class ErasurePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class ErasureCertificate:
     """What `Table.erase` did.
 
     deleted: rows; None where nobody counted them. delete_slot: of their delete, None when none passed any more. clean_slot: after which
@@ -127,7 +127,7 @@ def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
     )
 
 
-def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> Certificate:
+def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> ErasureCertificate:
     """As of `Table.erase`. reliably: of the handle."""
     where, given = _meant(table, keys)
     _check_saved(table, where, left="nothing was erased")
@@ -156,7 +156,7 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
             "they were written or kept while this was at work; erase again, which goes on",
             tuple(sorted(search.found)),
         )
-    return Certificate(
+    return ErasureCertificate(
         table=table.name,
         url=table.fileio.url,
         where=where,
@@ -264,14 +264,14 @@ def _end_empty_partitions(table: TableContext) -> None:
     def prepare(snapshot: Snapshot) -> Work | None:
         held: dict[str, bool] = {}
         for group in snapshot.file_groups(table.manifests):
-            name = group.home.partition
+            name = group.group_id.partition
             held[name] = held.get(name, False) or bool(group.logs) or group.base is None or group.base.rows > 0
         empty = sorted(name for name, is_held in held.items() if name and not is_held)
         first = snapshot.spec.index.count
         splits = {name: first for name, count in snapshot.table.bucket_counts.items() if name and count != first and not held.get(name)}
         if not empty and not splits:
             return None
-        ended = tuple(sorted(snapshot.live_homes(table.manifests, partitions=empty)))
+        ended = tuple(sorted(snapshot.live_group_ids(table.manifests, partitions=empty)))
         return lambda _txn: ServiceResult(
             footprint=Footprint(overwrites=tuple(empty), retires=ended, splits=splits),
             changes=encode_delta(TableDelta(retires=ended, splits=splits)),
@@ -309,7 +309,7 @@ def _merge_all(table: TableContext) -> None:
         snapshot = table.refresh()
         parts = (snapshot,) if snapshot.index is None else (snapshot, snapshot.index)
         groups = [group for part in parts for group in part.file_groups(table.manifests, unmerged=True)]
-        shared = any(group.base is not None and group.is_shared(group.base.home) for group in groups)
+        shared = any(group.base is not None and group.is_shared(group.base.group_id) for group in groups)
         if not shared and not any(group.as_of < part.slot <= until for group in groups for part in group.logs):
             return
     said = f"others compact {table.name} as fast as it is erased: erase again, which goes on where this has stopped"
@@ -373,7 +373,7 @@ def _holds(table: TableContext, snapshot: Snapshot, where: Filter | None) -> boo
         return False  # An index knows of keys only.
     groups = snapshot.file_groups(table.manifests)
     near = snapshot.file_groups(table.manifests, where=where.to_pruning())
-    shared = (group for group in groups if group.base is not None and group.is_shared(group.base.home))
+    shared = (group for group in groups if group.base is not None and group.is_shared(group.base.group_id))
     bases = {group.base.path: group.base for group in (*near, *shared) if group.base is not None}
     logs = {part.object.path: part.object for group in groups for part in group.logs}
     columns = [spec.table_schema.column(name).physical for name in where.columns]

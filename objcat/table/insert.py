@@ -53,7 +53,7 @@ def _check_table(table: WriteTarget, spec: TableSpec) -> None:
         raise InvalidInput(f"the table {table.name!r} has no key, so none is there already: leave on_existing out")
     if spec.lateness_ms is not None:
         raise InvalidInput(
-            f"the table {table.name!r} has lateness, and rows that are older than it count for nothing: upsert rows, or leave "
+            f"the table {table.name!r} has allowed_lateness, and rows that are older than it count for nothing: upsert rows, or leave "
             "on_existing out"
         )
 

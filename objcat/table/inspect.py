@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import whole_number
-from objcat.inspection.history import History
+from objcat.inspection.history import CommitHistory
 from objcat.inspection.snapshot_stats import TableStats, files_of, partitions_of_snapshot, stats_of
 from objcat.table.context import TableContext
 from objcat.timeline.commit import check_log_unchanged
@@ -25,7 +25,7 @@ class TableInspector:
     def __repr__(self) -> str:
         return f"TableInspector({self._context.name!r} at {self._context.fileio.url!r})"
 
-    def history(self, *, limit: int | None = None) -> History:
+    def history(self, *, limit: int | None = None) -> CommitHistory:
         """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
 
         limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, TableNotFound when the log was deleted by
@@ -44,9 +44,9 @@ class TableInspector:
                 check_log_unchanged(newest, found, where=self._context.fileio.url)
             mine = [entry for entry in entries if self._context.id in entry.footprint or not entry.footprint]
             if limit is None or span is None:
-                return History(mine, self._context.id)
+                return CommitHistory(mine, self._context.id)
             if after < 0 or len(mine) >= limit:
-                return History(mine[max(0, len(mine) - limit) :], self._context.id)
+                return CommitHistory(mine[max(0, len(mine) - limit) :], self._context.id)
             # Others share the log.
             span *= 4
 

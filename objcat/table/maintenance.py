@@ -99,25 +99,30 @@ class TableMaintenance:
         return f"TableMaintenance({self._context.name!r} at {self._context.fileio.url!r})"
 
     def compact(
-        self, *, strategy: CompactionStrategy | None = None, homes: Collection[FileGroupId] | None = None, spark: SparkSession | None = None
+        self,
+        *,
+        strategy: CompactionStrategy | None = None,
+        file_groups: Collection[FileGroupId] | None = None,
+        spark: SparkSession | None = None,
     ) -> CompactionResult | None:
         """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
 
-        strategy: which file groups, see `objcat.CompactionStrategy`, all when None. homes: only those that have keys in common with one of
-        these. Raises as `compact`.
-        """
+        strategy: which file groups, see `objcat.CompactionStrategy`, all when None. file_groups: only those that have keys in common with
+        one of these. Raises as `compact`."""
         return self._context.after_service(
-            compact(self._context.timeline, self._context.id, homes=homes, strategy=strategy, workers=self._context.workers(spark))
+            compact(
+                self._context.timeline, self._context.id, file_groups=file_groups, strategy=strategy, workers=self._context.workers(spark)
+            )
         )
 
     def schedule_compaction(
-        self, *, strategy: CompactionStrategy | None = None, homes: Collection[FileGroupId] | None = None
+        self, *, strategy: CompactionStrategy | None = None, file_groups: Collection[FileGroupId] | None = None
     ) -> CompactionPlan | None:
         """Leave a plan of a compaction for whoever executes it, here or elsewhere; None when there is nothing to merge.
 
-        Writes one object, and no data. `resolve(plan.txn)` takes it back. strategy, homes: as of `compact`.
+        Writes one object, and no data. `resolve(plan.txn)` takes it back. strategy, file_groups: as of `compact`.
         """
-        return schedule_compaction(self._context.timeline, self._context.id, homes=homes, strategy=strategy)
+        return schedule_compaction(self._context.timeline, self._context.id, file_groups=file_groups, strategy=strategy)
 
     def scheduled_compactions(self) -> list[CompactionPlan]:
         """The plans that wait, oldest first. One LIST, and one GET for each."""

@@ -131,9 +131,8 @@ class Merge:
     ) -> Work:
         """What runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`.
 
-        refuse: looks at an outcome before it is written. reads_source: where the homes of the source's keys are known, none of them may
-        change before the commit, those to which nothing is written included.
-        """
+        refuse: looks at an outcome before it is written. reads_source: where the file groups of the source's keys are known, none of them
+        may change before the commit, those to which nothing is written included."""
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
         if not isinstance(given, (pa.Table, SpooledBatch)):
@@ -159,10 +158,10 @@ class Merge:
         needed = program.target_columns(snapshot.spec)
 
         def compute() -> ComputedRows | None:
-            near = replace(_near(plan, source.homes(snapshot)) if hashed else plan, columns=needed)
+            near = replace(_near(plan, source.group_ids(snapshot)) if hashed else plan, columns=needed)
             return _outcome(fileio, evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source))
 
-        return _writes(fileio, snapshot, compute, refuse, reads=lambda: source.homes(snapshot) if hashed and reads_source else ())
+        return _writes(fileio, snapshot, compute, refuse, reads=lambda: source.group_ids(snapshot) if hashed and reads_source else ())
 
     def _with(self, when: When, act: ClauseAction, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
         if values is not None and not isinstance(values, Mapping):
@@ -230,7 +229,7 @@ def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, wher
     if not plan.groups:
         return None
     if spec.is_keyless:
-        _check_homes(spec, program)
+        _check_groups(spec, program)
         zone = "UTC" if spark is None else str(spark.conf.get("spark.sql.session.timeZone"))
         return lambda txn: _rewritten_groups(fileio, program, plan, txn, zone)
     former = former_of(snapshot, manifests)
@@ -296,7 +295,7 @@ def _writes(
     refuse: Callable[[ComputedRows], None] | None = None,
     reads: Callable[[], Collection[FileGroupId]] = tuple,
 ) -> Work:
-    """refuse: as of `Merge.prepared`. reads: homes that the outcome depends on."""
+    """refuse: as of `Merge.prepared`. reads: file groups that the outcome depends on."""
 
     def work(txn: Txn) -> ServiceResult | None:
         outcome = compute()
@@ -320,14 +319,18 @@ def _plan(snapshot: Snapshot, manifests: Manifests, where: Any) -> ScanPlan:
     return plan_scan(snapshot, manifests, where=where, columns=None)
 
 
-def _near(plan: ScanPlan, homes: Collection[FileGroupId]) -> ScanPlan:
-    """The plan, without groups in which no row of these homes can be."""
+def _near(plan: ScanPlan, group_ids: Collection[FileGroupId]) -> ScanPlan:
+    """The plan, without groups in which no row of these file groups can be."""
     by_partition: dict[str, list[FileGroupId]] = {}
-    for home in homes:
-        by_partition.setdefault(home.partition, []).append(home)
+    for group_id in group_ids:
+        by_partition.setdefault(group_id.partition, []).append(group_id)
 
     def kept(groups: Iterable[FileGroup]) -> tuple[FileGroup, ...]:
-        return tuple(group for group in groups if any(group.home.is_common(home) for home in by_partition.get(group.home.partition, ())))
+        return tuple(
+            group
+            for group in groups
+            if any(group.group_id.is_common(group_id) for group_id in by_partition.get(group.group_id.partition, ()))
+        )
 
     return replace(plan, plain=kept(plan.plain), merged=kept(plan.merged))
 
@@ -339,7 +342,7 @@ def _within(plan: ScanPlan, manifests: Manifests, reach: MergeScope) -> ScanPlan
     near = plan_scan(plan.snapshot, manifests, where=reach.where(), columns=None)
 
     def kept(groups: Iterable[FileGroup]) -> tuple[FileGroup, ...]:
-        return tuple(group for group in groups if reach.holds(group.home, plan.snapshot.spec))
+        return tuple(group for group in groups if reach.holds(group.group_id, plan.snapshot.spec))
 
     return replace(near, plain=kept(near.plain), merged=kept(near.merged))
 
@@ -364,16 +367,16 @@ def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> t
 def _check_computable(spec: TableSpec, what: str) -> None:
     if spec.lateness_ms is not None:
         raise InvalidInput(
-            f"{what} does not work on a table with lateness, in which rows that are older than it count for nothing, changed ones too: "
-            "upsert rows with a newer ordering value"
+            f"{what} does not work on a table with allowed_lateness, in which rows that are older than it count for nothing, "
+            "changed ones too: upsert rows with a newer ordering value"
         )
 
 
-def _check_homes(spec: TableSpec, program: MergeProgram) -> None:
+def _check_groups(spec: TableSpec, program: MergeProgram) -> None:
     """Refuse to move rows of a table without a key."""
-    homes = {column.name for column in spec.partition_columns}
+    group_ids = {column.name for column in spec.partition_columns}
     for one in program.assigned:
-        if one.column in homes:
+        if one.column in group_ids:
             raise InvalidInput(
                 f"{one.column!r} says in which partition a row of a table without a key lies: delete the rows and insert others"
             )

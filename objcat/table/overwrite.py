@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from objcat.datafile.casting import cast_rows
 from objcat.dml.computed_write import Work, WriteTarget, run
-from objcat.dml.overwrite import Touched, ends, held_of, partitions_where, renewed, replaces
+from objcat.dml.overwrite import Touched, drop_partitions, first_nonempty_partition, partitions_where, renewed, replace_partitions
 from objcat.errors import InvalidBatch, InvalidInput
 from objcat.metadata.partitioning import IDENTITY
 from objcat.metadata.snapshot import Snapshot
@@ -47,7 +47,7 @@ def overwrite(
         touched = _touched(table, snapshot, predicate, whole=whole)
         if predicate is not None:
             _check_rows(change, predicate, snapshot.spec)
-        return replaces(table.fileio, snapshot, change, touched)
+        return replace_partitions(table.fileio, snapshot, change, touched)
 
     def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
         return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=whole))
@@ -64,7 +64,7 @@ def delete_partition(table: WriteTarget, where: str | pc.Expression, *, metadata
         predicate = parse_filter(where, snapshot.spec.table_schema)
         if predicate is None:
             raise InvalidInput("delete_partition() needs a filter over partition columns, e.g. \"city = 'Rome'\"")
-        return ends(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
+        return drop_partitions(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
 
     def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
         return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=False))
@@ -91,7 +91,7 @@ def _ends_now(table: WriteTarget, proposal: ServiceResult, after: Snapshot, wher
         # Rows that came to these partitions are as those that were there.
         return own.overwrites
     named = partitions_where(table.fileio, after, predicate)
-    written = frozenset(home.partition for home in (*own.creates, *own.appends))
+    written = frozenset(group_id.partition for group_id in (*own.creates, *own.appends))
     return _named_or_empty(table, after, predicate, named, written)
 
 
@@ -103,7 +103,7 @@ def _is_said_by_names(where: Filter, spec: TableSpec) -> bool:
 
 def _of_batch(table: WriteTarget, snapshot: Snapshot, partitions: frozenset[str]) -> frozenset[str]:
     """The partitions of a batch. Raises InvalidInput for one of a former partitioning with rows: the present one may part these."""
-    held = held_of(table.fileio, snapshot, filter(snapshot.spec.is_former, partitions))
+    held = first_nonempty_partition(table.fileio, snapshot, filter(snapshot.spec.is_former, partitions))
     if held is not None:
         raise InvalidInput(
             f"rows of the batch live in {_called(held)}, which is of an earlier partitioning and would be replaced whole: say by where "
@@ -116,7 +116,7 @@ def _named_or_empty(
     table: WriteTarget, snapshot: Snapshot, where: Filter, named: frozenset[str], partitions: frozenset[str]
 ) -> frozenset[str]:
     """The partitions that a filter names, and those of a batch. Raises InvalidInput for one of these with rows, none of which pass."""
-    held = held_of(table.fileio, snapshot, partitions - named)
+    held = first_nonempty_partition(table.fileio, snapshot, partitions - named)
     if held is not None:
         raise InvalidInput(
             f"the filter {where.text!r} is true of rows of the batch in {_called(held)}, and of no row that is there: name partitions "

@@ -104,8 +104,8 @@ def _check_located(said: Sequence[Mapping[str, Any]], spec: TableSpec) -> None:
 
 
 def _located(spec: TableSpec) -> list[str]:
-    homes = [] if spec.is_global else spec.partition_columns
-    return list(dict.fromkeys(column.name for column in (*spec.key_columns, *homes)))
+    group_ids = [] if spec.is_global else spec.partition_columns
+    return list(dict.fromkeys(column.name for column in (*spec.key_columns, *group_ids)))
 
 
 def _keys(rows: pa.Table, spec: TableSpec, former: Collection[str]) -> list[tuple[int, ...]]:

@@ -253,12 +253,12 @@ class Scan:
         failing = where.to_failing()
         if failing is None:
             return [], list(self.plan.groups)
-        homes = [group.home for group in self.plan.plain]
-        if not homes:
+        group_ids = [group.group_id for group in self.plan.plain]
+        if not group_ids:
             return [], list(self.plan.merged)
-        may_fail = {group.home for group in self.plan.snapshot.file_groups(self._manifests, where=failing, homes=homes)}
-        certain = [group for group in self.plan.plain if group.home not in may_fail]
-        return certain, [*(group for group in self.plan.plain if group.home in may_fail), *self.plan.merged]
+        may_fail = {group.group_id for group in self.plan.snapshot.file_groups(self._manifests, where=failing, group_ids=group_ids)}
+        certain = [group for group in self.plan.plain if group.group_id not in may_fail]
+        return certain, [*(group for group in self.plan.plain if group.group_id in may_fail), *self.plan.merged]
 
     def _extreme(self, name: str, *, least: bool) -> Any:
         schema = self.plan.snapshot.spec.table_schema
@@ -282,7 +282,7 @@ class Scan:
         best = _Best(least=least)
         waiting: list[tuple[FileGroup, ColumnBound]] = []
         for group in self.plan.groups:
-            extreme = known.get(group.home, UNKNOWN)
+            extreme = known.get(group.group_id, UNKNOWN)
             if extreme.exact and where is None:
                 best.meet(extreme.bound)
             elif not extreme.none:

@@ -37,7 +37,7 @@ from objcat.table.batch_input import parse_layout
 from objcat.table.change_feed import ChangeFeed, changes, incremental
 from objcat.table.context import TableContext
 from objcat.table.delete import delete_where
-from objcat.table.erase import Certificate, ErasurePlan, plan_erasure
+from objcat.table.erase import ErasureCertificate, ErasurePlan, plan_erasure
 from objcat.table.erase import erase as erase_for_good
 from objcat.table.insert import insert_new
 from objcat.table.inspect import TableInspector
@@ -141,8 +141,8 @@ class Table:
 
     @property
     def table_type(self) -> TableType:
-        """ "merge_on_read" or "copy_on_write": what `create_table` takes as `kind`."""
-        return cast("TableType", self.spec.kind)
+        """ "merge_on_read" or "copy_on_write": what `create_table` takes as `table_type`."""
+        return cast("TableType", self.spec.table_type)
 
     @property
     def partitioning(self) -> list[str]:
@@ -156,7 +156,7 @@ class Table:
         return cast("KeyScope", self.spec.key_scope)
 
     @property
-    def lateness(self) -> dt.timedelta | None:
+    def allowed_lateness(self) -> dt.timedelta | None:
         """How far before its commit a row may lie; None: as far as it likes."""
         lateness_ms = self.spec.lateness_ms
         return None if lateness_ms is None else dt.timedelta(milliseconds=lateness_ms)
@@ -172,7 +172,7 @@ class Table:
         `docs/reference/properties.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name
         was meant for a setting, TableClosed, Contention, WriterFenced, CommitUnknown.
         """
-        self._context.latest.keep(
+        self._context.latest.set_if_newer(
             change_properties(self._context.timeline, self._context.view, self.id, set_=properties or {}, unset=unset)
         )
 
@@ -274,10 +274,9 @@ class Table:
         that is there is replaced as by `upsert`. "fail": the batch is refused, and the error names some of the keys. "skip": the row is
         left out, and what is there stays; None is returned when no row is left. Both read the keys of the file groups concerned, and are
         judged again where another commit writes to these first: at the slot of the commit no inserted key was there. They are merges, so a
-        batch names each key once (in a table with an ordering column the newest row of a key counts), has the table's columns, and takes
-        no schema_mode. Else as `upsert`. Raises KeyExists, InvalidInput for tables without a key or with lateness, MissingDependency
-        (DuckDB joins the keys in this process), else as `upsert`.
-        """
+        batch names each key once (in a table with an ordering column the newest row of a key counts), has the table's columns, and takes no
+        schema_mode. Else as `upsert`. Raises KeyExists, InvalidInput for tables without a key or with allowed_lateness, MissingDependency
+        (DuckDB joins the keys in this process), else as `upsert`."""
         if one_of(on_existing, get_args(OnExisting), what="on_existing") == "replace":
             return write_batch(self._context, data, Operation.INSERT, metadata, app, schema_mode)
         if schema_mode not in (None, SchemaMode.STRICT):
@@ -319,7 +318,7 @@ class Table:
         None is returned when there are none, since then nothing is committed. It is as of `scan`; terms of text that a scan cannot filter
         by (functions, LIKE, arithmetic) are computed for each row that is left, as of `update`. spark: finds and deletes them on Spark. In
         a table with an ordering column, older rows of their keys that come late stay out too. Raises InvalidPredicate, InvalidInput for
-        such terms in a table with lateness, and CommitConflict when others change the same buckets faster than they can be read.
+        such terms in a table with allowed_lateness, and CommitConflict when others change the same buckets faster than they can be read.
         Or a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
         deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted. Keys that do not
         exist are no error. Else as `upsert`.
@@ -334,7 +333,7 @@ class Table:
         """What `erase` would do now; sends reads only. keys: as of `erase`. Raises InvalidPredicate, and as `scan`."""
         return plan_erasure(self._context, keys)
 
-    def erase(self, keys: str | Any, *, older_than_s: float = 3600) -> Certificate:
+    def erase(self, keys: str | Any, *, older_than_s: float = 3600) -> ErasureCertificate:
         """Delete rows, and every file that holds them or held them; all slots but the newest expire.
 
         keys: a batch of up to 1,000 keys, as of `delete`, or a filter as SQL text, such as `"visitor = 'ana'"`. Log rows of the whole table
@@ -479,7 +478,7 @@ class Table:
         where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`, or a `pyarrow.compute.Expression` over the columns. columns: names, in
         order; all when None; `_file`, `_commit_slot` and `_commit_time` are there when they are named. as_of: a slot, a datetime, or ISO
         text (UTC where it has no zone): the newest commit at or before it. limit: rows at most, which of them is not said. mode:
-        "snapshot", every row; or "read_optimised", of a merge-on-read table what its base files hold, as fast as Parquet: rows that no
+        "snapshot", every row; or "read_optimized", of a merge-on-read table what its base files hold, as fast as Parquet: rows that no
         compaction has merged yet are not there (of a copy-on-write table the same as "snapshot"). Raises InvalidPredicate, InvalidInput,
         and SnapshotExpired when the slot was cleaned.
         """
@@ -507,10 +506,8 @@ class Table:
 
         Rows have `_change_type` ("insert", "update_before", "update_after" or "delete"), `_commit_slot`, `_commit_time`, and the columns:
         of a delete and of update_before as they were. A late row that lost is no change, a compaction and a split are none, a RESTORE is
-        what it changed. net: one change a key over the whole range, or none, at its last commit.
-        Reads the homes that changed as of `since`, and what was written to them. Points as of `incremental`. Rows are under the schema of
-        `until`. Raises InvalidInput, SnapshotExpired when files since `since` were cleaned: it names the slot from which on changes can
-        be read.
-        """
+        what it changed. net: one change a key over the whole range, or none, at its last commit. Reads the file groups that changed as of
+        `since`, and what was written to them. Points as of `incremental`. Rows are under the schema of `until`. Raises InvalidInput,
+        SnapshotExpired when files since `since` were cleaned: it names the slot from which on changes can be read."""
         columns = None if columns is None else name_list(columns, what="columns")
         return self._context.retry_on_new_checkpoint(lambda: changes(self._context.feed_context(), since, until, columns=columns, net=net))

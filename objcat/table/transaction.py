@@ -18,7 +18,7 @@ from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import CatalogNames, NameBinding
 from objcat.common.memory_errors import after_commit, reports_full_memory
 from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
-from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
+from objcat.errors import InvalidInput, ObjcatError, TablesInSeveralLogs
 from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.savepoint import check_readable
 from objcat.metadata.manifest import Manifests
@@ -161,7 +161,7 @@ class TransactionTable:
 
 @reports_full_memory
 class Transaction:
-    """Reads and writes of several tables of one domain: all of it is visible at once, or nothing. A context manager, for one thread.
+    """Reads and writes of several tables with one shared log: all of it is visible at once, or nothing. A context manager, for one thread.
 
     All reads see one snapshot, from the moment at which the block named its first table; they do not see the block's own writes. Batches
     are checked when they are given, written when the block ends, and committed in one slot. Batches to one table keep their order: a later
@@ -238,9 +238,9 @@ class Transaction:
                 manifests=manifests,
             )
         if self._block.prefix != binding.prefix:
-            raise SeveralDomains(
+            raise TablesInSeveralLogs(
                 f"the tables {self._block.first!r} and {binding.name!r} have a log each, so that one commit cannot change both: create "
-                "such tables with one domain, lake.create_table(name, ..., domain='...'); nothing was written"
+                "such tables with one shared log, lake.create_table(name, ..., shared_log='...'); nothing was written"
             )
         return self._block
 
@@ -268,7 +268,7 @@ class Transaction:
             return result
         with after_commit(result.slot):
             self._keep_log(block.prefix, view)
-            timeline.after_commit(view, lambda standing: self._keep_log(block.prefix, timeline.rebase(view, standing)))
+            timeline.after_commit(view, lambda standing: self._keep_log(block.prefix, timeline.adopt_checkpoint(view, standing)))
             if not result.already_applied:
                 self._look_after(block, view)
         return result

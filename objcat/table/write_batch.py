@@ -74,7 +74,7 @@ def write_batch(
         except (ObjcatError, FileIOError) as error:
             # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", context, result.slot, error)
-        context.timeline.after_commit(context.view, context.latest.rebase)
+        context.timeline.after_commit(context.view, context.latest.adopt_checkpoint)
         if not result.already_applied:
             context.after_write(result, since_slot=began, spark=session_of(change.data))
     return result

@@ -1,8 +1,7 @@
-"""Writing rows that have no key: nothing is merged, every row is kept, and which home it gets is for the driver to say.
+"""Writing rows that have no key: nothing is merged, every row is kept, and which file group it gets is for the driver to say.
 
-Homes are provisional here: each piece says its partition, and bucket 0. So tasks need to know nothing of one another, and a commit that
-others forestall is given other homes without writing a byte again.
-"""
+File groups are provisional here: each piece says its partition, and bucket 0. So tasks need to know nothing of one another, and a commit
+that others forestall is given other file groups without writing a byte again."""
 
 from __future__ import annotations
 
@@ -99,12 +98,12 @@ class _Appender:
             runs, end = [], 0
             for text in texts:
                 start, end = end, end + self._held[text].rows
-                runs.append(LogRows(self._task.home(0, text), start, end))
+                runs.append(LogRows(self._task.group_id(0, text), start, end))
             rows = pa.concat_tables([part for text in texts for part in self._held.pop(text).parts])
             op = pa.array(np.full(rows.num_rows, OP_UPSERT, dtype=np.int8))
             result += put_log(self._fileio, self._task, self._name, rows.append_column(OP_FIELD, op), tuple(runs))
         run_all(self._fileio.env, self._write, list(self._held))
-        bases = tuple(sorted(self._bases, key=lambda base: (base.home, base.path)))
+        bases = tuple(sorted(self._bases, key=lambda base: (base.group_id, base.path)))
         return result + WriteResult(bases=bases, rows=sum(base.rows for base in bases))
 
     def _file_bytes(self, held: _Held) -> float:
@@ -113,16 +112,16 @@ class _Appender:
     def _write(self, text: str) -> None:
         """Write one base file of what is held of a partition."""
         held = self._held.pop(text)
-        base = write_part(self._fileio, self._task.spec, self._task.txn, pa.concat_tables(held.parts), self._task.home(0, text))
+        base = write_part(self._fileio, self._task.spec, self._task.txn, pa.concat_tables(held.parts), self._task.group_id(0, text))
         self._bases.append(base)
         if self._row_bytes is None and base.rows:
             self._row_bytes = base.bytes / base.rows
 
 
-def write_part(fileio: FileIO, spec: TableSpec, txn: Txn, rows: pa.Table, home: FileGroupId) -> BaseFile:
+def write_part(fileio: FileIO, spec: TableSpec, txn: Txn, rows: pa.Table, group_id: FileGroupId) -> BaseFile:
     """Write one base file of a table without a key."""
-    path = base_path(txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    return write_base(fileio, path, rows, home, txn, statistics=spec.statistics)
+    path = base_path(txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    return write_base(fileio, path, rows, group_id, txn, statistics=spec.statistics)
 
 
 def fill_group(fileio: FileIO, spec: TableSpec, txn: Txn, group: FileGroup, additions: tuple[BaseFile, ...]) -> BaseFile:
@@ -131,4 +130,4 @@ def fill_group(fileio: FileIO, spec: TableSpec, txn: Txn, group: FileGroup, addi
     columns = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     files = (group.base, *additions)
     parts = [read_base(fileio, base, columns.names, spec.table_schema).select(columns.names).cast(columns) for base in files]
-    return write_part(fileio, spec, txn, pa.concat_tables(parts), group.home)
+    return write_part(fileio, spec, txn, pa.concat_tables(parts), group.group_id)

@@ -1,4 +1,4 @@
-"""What changed: the rows that commits of a range wrote, and the changes that each of them made, read home by home."""
+"""What changed: the rows that commits of a range wrote, and the changes that each of them made, read file group by file group."""
 
 from __future__ import annotations
 
@@ -77,10 +77,9 @@ class IncrementTask:
 def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
     """The rows of the file groups of a task that changed, under logical names.
 
-    Reads what was written in the range; and, where an ordering column decides and log rows were written, of older rows in the same homes
-    the keys and ordering values that could win against them: a late row that lost changed nothing. Holds a row group, or the log rows of
-    some file groups, about `TOGETHER_BYTES_MAX` of them.
-    """
+    Reads what was written in the range; and, where an ordering column decides and log rows were written, of older rows in the same file
+    groups the keys and ordering values that could win against them: a late row that lost changed nothing. Holds a row group, or the log
+    rows of some file groups, about `TOGETHER_BYTES_MAX` of them."""
     needed = _needed(task.spec, {*task.columns, *(task.where.columns if task.where else ())})
     for groups in _together(task.groups, alone=task.spec.is_located):
         aged = [(group, *by_age(group, task.since)) for group in groups]
@@ -105,7 +104,7 @@ def _together(groups: Sequence[FileGroup], *, alone: bool) -> Iterator[list[File
     size = 0
     for group in groups:
         bytes_of_group = EXPANSION * sum(part.object.bytes * part.rows // max(1, part.object.rows) for part in group.logs)
-        is_other = alone or held[0].home.partition != group.home.partition if held else False
+        is_other = alone or held[0].group_id.partition != group.group_id.partition if held else False
         if held and (is_other or size + bytes_of_group > TOGETHER_BYTES_MAX):
             yield held
             held, size = [], 0
@@ -140,7 +139,7 @@ def _log_rows(
     for group, part in sorted(pairs, key=lambda pair: (pair[1].slot, pair[1].named_at, pair[1].number, pair[1].object.path, pair[1].start)):
         last_group, last = joined[-1] if joined else (group, None)
         is_next = last is not None and (last.slot, last.object.path, last.end) == (part.slot, part.object.path, part.start)
-        if last is not None and is_next and not group.is_shared(part.home) and not last_group.is_shared(last.home):
+        if last is not None and is_next and not group.is_shared(part.group_id) and not last_group.is_shared(last.group_id):
             joined[-1] = (last_group, msgspec.structs.replace(last, end=part.end))
         else:
             joined.append((group, part))
@@ -156,7 +155,7 @@ def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequ
     if base is not None and group.base_slot > task.since:
         txns = task.commits.column(TXN_COLUMN).combine_chunks()
         for rows in pieces_of_txns(fileio, base, needed, txns, task.spec.table_schema):
-            yield own_rows(rows, task.spec, group, base.home)
+            yield own_rows(rows, task.spec, group, base.group_id)
 
 
 def _older(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], new: pa.Table) -> list[pa.Table]:
@@ -175,7 +174,7 @@ def _older(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], new: pa.T
         newest = None if group.base is None else task.newest.get(group.base.path)
         if group.base is not None and (newest is None or newest > least.as_py()):
             pieces = base_pieces(fileio, group.base, columns, where=where, spec=spec)
-            parts += [_upserted(own_rows(rows, spec, group, group.base.home)) for rows in pieces]
+            parts += [_upserted(own_rows(rows, spec, group, group.base.group_id)) for rows in pieces]
     pairs = [(group, part) for group, old, _ in aged for part in old]
     parts += [rows for _, rows in _log_rows(fileio, spec, pairs, columns)]
     # Barriers stay: what they discarded does not win either.
@@ -242,7 +241,7 @@ def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """A class of homes: one partition, and the buckets that are equal modulo a number that divides every bucket count which a range has
+    """A class of group_ids: one partition, and the buckets that are equal modulo a number that divides every bucket count which a range has
     seen. So a key stays in its class through splits.
 
     before: the file groups of the class before the range. steps: of the commits that touch it, in slot order.
@@ -255,7 +254,7 @@ class RowChanges:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """The changes of some classes of homes: of one, or of all between which a key may have moved.
+    """The changes of some classes of group_ids: of one, or of all between which a key may have moved.
 
     spec: with columns in types that hold the values of all states. columns: logical names, in order. net: one change a key instead of every
     commit's. latest: of the net changes only the rows that are there, as `increments` yields them, as this spec has them. where: of them,
@@ -347,7 +346,7 @@ def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
 
 def _carrier(step: ChangeStep) -> FileGroup:
     """The log rows of a step, as what reads them takes them."""
-    return FileGroup(step.added[0].home, logs=step.added)
+    return FileGroup(step.added[0].group_id, logs=step.added)
 
 
 def _concat(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
@@ -384,13 +383,13 @@ def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec
         return state
     kept = state.slice(0, 0)
     if not step.whole and not spec.is_keyless and not spec.is_located:
-        # Where nothing hashes rows to homes, a class is one home.
-        kept = _without(state, [group.home for group in step.groups], spec)
+        # Where nothing hashes rows to file groups, a class is one file group.
+        kept = _without(state, [group.group_id for group in step.groups], spec)
     return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])
 
 
-def _without(state: pa.Table, homes: Sequence[FileGroupId], spec: TableSpec) -> pa.Table:
-    """The rows that live in none of some homes, which have one bucket count."""
-    (count,) = {home.bucket_count for home in homes}
+def _without(state: pa.Table, group_ids: Sequence[FileGroupId], spec: TableSpec) -> pa.Table:
+    """The rows that live in none of some file groups, which have one bucket count."""
+    (count,) = {group_id.bucket_count for group_id in group_ids}
     buckets = bucket_of([state.column(column.physical) for column in spec.bucket_columns], count)
-    return state.filter(pa.array(~np.isin(buckets, [home.bucket for home in homes])))
+    return state.filter(pa.array(~np.isin(buckets, [group_id.bucket for group_id in group_ids])))

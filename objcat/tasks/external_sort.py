@@ -1,4 +1,4 @@
-"""Rows of a batch sorted by home and key, also where they do not fit into memory: in runs, all but one of them on disk."""
+"""Rows of a batch sorted by file group and key, also where they do not fit into memory: in runs, all but one of them on disk."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from objcat.timeline.entry import FileGroupId
 RUN_SHARE = 4
 """A run takes this part of what the process may hold, in Arrow bytes: it is there twice while it is sorted."""
 PIECES_SHARE = 8
-"""Runs on disk of which one piece each takes this part of it become one run: while a home is written, a piece of every run is held, and a
-file is open."""
+"""Runs on disk of which one piece each takes this part of it become one run: while a file group is written, a piece of every run is held,
+and a file is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A part of a batch: its rows under physical names, folded, sorted by (home, key), in memory or in a file of this process.
+    """A part of a batch: its rows under physical names, folded, sorted by (file group, key), in memory or in a file of this process.
 
-    parts: which rows are of which home. level: how often rows of it were merged.
+    parts: which rows are of which file group. level: how often rows of it were merged.
     """
 
     rows: pa.Table | SpilledRows
     parts: dict[FileGroupId, LogRows]
     level: int = 0
 
-    def pieces(self, home: FileGroupId) -> Iterator[pa.Table]:
-        """The rows of a home, which it has, in order."""
-        part = self.parts[home]
+    def pieces(self, group_id: FileGroupId) -> Iterator[pa.Table]:
+        """The rows of a file group, which it has, in order."""
+        part = self.parts[group_id]
         if isinstance(self.rows, SpilledRows):
             yield from self.rows.pieces(part.start, part.end)
         else:
             yield self.rows.slice(part.start, part.end - part.start)
 
-    def take(self, homes: Iterable[FileGroupId]) -> tuple[pa.Table, tuple[LogRows, ...]]:
-        """The rows of some homes, all of which it has, in memory; and which are of which. The run must be in memory."""
+    def take(self, group_ids: Iterable[FileGroupId]) -> tuple[pa.Table, tuple[LogRows, ...]]:
+        """The rows of some file groups, all of which it has, in memory; and which are of which. The run must be in memory."""
         assert isinstance(self.rows, pa.Table), "rows are taken before a run is spilled"
-        return take_runs(self.rows, [self.parts[home] for home in homes])
+        return take_runs(self.rows, [self.parts[group_id] for group_id in group_ids])
 
 
 class SortedRuns:
@@ -62,7 +62,7 @@ class SortedRuns:
         size_max = task.spec.target_log_bytes
         self._batches = batches if size_max is None else bounded(batches, size_max)
         self._directory = directory
-        # What a run brings to homes that are there is one log file.
+        # What a run brings to file groups that are there is one log file.
         self._run_bytes = min(memory_bytes // RUN_SHARE, memory_bytes if size_max is None else size_max)
         self._runs_max = max(2, memory_bytes // PIECES_SHARE // PIECE_BYTES)
         self._files = 0
@@ -90,27 +90,27 @@ class SortedRuns:
                 self._entries.append(prepared.entries)
             self._bytes += prepared.rows.nbytes
             self._rows += prepared.rows.num_rows
-            self._runs.append(Run(prepared.rows, {part.home: part for part in prepared.runs}))
+            self._runs.append(Run(prepared.rows, {part.group_id: part for part in prepared.runs}))
             del prepared
             seen(self._runs[-1])
 
     @property
-    def homes(self) -> list[FileGroupId]:
+    def group_ids(self) -> list[FileGroupId]:
         """Of all rows, in order."""
-        return sorted({home for run in self._runs for home in run.parts})
+        return sorted({group_id for run in self._runs for group_id in run.parts})
 
     @property
-    def home_bytes(self) -> int:
-        """Arrow bytes of the rows of the largest home, about; 0 without any."""
+    def group_bytes(self) -> int:
+        """Arrow bytes of the rows of the largest file group, about; 0 without any."""
         rows = Counter[FileGroupId]()
         for run in self._runs:
-            for home, part in run.parts.items():
-                rows[home] += part.end - part.start
+            for group_id, part in run.parts.items():
+                rows[group_id] += part.end - part.start
         return max(rows.values(), default=0) * self._bytes // max(1, self._rows)
 
-    def rows_of(self, home: FileGroupId) -> Iterator[pa.Table]:
-        """The rows of a home in all runs, by key, each key once: of several, the one that counts by ordering and order."""
-        return self._rows_of(home, self._runs)
+    def rows_of(self, group_id: FileGroupId) -> Iterator[pa.Table]:
+        """The rows of a file group in all runs, by key, each key once: of several, the one that counts by ordering and order."""
+        return self._rows_of(group_id, self._runs)
 
     @property
     def keys(self) -> WriteResult:
@@ -121,9 +121,9 @@ class SortedRuns:
         """What all rows change in the record index, as one log object. Raises storage errors."""
         return put_index(fileio, self._task, name, pa.concat_tables(self._entries)) if self._entries else WriteResult()
 
-    def _rows_of(self, home: FileGroupId, runs: Sequence[Run]) -> Iterator[pa.Table]:
+    def _rows_of(self, group_id: FileGroupId, runs: Sequence[Run]) -> Iterator[pa.Table]:
         spec = self._task.spec
-        mine = [run.pieces(home) for run in runs if home in run.parts]
+        mine = [run.pieces(group_id) for run in runs if group_id in run.parts]
         if len(mine) == 1:
             yield from mine[0]
             return
@@ -154,11 +154,11 @@ class SortedRuns:
 
         def pieces() -> Iterator[pa.Table]:
             start = end = 0
-            for home in sorted({home for run in runs for home in run.parts}):
-                for rows in self._rows_of(home, runs):
+            for group_id in sorted({group_id for run in runs for group_id in run.parts}):
+                for rows in self._rows_of(group_id, runs):
                     end += rows.num_rows
                     yield rows
-                parts[home] = LogRows(home, start, end)
+                parts[group_id] = LogRows(group_id, start, end)
                 start = end
 
         return Run(SpilledRows(pieces(), self._new_path()), parts, runs[0].level + 1)

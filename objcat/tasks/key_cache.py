@@ -1,7 +1,7 @@
 """Where keys live, as a writer remembers it: read once from the files of each file group, which never change.
 
 Kept are 64-bit digests of keys, of which two keys may have the same. Then one that is new is taken for one that is there, and goes to the
-file group of the other: as good a home as any, in which rows are told apart by their keys.
+file group of the other: as good a file group as any, in which rows are told apart by their keys.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KeyMap:
     def _clear(self) -> None:
         self._main = _CachedEntries()
         self._added: list[_CachedEntries] = []
-        self._homes: list[FileGroupId | None] = []
+        self._group_ids: list[FileGroupId | None] = []
         self._known: dict[FileGroupId, _KnownKeys] = {}
 
     @property
@@ -95,7 +95,7 @@ class KeyMap:
     def locate(
         self, fileio: FileIO, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], keys: BatchKeys, *, bytes_max: int
     ) -> tuple[Ints, Sequence[FileGroupId]] | None:
-        """Of every key of a batch the number of the home that it lives in among those returned, or `NOWHERE`.
+        """Of every key of a batch the number of the file group that it lives in among those returned, or `NOWHERE`.
 
         live: all file groups of the partitions of the batch. Reads the keys of what is new there, or was written since. None when the map
         would take more than `bytes_max`; then it holds nothing. Raises CorruptTable, storage errors.
@@ -107,53 +107,55 @@ class KeyMap:
             partitions = pa.DictionaryArray.from_arrays(pa.array(keys.partition), pa.array(keys.texts, pa.string()))
             numbers = self._find(key_digests([partitions, *keys.rows.columns]))
             # The map may know more partitions than those that are looked at, or an overwrite empties them.
-            found = {number: home for number in np.unique(numbers[numbers >= 0]).tolist() if (home := self._homes[number]) in live}
+            found = {
+                number: group_id for number in np.unique(numbers[numbers >= 0]).tolist() if (group_id := self._group_ids[number]) in live
+            }
             # The last one is that of `NOWHERE`.
-            places = np.full(len(self._homes) + 1, NOWHERE, np.int64)
+            places = np.full(len(self._group_ids) + 1, NOWHERE, np.int64)
         places[list(found)] = np.arange(len(found))
-        return places[numbers], [home for home in found.values() if home is not None]
+        return places[numbers], [group_id for group_id in found.values() if group_id is not None]
 
     # ---- how
 
     def _follow(self, fileio: FileIO, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], bytes_max: int) -> bool:
         """Read what was not read yet, and forget what is no more. False when that is too much."""
-        partitions = {home.partition for home in live}
-        for home in [home for home in self._known if home.partition in partitions and home not in live]:
-            self._forget(home)
+        partitions = {group_id.partition for group_id in live}
+        for group_id in [group_id for group_id in self._known if group_id.partition in partitions and group_id not in live]:
+            self._forget(group_id)
         unread: list[FileGroup] = []
         now: dict[FileGroupId, _KnownKeys] = {}
-        for home, group in live.items():
+        for group_id, group in live.items():
             base = None if group.base is None else group.base.path
             logs = frozenset((part.object.path, part.start, part.end) for part in group.logs)
-            known = self._known.get(home)
+            known = self._known.get(group_id)
             if known is not None and known.base == base and known.logs <= logs:
                 if known.logs == logs:
                     continue
                 new = tuple(part for part in group.logs if (part.object.path, part.start, part.end) not in known.logs)
                 unread.append(replace(group, base=None, logs=new))
-                now[home] = _KnownKeys(known.number, base, logs)
+                now[group_id] = _KnownKeys(known.number, base, logs)
             else:
-                self._forget(home)
+                self._forget(group_id)
                 unread.append(group)
-                now[home] = _KnownKeys(len(self._homes), base, logs)
-                self._homes.append(home)
+                now[group_id] = _KnownKeys(len(self._group_ids), base, logs)
+                self._group_ids.append(group_id)
         rows = sum((group.base.rows if group.base is not None else 0) + sum(part.rows for part in group.logs) for group in unread)
         if ENTRY_BYTES * (self.keys + rows) > bytes_max:
             return False
         if unread:
-            self._read(fileio, spec, unread, [now[group.home].number for group in unread])
+            self._read(fileio, spec, unread, [now[group.group_id].number for group in unread])
             self._known.update(now)
         if sum(len(entries.digests) for entries in self._added) > max(ADDED_MIN, len(self._main.digests) // 8):
             self._merge()
         return True
 
-    def _forget(self, home: FileGroupId) -> None:
-        known = self._known.pop(home, None)
+    def _forget(self, group_id: FileGroupId) -> None:
+        known = self._known.pop(group_id, None)
         if known is not None:
-            self._homes[known.number] = None
+            self._group_ids[known.number] = None
 
     def _read(self, fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], numbers: Sequence[int]) -> None:
-        homes = pa.array([group.home.partition for group in groups], pa.string())
+        group_ids = pa.array([group.group_id.partition for group in groups], pa.string())
         held: list[pa.Table] = []
         read: list[tuple[_Digests, npt.NDArray[np.int32]]] = []
 
@@ -161,7 +163,7 @@ class KeyMap:
             """File groups may be small, and many: their keys are hashed together."""
             rows = pa.concat_tables(held)
             at = rows.column(PLACE_COLUMN).combine_chunks()
-            partitions = pa.DictionaryArray.from_arrays(at, homes)
+            partitions = pa.DictionaryArray.from_arrays(at, group_ids)
             read.append(
                 (key_digests([partitions, *rows.drop_columns([PLACE_COLUMN]).columns]), np.array(numbers, np.int32)[np.asarray(at)])
             )
@@ -183,15 +185,15 @@ class KeyMap:
         """All entries in one array, without those of file groups that are no more, and the others numbered anew."""
         digests = np.concatenate([entries.digests for entries in (self._main, *self._added)])
         numbers = np.concatenate([entries.numbers for entries in (self._main, *self._added)])
-        alive = np.array([home is not None for home in self._homes], np.bool_)
+        alive = np.array([group_id is not None for group_id in self._group_ids], np.bool_)
         kept = alive[numbers]
         anew = (np.cumsum(alive) - 1).astype(np.int32)
         self._main, self._added = _CachedEntries.of(digests[kept], anew[numbers[kept]]), []
-        self._homes = [home for home in self._homes if home is not None]
-        self._known = {home: replace(known, number=int(anew[known.number])) for home, known in self._known.items()}
+        self._group_ids = [group_id for group_id in self._group_ids if group_id is not None]
+        self._known = {group_id: replace(known, number=int(anew[known.number])) for group_id, known in self._known.items()}
 
     def _find(self, digests: _Digests) -> Ints:
-        alive = np.array([home is not None for home in self._homes], np.bool_)
+        alive = np.array([group_id is not None for group_id in self._group_ids], np.bool_)
         result = np.full(len(digests), NOWHERE, np.int64)
         for entries in (self._main, *self._added):
             at, end = (np.searchsorted(entries.digests, digests, side) for side in ("left", "right"))

@@ -1,4 +1,4 @@
-"""The record index as writers read and write it: of every key the home in which it lives."""
+"""The record index as writers read and write it: of every key the file group in which it lives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.key_lookup import BatchKeys, KeySpan, ranges_of
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, WriteResult, WriteTask
 from objcat.tasks.scan import bare
-from objcat.tasks.write_log_rows import by_home, put_log
+from objcat.tasks.write_log_rows import by_group, put_log
 from objcat.timeline.entry import BUCKETS_MAX, FileGroupId
 
 
@@ -35,33 +35,32 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
     assert spec is not None, "a table with the record index has one"
     own = WriteTask(spec, task.txn, task.operation)
     by_key = winners(changes, key=[column.physical for column in spec.key_columns], ordering=None)
-    rows, runs = by_home(own, changes, by_key, [INDEX_PARTITION], np.zeros(len(by_key), np.int32))
+    rows, runs = by_group(own, changes, by_key, [INDEX_PARTITION], np.zeros(len(by_key), np.int32))
     return WriteResult(index=put_log(fileio, own, name, rows, runs).logs)
 
 
-def homes_known(
+def groups_known(
     fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], keys: BatchKeys, *, count: int
 ) -> tuple[pa.Table, list[FileGroupId]]:
-    """What an index knows of the keys of a batch: those that it knows, at least, with the number of the home of each in `PLACE_COLUMN`;
-    and these homes.
+    """What an index knows of the keys of a batch: those that it knows, at least, with the number of the file group of each in
+    `PLACE_COLUMN`; and these file groups.
 
-    spec: of the index. groups: of it, all to which keys hash. count: of homes that a partition of the table can have. Of files that are not
-    read in one request only row groups are read that may hold a key. Raises CorruptTable, storage errors.
-    """
+    spec: of the index. groups: of it, all to which keys hash. count: of file groups that a partition of the table can have. Of files that
+    are not read in one request only row groups are read that may hold a key. Raises CorruptTable, storage errors."""
     found = _entries(fileio, spec, [_Asked.of(spec, group, keys) for group in groups])
     known = pa.concat_tables([_empty(spec).drop_columns([OP_COLUMN]), *found])
     partitions = known.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
     codes = np.asarray(partitions.indices).astype(np.int64)
     buckets = np.asarray(known.column(BUCKET_FIELD).to_numpy()).astype(np.int64)
-    homes, number = np.unique(codes * BUCKETS_MAX + buckets, return_inverse=True)
+    group_ids, number = np.unique(codes * BUCKETS_MAX + buckets, return_inverse=True)
     texts = partitions.dictionary.to_pylist()
-    named = [FileGroupId(texts[code // BUCKETS_MAX], code % BUCKETS_MAX, count) for code in homes.tolist()]
+    named = [FileGroupId(texts[code // BUCKETS_MAX], code % BUCKETS_MAX, count) for code in group_ids.tolist()]
     numbered = known.select(keys.rows.column_names).append_column(PLACE_COLUMN, pa.array(number.astype(np.int32)))
     return numbered, named
 
 
-def only_homes(known: pa.Table, kept: npt.NDArray[np.bool_]) -> pa.Table:
-    """What is known of the keys of some homes, which are numbered anew. kept: of every home, whether it is one."""
+def only_groups(known: pa.Table, kept: npt.NDArray[np.bool_]) -> pa.Table:
+    """What is known of the keys of some file groups, which are numbered anew. kept: of every file group, whether it is one."""
     numbers = np.asarray(known.column(PLACE_COLUMN).to_numpy())
     chosen = np.flatnonzero(kept[numbers]) if len(kept) else np.zeros(0, np.int64)
     anew = (np.cumsum(kept) - 1).astype(np.int32)
@@ -86,7 +85,7 @@ class _Asked:
     @classmethod
     def of(cls, spec: TableSpec, group: FileGroup, keys: BatchKeys) -> _Asked:
         """For those of some keys that hash to the group."""
-        own = np.flatnonzero(np.mod(keys.hashes, np.int32(group.home.bucket_count)) == group.home.bucket)
+        own = np.flatnonzero(np.mod(keys.hashes, np.int32(group.group_id.bucket_count)) == group.group_id.bucket)
         ranges = ranges_of(spec.bucket_columns, keys.rows.take(pa.array(own)))
         return cls(spec, group, np.unique(keys.hashes[own]), KeySpan(len(own), frozenset(), ranges).pruning)
 

@@ -59,7 +59,7 @@ class LocateTask:
 
     @classmethod
     def of(cls, task: WriteTask, groups: Sequence[FileGroup], *, is_first: bool) -> LocateTask:
-        """What is to be found before a write. task: without homes."""
+        """What is to be found before a write. task: without file groups."""
         return cls(task.spec, tuple(groups), task.former_partitions, task.operation, task.delete_when, is_first)
 
 
@@ -278,13 +278,13 @@ def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys, files: BoundedCach
     """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. files: as of `BatchKeysHandle`. Raises as
     `known_keys`."""
     found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes), sieve=KeyFilter.of(task.spec, keys.rows, files)))
-    partitions = [group.home.partition for group in task.groups]
+    partitions = [group.group_id.partition for group in task.groups]
     return matched(pa.concat_tables(found), partitions, keys) if found else np.full(keys.rows.num_rows, NOWHERE, np.int64)
 
 
 def matched(known: pa.Table, partitions: Sequence[str], keys: BatchKeys) -> Ints:
-    """Of every key of a batch, the number that is known of it, or `NOWHERE`. known: keys with the number of a home in `PLACE_COLUMN`.
-    partitions: of every home."""
+    """Of every key of a batch, the number that is known of it, or `NOWHERE`. known: keys with the number of a file group in `PLACE_COLUMN`.
+    partitions: of every file group."""
     if not known.num_rows:
         return np.full(keys.rows.num_rows, NOWHERE, np.int64)
     group = np.asarray(known.column(PLACE_COLUMN).to_numpy()).astype(np.int64)
@@ -310,14 +310,14 @@ def provisional_place(hashes: npt.NDArray[np.int32]) -> Ints:
 
 
 def placed(places: Ints, partition: Ints, texts: Sequence[str], targets: Mapping[str, tuple[int, ...]]) -> npt.NDArray[np.int32]:
-    """The values of `PLACE_COLUMN`. places: numbers of file groups, or of `provisional_place`. targets: the homes of new keys, by
+    """The values of `PLACE_COLUMN`. places: numbers of file groups, or of `provisional_place`. targets: the file groups of new keys, by
     partition."""
     result = places << 1
     for number, text in enumerate(texts):
         new = np.flatnonzero((places < 0) & (partition == number))
         if len(new):
-            homes = np.array(targets[text], np.int64)
-            result[new] = (homes[(-1 - places[new]) % len(homes)] << 1) | 1
+            group_ids = np.array(targets[text], np.int64)
+            result[new] = (group_ids[(-1 - places[new]) % len(group_ids)] << 1) | 1
     return result.astype(np.int32)
 
 

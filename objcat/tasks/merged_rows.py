@@ -119,7 +119,7 @@ def _base(fileio: FileIO, spec: TableSpec, group: FileGroup) -> Iterator[pa.Tabl
         return
     columns = [*(column.physical for column in spec.table_schema.columns), TXN_COLUMN]
     for rows in base_pieces(fileio, base, columns, spec=spec):
-        own = own_rows(rows, spec, group, base.home)
+        own = own_rows(rows, spec, group, base.group_id)
         yield bare(own.append_column(OP_COLUMN, pa.array(np.full(own.num_rows, OP_UPSERT, dtype=np.int8))))
 
 

@@ -24,8 +24,8 @@ Filter: TypeAlias = Predicate | ArrowFilter
 OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
 TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
 PLACE_COLUMN = "_objcat_place"
-"""Of a row under an index that is no hash: twice the number of its home in `WriteTask.homes`, and one more when its key is new there. Below
-zero: the key leaves the home -1 - that, since its row goes to another."""
+"""Of a row under an index that is no hash: twice the number of its file group in `WriteTask.group_ids`, and one more when its key is new
+there. Below zero: the key leaves the file group -1 - that, since its row goes to another."""
 PLACE_FIELD = pa.field(PLACE_COLUMN, pa.int32(), nullable=False)
 
 
@@ -51,20 +51,17 @@ class WriteTask:
     """Write rows of one transaction.
 
     bucket_counts: of partitions that were split. live_homes: of an insert into a merge-on-read table: those that have a file group, where
-    rows go to log rows. groups: of a copy-on-write table: what is live, by home. former_partitions: those partitions of former
-    partitionings that have a file group. only: the homes whose rows are written, None for all; the others are left out.
-    delete_when: of an upsert: rows of the batch for which it is true are deletes. homes: that rows name by number in `PLACE_COLUMN`, under
-    an index that is no hash.
-    layout: of a bulk insert: rows become files of their own.
-    Of a table without a key: fillable, the partitions with a file group that takes more, None where that is not known; row_bytes, of a row
-    in a file.
-    """
+    rows go to log rows. groups: of a copy-on-write table: what is live, by file group. former_partitions: those partitions of former
+    partitionings that have a file group. only: the file groups whose rows are written, None for all; the others are left out. delete_when:
+    of an upsert: rows of the batch for which it is true are deletes. group_ids: that rows name by number in `PLACE_COLUMN`, under an index
+    that is no hash. layout: of a bulk insert: rows become files of their own. Of a table without a key: fillable, the partitions with a
+    file group that takes more, None where that is not known; row_bytes, of a row in a file."""
 
     spec: TableSpec
     txn: Txn
     operation: Operation
     bucket_counts: Mapping[str, int] = field(default_factory=dict)
-    live_homes: frozenset[FileGroupId] = frozenset()
+    live_group_ids: frozenset[FileGroupId] = frozenset()
     groups: Mapping[FileGroupId, FileGroup] = field(default_factory=dict)
     former_partitions: frozenset[str] = frozenset()
     only: frozenset[FileGroupId] | None = None
@@ -72,11 +69,11 @@ class WriteTask:
     layout: WriteLayout | None = None
     fillable: frozenset[str] | None = None
     row_bytes: float | None = None
-    homes: tuple[FileGroupId, ...] = ()
+    group_ids: tuple[FileGroupId, ...] = ()
 
     @property
     def routed(self) -> bool:
-        """Whether all rows of a home must meet in one task."""
+        """Whether all rows of a file group must meet in one task."""
         spec = self.spec
         return not spec.is_keyless and (spec.rewrites or spec.is_located or self.operation is Operation.INSERT)
 
@@ -84,18 +81,18 @@ class WriteTask:
         """How many buckets a partition has."""
         return self.bucket_counts.get(partition, self.spec.index.count)
 
-    def home(self, bucket: int, partition: str = "") -> FileGroupId:
-        """The home of a bucket."""
+    def group_id(self, bucket: int, partition: str = "") -> FileGroupId:
+        """The file group of a bucket."""
         return FileGroupId(partition, bucket, self.bucket_count(partition))
 
 
 class GroupRewrite(msgspec.Struct, frozen=True, array_like=True):
-    """What came of one home of a copy-on-write table.
+    """What came of one file group of a copy-on-write table.
 
-    rows: of the batch. inserted, updated, deleted: rows of the home. changed: else the batch left its rows as they were.
+    rows: of the batch. inserted, updated, deleted: rows of the file group. changed: else the batch left its rows as they were.
     """
 
-    home: FileGroupId
+    group_id: FileGroupId
     rows: int
     inserted: int
     updated: int
@@ -104,10 +101,10 @@ class GroupRewrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read.
+    """Files that a task wrote. rows: after folding repeated keys. rewritten: the file groups that a copy-on-write task has read.
 
     placed, updated: under an index that is no hash: digests of the keys that were inserted, moved or deleted, and of the others; 8 bytes
-    each, little endian. moved: rows that were there and went to another home. index: log objects of the record index, in order.
+    each, little endian. moved: rows that were there and went to another file group. index: log objects of the record index, in order.
     """
 
     bases: tuple[BaseFile, ...] = ()

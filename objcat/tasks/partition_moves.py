@@ -1,9 +1,8 @@
 """Finding where keys live that are unique in the whole table, in whichever partition, and which of them move.
 
 A key lives in the one file group whose rows of it, merged, leave a row, or a delete that has an ordering value. A row of another partition
-than that makes its key move: it is deleted there, whatever was there, and written to a home of its partition. A row that has lost against
-what is there moves nothing: it goes to where the key lives, and loses there for whoever reads it.
-"""
+than that makes its key move: it is deleted there, whatever was there, and written to a file group of its partition. A row that has lost
+against what is there moves nothing: it goes to where the key lives, and loses there for whoever reads it."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ def rewrite_groups(
 
     def rewrite(group: FileGroup) -> tuple[BaseFile, int, int] | None:
         schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-        path = base_path(txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+        path = base_path(txn, group.group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         updated = deleted = 0
-        with BaseWriter(fileio, path, schema, group.home, statistics=spec.statistics, filtered=spec.filtered) as writer:
+        with BaseWriter(fileio, path, schema, group.group_id, statistics=spec.statistics, filtered=spec.filtered) as writer:
             for rows, _ in current_cuts(fileio, spec, group, logs):
                 changed = change(rows)
                 updated, deleted = updated + changed.updated, deleted + changed.deleted
@@ -62,8 +62,8 @@ def rewrite_groups(
 
     at_once = rewritten_at_once(groups, fileio.env)
     found = [one for one in run_all(fileio.env, rewrite, groups, at_once=at_once) if one is not None]
-    rewritten = tuple(GroupRewrite(base.home, updated + deleted, 0, updated, deleted, changed=True) for base, updated, deleted in found)
-    return WriteResult(tuple(base for base, _, _ in found), rows=sum(home.rows for home in rewritten), rewritten=rewritten)
+    rewritten = tuple(GroupRewrite(base.group_id, updated + deleted, 0, updated, deleted, changed=True) for base, updated, deleted in found)
+    return WriteResult(tuple(base for base, _, _ in found), rows=sum(group_id.rows for group_id in rewritten), rewritten=rewritten)
 
 
 def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:

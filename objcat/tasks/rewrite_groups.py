@@ -24,64 +24,65 @@ from objcat.tasks.write_log_rows import log_schema, put_log
 from objcat.timeline.entry import FileGroupId
 
 
-def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Merge rows, which hold *every* row of their homes in this transaction, with the file groups of a copy-on-write table.
+def rewrite_file_groups(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Merge rows, which hold *every* row of their file groups in this transaction, with the file groups of a copy-on-write table.
 
-    A home whose rows change gets a new base file. Deletes that keep older late rows out go, of all homes together, into one log object.
-    Memory is bounded, whatever comes: see `sorted_runs`. Raises as `write_inserts`.
-    """
+    A file group whose rows change gets a new base file. Deletes that keep older late rows out go, of all file groups together, into one log
+    object. Memory is bounded, whatever comes: see `sorted_runs`. Raises as `write_inserts`."""
     advance = advance_of_now()
     with sorted_runs(fileio.env, task, batches) as runs:
         runs.read()
-        touched = runs.homes
-        groups = [task.groups[home] for home in touched if home in task.groups]
+        touched = runs.group_ids
+        groups = [task.groups[group_id] for group_id in touched if group_id in task.groups]
         logs = loaded_logs(fileio, task.spec, groups)
-        homes = run_all(
+        group_ids = run_all(
             fileio.env,
-            lambda home: _rewrite_home(fileio, task, home, runs, logs, advance),
+            lambda group_id: _rewrite_group(fileio, task, group_id, runs, logs, advance),
             touched,
             at_once=rewritten_at_once(groups, fileio.env),
         )
     result = (
         WriteResult(
-            bases=tuple(home.base for home in homes if home.base is not None),
-            rows=sum(home.rewritten.rows for home in homes),
-            rewritten=tuple(home.rewritten for home in homes),
+            bases=tuple(group_id.base for group_id in group_ids if group_id.base is not None),
+            rows=sum(group_id.rewritten.rows for group_id in group_ids),
+            rewritten=tuple(group_id.rewritten for group_id in group_ids),
         )
         + runs.keys
     )
     result += runs.put_index(fileio, f"{name}-index")
-    kept = [home for home in homes if home.tombstones.num_rows]
+    kept = [group_id for group_id in group_ids if group_id.tombstones.num_rows]
     if kept:
-        ends = np.cumsum([home.tombstones.num_rows for home in kept]).tolist()
-        parts = tuple(LogRows(home.rewritten.home, end - home.tombstones.num_rows, end) for home, end in zip(kept, ends, strict=True))
-        tombstones = pa.concat_tables([home.tombstones for home in kept]).cast(log_schema(task.spec))
+        ends = np.cumsum([group_id.tombstones.num_rows for group_id in kept]).tolist()
+        parts = tuple(
+            LogRows(group_id.rewritten.group_id, end - group_id.tombstones.num_rows, end) for group_id, end in zip(kept, ends, strict=True)
+        )
+        tombstones = pa.concat_tables([group_id.tombstones for group_id in kept]).cast(log_schema(task.spec))
         result += WriteResult(logs=put_log(fileio, task, name, tombstones, parts).logs)
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class _RewrittenHome:
-    """What one home becomes. base: None when its rows stay as they are. tombstones: to be written for it, physical columns."""
+class _RewrittenGroup:
+    """What one file group becomes. base: None when its rows stay as they are. tombstones: to be written for it, physical columns."""
 
     rewritten: GroupRewrite
     base: BaseFile | None
     tombstones: pa.Table
 
 
-def _rewrite_home(
-    fileio: FileIO, task: WriteTask, home: FileGroupId, runs: SortedRuns, logs: LogReader, advance: Advance
-) -> _RewrittenHome:
+def _rewrite_group(
+    fileio: FileIO, task: WriteTask, group_id: FileGroupId, runs: SortedRuns, logs: LogReader, advance: Advance
+) -> _RewrittenGroup:
     """Cut by cut; the new file is given up where nothing changed."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-    group = task.groups.get(home, FileGroup(home))
+    group = task.groups.get(group_id, FileGroup(group_id))
     rows_before = rows_after = written = ended = given = tombstones_before = 0
     kept = [current_empty(spec)]
-    own = counted(runs.rows_of(home), advance, lambda rows: int(rows.num_rows))
+    own = counted(runs.rows_of(group_id), advance, lambda rows: int(rows.num_rows))
     batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in own)
-    path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    with BaseWriter(fileio, path, schema, home, statistics=spec.statistics, filtered=spec.filtered) as writer:
+    path = base_path(task.txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    with BaseWriter(fileio, path, schema, group_id, statistics=spec.statistics, filtered=spec.filtered) as writer:
         for before, on_top in current_cuts(fileio, spec, group, logs, batch):
             given += 0 if on_top is None else on_top.num_rows
             existed = before.num_rows - _count(before, OP_COLUMN, OP_DELETE)
@@ -90,20 +91,20 @@ def _rewrite_home(
             live, tombstones = split_by_group(before if on_top is None else fully_merged(pa.concat_tables([before, on_top]), spec))
             rows_after += live.num_rows
             written += 0 if on_top is None else _count(live, TXN_COLUMN, task.txn)
-            # Whatever the operation, a row that goes to another home is deleted here.
+            # Whatever the operation, a row that goes to another file group is deleted here.
             ended += 0 if on_top is None else _ended(before, live, on_top, spec)
             writer.write(live.select(schema.names))
             kept.append(tombstones)
         inserted = rows_after - rows_before + ended
         tombstones = pa.concat_tables(kept)
-        # A delete without an ordering value may end no row but a tombstone, which is gone once a new base file stands for the home.
+        # A delete without an ordering value may end no row but a tombstone, which is gone once a new base file stands for the file group.
         changed = bool(written or ended) or tombstones.num_rows < tombstones_before
         base = writer.finish() if changed else None
     if not changed:
         # What was there stays, so only what the batch adds to it is written.
         tombstones = tombstones.filter(pc.equal(tombstones.column(TXN_COLUMN), task.txn))
-    return _RewrittenHome(
-        GroupRewrite(home, given, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
+    return _RewrittenGroup(
+        GroupRewrite(group_id, given, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
     )
 
 

@@ -20,11 +20,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ChangeStep:
-    """What one commit did to a class of homes.
+    """What one commit did to a class of file groups.
 
-    added: log rows that it put on top. groups: what is live since then in the homes that it wrote anew or ended. whole: they are all that
-    is left of the class.
-    """
+    added: log rows that it put on top. groups: what is live since then in the file groups that it wrote anew or ended. whole: they are all
+    that is left of the class."""
 
     slot: int
     committed_at_ms: int

@@ -140,7 +140,7 @@ class _GroupReader:
         columns = [*self._columns, *([TXN_COLUMN] if TXN_COLUMN in self._task.columns else [])]
         where = self._merged_where if group.logs else self._plain_where
         for rows in base_pieces(self._fileio, base, columns, where=where, spec=self._spec):
-            yield self._numbered(bare(own_rows(rows, self._spec, group, base.home)), 0)
+            yield self._numbered(bare(own_rows(rows, self._spec, group, base.group_id)), 0)
 
     def _log_pieces(self, group: FileGroup, part: LogSlice, number: int) -> Iterator[pa.Table]:
         for rows in self.logs.pieces(part):
@@ -172,18 +172,18 @@ class _GroupReader:
 
 def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
     """Those of the rows of a slice that count in a file group: its own, and not too late. rows: with the ordering column, if any."""
-    return drop_late_rows(own_rows(rows, spec, group, part.home), spec, part.committed_at_ms)
+    return drop_late_rows(own_rows(rows, spec, group, part.group_id), spec, part.committed_at_ms)
 
 
-def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: FileGroupId) -> pa.Table:
-    """Those of the rows addressed to `home` that are of the group: a split divides file groups, and leaves their files as they are.
+def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, group_id: FileGroupId) -> pa.Table:
+    """Those of the rows addressed to `group_id` that are of the group: a split divides file groups, and leaves their files as they are.
 
     rows: physical names, the hashed columns among them.
     """
-    if not group.is_shared(home):
+    if not group.is_shared(group_id):
         return rows
-    buckets = bucket_of([rows.column(column.physical) for column in spec.bucket_columns], group.home.bucket_count)
-    return rows.filter(pa.array(buckets == group.home.bucket))
+    buckets = bucket_of([rows.column(column.physical) for column in spec.bucket_columns], group.group_id.bucket_count)
+    return rows.filter(pa.array(buckets == group.group_id.bucket))
 
 
 def _physical_columns(task: ScanTask) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writing rows whose keys are declared new, or were located: base files of homes that have no file group, log rows else."""
+"""Writing rows whose keys are declared new, or were located: base files of file groups that have no file group, log rows else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ way; of a small one twice its rows."""
 
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write rows that hold *every* row of their homes in this transaction. name: of this task within it.
+    """Write rows that hold *every* row of their file groups in this transaction. name: of this task within it.
 
     Memory is bounded, whatever comes: see `sorted_runs`. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is
     full.
@@ -35,7 +35,7 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
     advance = advance_of_now()
 
     def put_live(run: Run) -> None:
-        live = [home for home in run.parts if home in task.live_homes]
+        live = [group_id for group_id in run.parts if group_id in task.live_group_ids]
         if live:
             rows, parts = run.take(live)
             of_live.append(put_log(fileio, task, f"{name}-{len(of_live)}", rows, parts))
@@ -43,39 +43,39 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
 
     with sorted_runs(fileio.env, task, batches) as runs:
         runs.read(put_live)
-        new = [home for home in runs.homes if home not in task.live_homes]
-        largest = max(1, min(WRITING_BYTES, 2 * runs.home_bytes))
+        new = [group_id for group_id in runs.group_ids if group_id not in task.live_group_ids]
+        largest = max(1, min(WRITING_BYTES, 2 * runs.group_bytes))
         at_once = max(1, min(WRITTEN_AT_ONCE, fileio.env.memory_bytes // largest))
-        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home, advance), new, at_once=at_once)
+        written = run_all(fileio.env, lambda group_id: _write_base(fileio, task, runs, group_id, advance), new, at_once=at_once)
         result = sum(of_live, WriteResult()) + runs.keys + runs.put_index(fileio, f"{name}-index")
     for one in written:
         result += WriteResult(bases=() if one.base is None else (one.base,), rows=one.rows)
-    kept = [(home, one.tombstones) for home, one in zip(new, written, strict=True) if one.tombstones.num_rows]
+    kept = [(group_id, one.tombstones) for group_id, one in zip(new, written, strict=True) if one.tombstones.num_rows]
     if kept:
         ends = np.cumsum([rows.num_rows for _, rows in kept]).tolist()
-        parts = tuple(LogRows(home, end - rows.num_rows, end) for (home, rows), end in zip(kept, ends, strict=True))
+        parts = tuple(LogRows(group_id, end - rows.num_rows, end) for (group_id, rows), end in zip(kept, ends, strict=True))
         logs = put_log(fileio, task, f"{name}-deletes", pa.concat_tables([rows for _, rows in kept]), parts).logs
         result += WriteResult(logs=logs)
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class _NewHome:
-    """What a home without a file group gets. base: None when there are only deletes. tombstones: these, for whoever inserts such a key
-    meanwhile has to be noticed, and late rows that are older are kept out. rows: of the batch."""
+class _NewGroup:
+    """What a file group without a file group gets. base: None when there are only deletes. tombstones: these, for whoever inserts such a
+    key meanwhile has to be noticed, and late rows that are older are kept out. rows: of the batch."""
 
     base: BaseFile | None
     tombstones: pa.Table
     rows: int
 
 
-def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: FileGroupId, advance: Advance) -> _NewHome:
+def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, group_id: FileGroupId, advance: Advance) -> _NewGroup:
     schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-    path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    path = base_path(task.txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     given = 0
     ended = [log_schema(task.spec).empty_table()]
-    with BaseWriter(fileio, path, schema, home, statistics=task.spec.statistics, filtered=task.spec.filtered) as writer:
-        for rows in runs.rows_of(home):
+    with BaseWriter(fileio, path, schema, group_id, statistics=task.spec.statistics, filtered=task.spec.filtered) as writer:
+        for rows in runs.rows_of(group_id):
             given += rows.num_rows
             advance(rows.num_rows)
             live, deletes = split_by_group(rows)
@@ -83,4 +83,4 @@ def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: FileGro
             if deletes.num_rows:
                 ended.append(deletes.cast(ended[0].schema))
         base = writer.finish() if writer.rows else None
-    return _NewHome(base, pa.concat_tables(ended), given)
+    return _NewGroup(base, pa.concat_tables(ended), given)

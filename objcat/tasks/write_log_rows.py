@@ -1,4 +1,4 @@
-"""Writing a batch: log objects, and base files of homes that have none."""
+"""Writing a batch: log objects, and base files of file groups that have none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from objcat.errors import InvalidBatch
 from objcat.metadata.files import LogRows
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
 from objcat.metadata.partitioning import Codes
-from objcat.metadata.table_spec import PARTITION_SCOPE, RecordIndex, TableSpec
+from objcat.metadata.table_spec import PARTITION_SCOPE, RecordIndexSpec, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, PLACE_FIELD, Operation, WriteResult, WriteTask
 from objcat.timeline.entry import FileGroupId
@@ -45,8 +45,8 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
 
 
 class Prepared(NamedTuple):
-    """Rows of a batch, sorted by (home, key). runs: which of them are of which home. placed, updated: as of `WriteResult`. entries: what
-    they change in the record index, see `index_changes`."""
+    """Rows of a batch, sorted by (file group, key). runs: which of them are of which file group. placed, updated: as of `WriteResult`.
+    entries: what they change in the record index, see `index_changes`."""
 
     rows: pa.Table
     runs: tuple[LogRows, ...]
@@ -56,9 +56,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
-    """The rows fitted to the table with their operation, each key once, by home.
+    """The rows fitted to the table with their operation, each key once, by file group.
 
-    Homes are sorted by partition and bucket.
+    File groups are sorted by partition and bucket.
     """
     spec = task.spec
     if spec.is_located:
@@ -76,7 +76,7 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     if len(partitions.texts) > 1:
         codes = np.asarray(partitions.codes)[by_key]
         fitted = fitted.drop_columns([_PARTITION_FIELD.name])
-    return Prepared(*by_home(task, fitted, by_key, partitions.texts, codes))
+    return Prepared(*by_group(task, fitted, by_key, partitions.texts, codes))
 
 
 def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
@@ -92,7 +92,8 @@ def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
 
 
 def _conformed_in_place(task: WriteTask, rows: pa.Table) -> pa.Table:
-    """As `_conformed`, with the place of every row. Of a key that leaves a home nothing is left there: a delete, whatever it follows."""
+    """As `_conformed`, with the place of every row. Of a key that leaves a file group nothing is left there: a delete, whatever it
+    follows."""
     places = np.asarray(rows.column(PLACE_COLUMN).to_numpy())
     rows = rows.drop_columns([PLACE_COLUMN])
     leaving = places < 0
@@ -132,16 +133,15 @@ def written_columns(given: Sequence[str], spec: TableSpec, delete_when: Predicat
 
 
 _NUMBER = "_objcat_number"
-_HOME = "_objcat_home"
+_GROUP = "_objcat_file_group"
 _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 
 
-def by_home(
+def by_group(
     task: WriteTask, fitted: pa.Table, by_key: npt.NDArray[np.int64], texts: Sequence[str], codes: Codes
 ) -> tuple[pa.Table, tuple[LogRows, ...]]:
-    """Rows sorted by (home, key), without those of homes that are not to be written. by_key: which of the rows, by key; codes: of each of
-    these the number of its partition. Whole rows are copied once, as a batch may be large.
-    """
+    """Rows sorted by (file group, key), without those of file groups that are not to be written. by_key: which of the rows, by key; codes:
+    of each of these the number of its partition. Whole rows are copied once, as a batch may be large."""
     if not len(by_key):
         return fitted.slice(0, 0), ()
     counts = np.array([task.bucket_count(text) for text in texts], dtype=np.int64)
@@ -158,59 +158,58 @@ def by_home(
     starts = np.flatnonzero(changes)
     ends = np.append(starts[1:], len(order)).tolist()
     runs = [
-        LogRows(task.home(bucket, texts[code]), start, end)
+        LogRows(task.group_id(bucket, texts[code]), start, end)
         for bucket, code, start, end in zip(buckets[starts].tolist(), codes[starts].tolist(), starts.tolist(), ends, strict=True)
     ]
     sorted_rows = fitted.take(pa.array(by_key[order]))
     if task.only is None:
         return sorted_rows, tuple(runs)
-    return take_runs(sorted_rows, [run for run in runs if run.home in task.only])
+    return take_runs(sorted_rows, [run for run in runs if run.group_id in task.only])
 
 
 _UINT16_VALUES = 2**16
 
 
 def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
-    """Rows that name their homes, each key once in a home, sorted by (home, key)."""
+    """Rows that name their file groups, each key once in a file group, sorted by (file group, key)."""
     if not fitted.num_rows:
         return Prepared(fitted.drop_columns([PLACE_COLUMN]), ())
     spec = task.spec
     places = np.asarray(fitted.column(PLACE_COLUMN).to_numpy())
-    home_numbers = np.where(places < 0, -1 - places, places >> 1)
+    group_numbers = np.where(places < 0, -1 - places, places >> 1)
     ordering = None if spec.ordering_column is None else spec.ordering_column.physical
-    # A key is in one home of its partition. Where it leaves one for another it is in both.
-    numbered = fitted.append_column(_HOME, pa.array(home_numbers))
-    by_key = winners(numbered, key=[_HOME, *(column.physical for column in spec.key_columns)], ordering=ordering)
-    places, home_numbers = places[by_key], home_numbers[by_key]
+    # A key is in one file group of its partition. Where it leaves one for another it is in both.
+    numbered = fitted.append_column(_GROUP, pa.array(group_numbers))
+    by_key = winners(numbered, key=[_GROUP, *(column.physical for column in spec.key_columns)], ordering=ordering)
+    places, group_numbers = places[by_key], group_numbers[by_key]
     rows = fitted.take(pa.array(by_key)).drop_columns([PLACE_COLUMN])
-    numbers, home_of_row = np.unique(home_numbers, return_inverse=True)
-    homes = [task.homes[number] for number in numbers.tolist()]
+    numbers, group_of_row = np.unique(group_numbers, return_inverse=True)
+    group_ids = [task.group_ids[number] for number in numbers.tolist()]
     deleted = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
     is_placed = ((places & 1) == 1) | deleted
     digested = [rows.column(column.physical) for column in spec.key_columns]
     if not spec.is_global:
-        texts = pa.array([home.partition for home in homes])
-        digested.insert(0, pa.DictionaryArray.from_arrays(pa.array(home_of_row.astype(np.int32)), texts))
+        texts = pa.array([group_id.partition for group_id in group_ids])
+        digested.insert(0, pa.DictionaryArray.from_arrays(pa.array(group_of_row.astype(np.int32)), texts))
     digests = key_digests(digested)
-    by_home = sorted(range(len(homes)), key=homes.__getitem__)
-    rank = np.empty(len(homes), np.int64)
-    rank[by_home] = np.arange(len(homes))
-    ranks = rank[home_of_row]
-    ends = np.cumsum(np.bincount(ranks, minlength=len(homes))).tolist()
-    runs = tuple(LogRows(homes[number], start, end) for number, start, end in zip(by_home, [0, *ends], ends, strict=False))
+    by_group = sorted(range(len(group_ids)), key=group_ids.__getitem__)
+    rank = np.empty(len(group_ids), np.int64)
+    rank[by_group] = np.arange(len(group_ids))
+    ranks = rank[group_of_row]
+    ends = np.cumsum(np.bincount(ranks, minlength=len(group_ids))).tolist()
+    runs = tuple(LogRows(group_ids[number], start, end) for number, start, end in zip(by_group, [0, *ends], ends, strict=False))
     order = np.argsort(ranks, kind="stable")
-    entries = index_changes(task, rows, homes, home_of_row, places) if isinstance(spec.index, RecordIndex) else None
+    entries = index_changes(task, rows, group_ids, group_of_row, places) if isinstance(spec.index, RecordIndexSpec) else None
     return Prepared(rows.take(pa.array(order)), runs, digests[is_placed].tobytes(), digests[~is_placed].tobytes(), entries)
 
 
 def index_changes(
-    task: WriteTask, rows: pa.Table, homes: Sequence[FileGroupId], home_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
+    task: WriteTask, rows: pa.Table, group_ids: Sequence[FileGroupId], group_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
 ) -> pa.Table:
-    """What rows change in the record index: keys, the home of each, and whether it lives there from now on or not any more.
+    """What rows change in the record index: keys, the file group of each, and whether it lives there from now on or not any more.
 
-    A key lives where it has a row, or a delete with an ordering value, which keeps older rows out. rows: each key once in a home. homes,
-    home_of_row: in which they are; places: their values of `PLACE_COLUMN`.
-    """
+    A key lives where it has a row, or a delete with an ordering value, which keeps older rows out. rows: each key once in a file group.
+    file groups, home_of_row: in which they are; places: their values of `PLACE_COLUMN`."""
     spec = task.spec
     leaving = places < 0
     ends = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
@@ -222,9 +221,9 @@ def index_changes(
     if task.delete_when is not None or task.operation is Operation.DELETE:
         told[:] = True
     chosen = np.flatnonzero(told)
-    at = home_of_row[chosen]
-    partitions = pa.array([home.partition for home in homes], pa.string()).take(pa.array(at))
-    buckets = np.array([home.bucket for home in homes], np.int32)[at]
+    at = group_of_row[chosen]
+    partitions = pa.array([group_id.partition for group_id in group_ids], pa.string()).take(pa.array(at))
+    buckets = np.array([group_id.bucket for group_id in group_ids], np.int32)[at]
     return pa.table(
         {
             **{column.physical: rows.column(column.physical).take(pa.array(chosen)) for column in spec.key_columns},
@@ -236,18 +235,18 @@ def index_changes(
 
 
 def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[LogRows, ...]]:
-    """The rows of some homes, one after another."""
+    """The rows of some file groups, one after another."""
     lengths = [run.end - run.start for run in runs]
     if sum(lengths) == rows.num_rows:
         return rows, tuple(runs)
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
-    moved = tuple(LogRows(run.home, end - length, end) for run, length, end in zip(runs, lengths, ends, strict=True))
+    moved = tuple(LogRows(run.group_id, end - length, end) for run, length, end in zip(runs, lengths, ends, strict=True))
     indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(run.start, run.end) for run in runs)])
     return rows.take(pa.array(indices)), moved
 
 
 def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, runs: tuple[LogRows, ...]) -> WriteResult:
-    """Write one log object. runs: which of its rows, all of them in order, are of which home."""
+    """Write one log object. runs: which of its rows, all of them in order, are of which file group."""
     path = log_path(task.txn, task=name, attempt=fileio.env.new_id())
     log = write_log(fileio, path, rows.cast(log_schema(task.spec)), runs, statistics=task.spec.statistics)
     return WriteResult(logs=(log,), rows=log.rows)

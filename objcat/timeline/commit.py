@@ -130,13 +130,13 @@ class Conflicted:
     def error(self, *, attempts: int = 1) -> CommitConflict:
         """What a caller is told who does not redo it, or has done so too often."""
         found, overlap = self.overlaps[0]
-        homes = tuple(str(home) for home in overlap.homes)
+        group_ids = tuple(str(group_id) for group_id in overlap.group_ids)
         tried = f"; after {attempts} attempts," if attempts > 1 else ";"
         return CommitConflict(
             f"{self.txn} conflicts with the {found.action} {found.txn} at slot {found.slot}: {overlap.rule}"
-            f"{' (' + ', '.join(homes[:5]) + ')' if homes else ''}{tried} read the table again and write again",
+            f"{' (' + ', '.join(group_ids[:5]) + ')' if group_ids else ''}{tried} read the table again and write again",
             winner_slot=found.slot,
-            homes=homes,
+            file_groups=group_ids,
         )
 
 
@@ -227,7 +227,7 @@ class Committer:
                 self.intents.stop_heartbeat(candidate.txn)
             raise
 
-    def spill(self, candidate: CommitAttempt) -> StoredChanges:
+    def write_large_changes(self, candidate: CommitAttempt) -> StoredChanges:
         """Put the changes of a candidate where its entry will name them, for several tries with the same changes. Raises storage errors."""
         return write_large_changes(self.fileio, candidate.txn, candidate.changes)
 
@@ -237,7 +237,7 @@ class Committer:
         env = self.fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
         check_app_version(candidate.app, candidate.footprint, candidate.base)
-        changes, side = spilled or self.spill(candidate)
+        changes, side = spilled or self.write_large_changes(candidate)
         began_s = env.monotonic_s()
         turns = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
         state = candidate.base

@@ -1,13 +1,13 @@
 """Which later entries a candidate cannot share the log with: pure functions of footprints, as one table of rules.
 
 Every rule looks at one table, and at two operations on it: the candidate, and an entry that was committed after the candidate's base. Who
-touched what is compared by homes, and homes are compared by keys: a key can live in both of two homes when their partitions are equal and
-their buckets are equal modulo the greatest common divisor of their bucket counts. So nobody needs to know which splits lie between two
-footprints.
+touched what is compared by file groups, and file groups are compared by keys: a key can live in both of two file groups when their
+partitions are equal and their buckets are equal modulo the greatest common divisor of their bucket counts. So nobody needs to know which
+splits lie between two footprints.
 
 Three things are said by `Footprint` in a way of their own:
 - A compaction replaces what it saw, as of its base, by the same rows; log rows that came later stay on top. So it changes no rows.
-- A split names a partition and no homes: it divides the file groups of the partition, whatever they hold at the split's own slot. So it
+- A split names a partition and no group_ids: it divides the file groups of the partition, whatever they hold at the split's own slot. So it
   changes no rows either.
 - A partition that is overwritten or read means all partitions below it as well, those that did not exist yet included; the empty text is
   the whole table.
@@ -30,13 +30,13 @@ DigestsOf: TypeAlias = Callable[[Digests], frozenset[int] | None]
 class Conflict:
     """Why a candidate conflicts.
 
-    rule: a sentence in which "it" is the candidate and "the other commit" the later entry. homes: those of the candidate which both
-    touched: a candidate that does its work again in these homes, above the later entry, may go on with the rest as it is, provided that
-    what it did in one home does not depend on rows of another. Empty: it is no question of homes, and only a new plan helps. table: its id.
-    """
+    rule: a sentence in which "it" is the candidate and "the other commit" the later entry. group_ids: those of the candidate which both
+    touched: a candidate that does its work again in these file groups, above the later entry, may go on with the rest as it is, provided
+    that what it did in one file group does not depend on rows of another. Empty: it is no question of file groups, and only a new plan
+    helps. table: its id."""
 
     rule: str
-    homes: tuple[FileGroupId, ...]
+    group_ids: tuple[FileGroupId, ...]
     table: str = ""
 
 
@@ -50,24 +50,25 @@ class ConflictSide:
 
     @property
     def rewritten(self) -> tuple[FileGroupId, ...]:
-        """Homes whose files it replaced or ended."""
+        """File groups whose files it replaced or ended."""
         return (*self.footprint.replaces, *self.footprint.retires)
 
     @property
     def changed(self) -> tuple[FileGroupId, ...]:
-        """Homes of which it changed rows; a compaction replaces rows by the same rows."""
+        """File groups of which it changed rows; a compaction replaces rows by the same rows."""
         own = self.footprint
         return (*own.creates, *own.appends, *own.retires, *(() if self.action is Action.COMPACTION else own.replaces))
 
     @property
     def written(self) -> tuple[FileGroupId, ...]:
-        """Homes whose files or log rows it wrote or ended."""
+        """File groups whose files or log rows it wrote or ended."""
         own = self.footprint
         return (*own.creates, *own.appends, *own.replaces, *own.retires)
 
 
 Rule: TypeAlias = Callable[[ConflictSide, ConflictSide], tuple[FileGroupId, ...] | None]
-"""Judges a candidate against a later part: None when both may stand, else the homes of the candidate to do again (none: plan again)."""
+"""Judges a candidate against a later part: None when both may stand, else the file groups of the candidate to do again (none: plan
+again)."""
 
 PLAN_AGAIN: tuple[FileGroupId, ...] = ()
 ERASED = "it was planned below an erasure, and the log has forgotten what the other commit did in partitions that are empty since"
@@ -92,21 +93,21 @@ def find_conflicts(
             found.append(Conflict(ERASED, _all_or_again(mine), table))
             continue
         for sentence, rule in RULES.items():
-            homes = rule(mine, theirs)
-            if homes is not None:
-                found.append(Conflict(sentence, homes, table))
+            group_ids = rule(mine, theirs)
+            if group_ids is not None:
+                found.append(Conflict(sentence, group_ids, table))
     return found
 
 
 def _all_or_again(mine: ConflictSide) -> tuple[FileGroupId, ...]:
-    """All that the candidate touched, when that can be said in homes."""
+    """All that the candidate touched, when that can be said in file groups."""
     own = mine.footprint
     if own.overwrites or own.read_partitions or own.splits or own.schema is not None:
         return PLAN_AGAIN
     return tuple(dict.fromkeys((*mine.written, *own.rmw, *own.reads)))
 
 
-# Files and log rows of homes.
+# Files and log rows of file groups.
 
 
 def both_rewrote(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
@@ -115,7 +116,8 @@ def both_rewrote(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, 
 
 
 def both_created(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """A home has one base file, and it lies below all log rows. Log rows that create a home join whatever group is live: they append."""
+    """A file group has one base file, and it lies below all log rows. Log rows that create a file group join whatever group is live: they
+    append."""
     return _common(mine.footprint.creates, (*later.footprint.creates, *later.footprint.appends))
 
 
@@ -128,9 +130,9 @@ def created_with_another_count(mine: ConflictSide, later: ConflictSide) -> tuple
     if not creates:
         return None
     counts: dict[str, set[int]] = {}
-    for home in (*later.footprint.creates, *later.footprint.appends):
-        counts.setdefault(home.partition, set()).add(home.bucket_count)
-    return tuple(home for home in creates if counts.get(home.partition, set()) - {home.bucket_count}) or None
+    for group_id in (*later.footprint.creates, *later.footprint.appends):
+        counts.setdefault(group_id.partition, set()).add(group_id.bucket_count)
+    return tuple(group_id for group_id in creates if counts.get(group_id.partition, set()) - {group_id.bucket_count}) or None
 
 
 def rewrote_appended(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
@@ -140,7 +142,7 @@ def rewrote_appended(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroup
 
 
 def appended_to_retired(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """The keys of a home that ended may live elsewhere now."""
+    """The keys of a file group that ended may live elsewhere now."""
     return _common(mine.footprint.appends, later.footprint.retires)
 
 
@@ -150,7 +152,7 @@ def wrote_for_a_stale_count(mine: ConflictSide, later: ConflictSide) -> tuple[Fi
     if not splits:
         return None
     files = (*mine.footprint.creates, *mine.rewritten)
-    return _distinct(home for home in files if splits.get(home.partition, home.bucket_count) != home.bucket_count)
+    return _distinct(group_id for group_id in files if splits.get(group_id.partition, group_id.bucket_count) != group_id.bucket_count)
 
 
 def split_unseen(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
@@ -161,7 +163,7 @@ def split_unseen(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, 
     if not splits:
         return None
     theirs = later.footprint
-    touched = {*theirs.splits, *(home.partition for home in (*theirs.creates, *theirs.replaces, *theirs.retires))}
+    touched = {*theirs.splits, *(group_id.partition for group_id in (*theirs.creates, *theirs.replaces, *theirs.retires))}
     if not touched.isdisjoint(splits) or _is_any_below(splits, theirs.overwrites):
         return PLAN_AGAIN
     return None
@@ -177,7 +179,7 @@ def overwrote_written(mine: ConflictSide, later: ConflictSide) -> tuple[FileGrou
     partitions = mine.footprint.overwrites
     if not partitions:
         return None
-    touched = {home.partition for home in later.changed}
+    touched = {group_id.partition for group_id in later.changed}
     theirs = later.footprint.overwrites
     if _is_any_below(touched, partitions) or _is_any_below(theirs, partitions) or _is_any_below(partitions, theirs):
         return PLAN_AGAIN
@@ -195,7 +197,7 @@ def wrote_in_overwritten(mine: ConflictSide, later: ConflictSide) -> tuple[FileG
 def placed_one_key(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Under an index that tells where a key lives, two must not place one key, nor one change it where the other no longer leaves it.
 
-    Which of its homes the key is in is not said, so all of them are to be done again.
+    Which of its file groups the key is in is not said, so all of them are to be done again.
     """
     own, theirs = mine.footprint.keys or Keys(), later.footprint.keys or Keys()
     for ours, others in ((own.placed, theirs.placed), (own.placed, theirs.updated), (own.updated, theirs.placed)):
@@ -322,42 +324,42 @@ RULES: Mapping[str, Rule] = {
 
 
 def _common(mine: Sequence[FileGroupId], theirs: Sequence[FileGroupId]) -> tuple[FileGroupId, ...] | None:
-    """Those of my homes in which a key of one of their homes may live; None when there is none. Linear in both."""
+    """Those of my file groups in which a key of one of their file groups may live; None when there is none. Linear in both."""
     if not mine or not theirs:
         return None
-    partitions = {home.partition for home in mine}
+    partitions = {group_id.partition for group_id in mine}
     buckets: dict[str, dict[int, set[int]]] = {}
-    for home in theirs:
-        if home.partition in partitions:
-            buckets.setdefault(home.partition, {}).setdefault(home.bucket_count, set()).add(home.bucket)
+    for group_id in theirs:
+        if group_id.partition in partitions:
+            buckets.setdefault(group_id.partition, {}).setdefault(group_id.bucket_count, set()).add(group_id.bucket)
     residues: dict[tuple[str, int], list[tuple[int, set[int]]]] = {}
     found = []
-    for home in mine:
-        by_count = buckets.get(home.partition)
+    for group_id in mine:
+        by_count = buckets.get(group_id.partition)
         if by_count is None:
             continue
-        tests = residues.get((home.partition, home.bucket_count))
+        tests = residues.get((group_id.partition, group_id.bucket_count))
         if tests is None:
-            divisors = [(gcd(count, home.bucket_count), others) for count, others in by_count.items()]
-            tests = residues[home.partition, home.bucket_count] = [(d, {bucket % d for bucket in others}) for d, others in divisors]
-        if any(home.bucket % divisor in others for divisor, others in tests):
-            found.append(home)
+            divisors = [(gcd(count, group_id.bucket_count), others) for count, others in by_count.items()]
+            tests = residues[group_id.partition, group_id.bucket_count] = [(d, {bucket % d for bucket in others}) for d, others in divisors]
+        if any(group_id.bucket % divisor in others for divisor, others in tests):
+            found.append(group_id)
     return _distinct(found)
 
 
-def _below(homes: Iterable[FileGroupId], partitions: Sequence[str]) -> tuple[FileGroupId, ...] | None:
-    """The homes in one of the partitions, or below it; None when there is none."""
+def _below(group_ids: Iterable[FileGroupId], partitions: Sequence[str]) -> tuple[FileGroupId, ...] | None:
+    """The file groups in one of the partitions, or below it; None when there is none."""
     if not partitions:
         return None
     wanted = frozenset(partitions)
     verdicts: dict[str, bool] = {}
     found = []
-    for home in homes:
-        verdict = verdicts.get(home.partition)
+    for group_id in group_ids:
+        verdict = verdicts.get(group_id.partition)
         if verdict is None:
-            verdict = verdicts[home.partition] = _is_below(home.partition, wanted)
+            verdict = verdicts[group_id.partition] = _is_below(group_id.partition, wanted)
         if verdict:
-            found.append(home)
+            found.append(group_id)
     return _distinct(found)
 
 
@@ -374,8 +376,8 @@ def _is_below(partition: str, ancestors: frozenset[str]) -> bool:
 
 
 def _merge(*found: tuple[FileGroupId, ...] | None) -> tuple[FileGroupId, ...] | None:
-    return _distinct(home for homes in found if homes for home in homes)
+    return _distinct(group_id for group_ids in found if group_ids for group_id in group_ids)
 
 
-def _distinct(homes: Iterable[FileGroupId]) -> tuple[FileGroupId, ...] | None:
-    return tuple(dict.fromkeys(homes)) or None
+def _distinct(group_ids: Iterable[FileGroupId]) -> tuple[FileGroupId, ...] | None:
+    return tuple(dict.fromkeys(group_ids)) or None

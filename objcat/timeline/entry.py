@@ -117,16 +117,13 @@ class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True):
 class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What an operation touched in one table, as far as conflicts need to know.
 
-    Homes: creates, in which it wrote the first base file; appends, to which it wrote log rows (their creation included); replaces, whose
-    base file and log rows up to the operation's base it rewrote; retires, whose file group it ended; rmw, from whose rows it computed what
-    it appended; reads, on whose rows its outcome depends (serializable only).
-    Partitions: overwrites, which it replaced whole; read_partitions, on whose rows its outcome depends; splits, with the bucket count that
-    each has from now on.
-    bound: slots below it can no longer be read, but for saved ones. root_bound: checkpoints below it may be gone (the log's, said in the
-    footprint of each of its tables). saves, releases: the slot of a savepoint. restores: the slot whose
-    state the table has again.
-    Of a catalog: binds and unbinds, names that it gave and took away; needs, namespaces that must exist; empties, those that must be empty.
-    """
+    File groups: creates, in which it wrote the first base file; appends, to which it wrote log rows (their creation included); replaces,
+    whose base file and log rows up to the operation's base it rewrote; retires, whose file group it ended; rmw, from whose rows it computed
+    what it appended; reads, on whose rows its outcome depends (serializable only). Partitions: overwrites, which it replaced whole;
+    read_partitions, on whose rows its outcome depends; splits, with the bucket count that each has from now on. bound: slots below it can
+    no longer be read, but for saved ones. root_bound: checkpoints below it may be gone (the log's, said in the footprint of each of its
+    tables). saves, releases: the slot of a savepoint. restores: the slot whose state the table has again. Of a catalog: binds and unbinds,
+    names that it gave and took away; needs, namespaces that must exist; empties, those that must be empty."""
 
     creates: tuple[FileGroupId, ...] = ()
     appends: tuple[FileGroupId, ...] = ()
@@ -295,9 +292,9 @@ def check_entry(entry: Entry, *, key: str) -> None:
 
 def _check_footprint(footprint: Footprint, field: str, entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:
     for kind in _HOMES:
-        for home in getattr(footprint, kind):
-            if home.bucket >= home.bucket_count:
-                raise wrong(f"{field}.{kind}", home, "homes whose bucket is below their bucket count")
+        for group_id in getattr(footprint, kind):
+            if group_id.bucket >= group_id.bucket_count:
+                raise wrong(f"{field}.{kind}", group_id, "file groups whose bucket is below their bucket count")
     for kind in ("bound", "root_bound", "saves", "releases", "restores"):
         slot = getattr(footprint, kind)
         if slot is not None and slot > entry.slot:

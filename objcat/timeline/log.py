@@ -23,7 +23,7 @@ REREADS_MAX = 5
 
 
 class Log:
-    """The slots of one commit domain. Holds no state: every call asks the store."""
+    """The slots of one log. Holds no state: every call asks the store."""
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio

@@ -252,7 +252,7 @@ class Timeline(Generic[S]):
                 self.fileio.delete(sorted(path for path in own if path.startswith(folder)))
                 return None
 
-    def rebase(self, view: LogView[S], standing: LogView[S]) -> LogView[S]:
+    def adopt_checkpoint(self, view: LogView[S], standing: LogView[S]) -> LogView[S]:
         """The same slot as `view`, on the newer checkpoint that `standing` is at; `view` itself when that is not newer, or later.
 
         From what the view remembers; only when it has forgotten too much, entries are read again.
@@ -382,7 +382,7 @@ class Timeline(Generic[S]):
             # It cannot be read, so it is replaced, unless a collection, or an erasure, has gone beyond it meanwhile: then it becomes void.
             newest = self.refresh(view)
             standing = None if target.slot < newest.log.root_bound else self._save(target, Update(found.version))
-        return view if standing is None else self.rebase(view, standing)
+        return view if standing is None else self.adopt_checkpoint(view, standing)
 
     def _theirs(self, target: LogView[S], root: AnyRoot | BrokenRoot) -> LogView[S] | None:
         """The view of a root that somebody else has published at `target.slot`; None when the slot was given up, or the root is damaged."""

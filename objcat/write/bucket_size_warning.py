@@ -29,8 +29,8 @@ class BucketSizeWarning:
         """Judge the file groups that a write has found anyway."""
         if self._said or spec.is_keyless or spec.is_located or not groups:
             return
-        sizes = {group.home: size_of(group) for group in groups}
-        largest = max(sizes, key=lambda home: sizes[home])
+        sizes = {group.group_id: size_of(group) for group in groups}
+        largest = max(sizes, key=lambda group_id: sizes[group_id])
         mean = sum(sizes.values()) / len(sizes)
         if sizes[largest] > BUCKET_BYTES_MAX:
             self._said = True
@@ -46,7 +46,7 @@ class BucketSizeWarning:
             self._said = True
             logger.warning(
                 "%s: its %d buckets hold %.0f kB on average, so that opening them costs more than reading them: give a table like it "
-                "fewer, index=objcat.Bucket.for_size(...), or partition it by less",
+                "fewer, index=objcat.BucketIndex.for_size(...), or partition it by less",
                 self._where,
                 len(sizes),
                 mean / 1000,

@@ -1,4 +1,5 @@
-"""Packing: which homes rows get that may live anywhere in their partition: rows without a key, and new keys where the index is no hash.
+"""Packing: which file groups rows get that may live anywhere in their partition: rows without a key, and new keys where the index is no
+hash.
 
 Rows go to the smallest file groups of their partition until these are large enough, and to new ones then. The sizes are those of the
 files that the snapshot names; nothing is measured.
@@ -25,7 +26,8 @@ NEAR_GROUPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Pieces with homes. fills: of a copy-on-write table, what is to be rewritten together with a group; these files have no home."""
+    """Pieces with file groups. fills: of a copy-on-write table, what is to be rewritten together with a group; these files have no file
+    group."""
 
     written: WriteResult
     fills: Mapping[FileGroupId, tuple[BaseFile, ...]] = field(default_factory=dict)
@@ -47,37 +49,38 @@ def row_bytes_of(groups: Iterable[FileGroup]) -> float | None:
 def assign_file_groups(
     spec: TableSpec, pieces: WriteResult, live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int], *, fills: bool
 ) -> Packed:
-    """Homes for the pieces of an insert.
+    """File groups for the pieces of an insert.
 
     pieces: base files and log rows that say their partition only. live: the file groups of those partitions. draw: a large random number.
     fills: whether base files of a copy-on-write table may go to groups that are there; log rows always do.
     """
-    homes = _Homes(spec, live, draw)
-    logs = tuple(msgspec.structs.replace(log, homes=tuple(_placed(homes, log, rows) for rows in log.homes)) for log in pieces.logs)
+    group_ids = _GroupChoice(spec, live, draw)
+    logs = tuple(msgspec.structs.replace(log, slices=tuple(_placed(group_ids, log, rows) for rows in log.slices)) for log in pieces.logs)
     bases: list[BaseFile] = []
     filled: dict[FileGroupId, list[BaseFile]] = defaultdict(list)
     for base in sorted(pieces.bases, key=lambda base: base.bytes):
-        home = homes.fill(base.home.partition, base.bytes, whole=True) if fills and spec.rewrites else None
-        if home is not None:
-            filled[home].append(base)
+        group_id = group_ids.fill(base.group_id.partition, base.bytes, whole=True) if fills and spec.rewrites else None
+        if group_id is not None:
+            filled[group_id].append(base)
         else:
-            bases.append(msgspec.structs.replace(base, home=homes.new(base.home.partition)))
-    written = WriteResult(tuple(sorted(bases, key=lambda base: base.home)), logs, pieces.rows)
-    return Packed(written, {home: tuple(files) for home, files in filled.items()})
+            bases.append(msgspec.structs.replace(base, group_id=group_ids.new(base.group_id.partition)))
+    written = WriteResult(tuple(sorted(bases, key=lambda base: base.group_id)), logs, pieces.rows)
+    return Packed(written, {group_id: tuple(files) for group_id, files in filled.items()})
 
 
-def homes_apart(
+def groups_apart(
     spec: TableSpec, wanted: Sequence[tuple[str, int]], live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int]
 ) -> list[tuple[FileGroupId, ...]]:
-    """For each of some partitions so many homes that have no file group, each home once. live, draw: as of `assign_file_groups`."""
-    homes = _Homes(spec, live, draw)
-    return [tuple(homes.new(partition) for _ in range(count)) for partition, count in wanted]
+    """For each of some partitions so many file groups that have no file group, each file group once. live, draw: as of
+    `assign_file_groups`."""
+    group_ids = _GroupChoice(spec, live, draw)
+    return [tuple(group_ids.new(partition) for _ in range(count)) for partition, count in wanted]
 
 
 def groups_for_new_keys(
     spec: TableSpec, new: Mapping[str, int], live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int]
 ) -> Mapping[str, tuple[FileGroupId, ...]]:
-    """Homes for new keys, by partition, among which the rows are dealt evenly.
+    """File groups for new keys, by partition, among which the rows are dealt evenly.
 
     new: rows by partition. live, draw: as of `assign_file_groups`.
     """
@@ -85,27 +88,27 @@ def groups_for_new_keys(
     if isinstance(live, FileGroupMap):
         # Rows go to the smallest group, or to none of them: the others need not be looked at.
         taken = {partition: live.taken(partition) for partition in new}
-        live = {home: group for partition in new for home, group in live.smallest(partition, NEAR_GROUPS).items()}
-    homes = _Homes(spec, live, draw, taken)
+        live = {group_id: group for partition in new for group_id, group in live.smallest(partition, NEAR_GROUPS).items()}
+    group_ids = _GroupChoice(spec, live, draw, taken)
     row_bytes = row_bytes_of(live.values()) or ROW_BYTES
     found = {}
     for partition, rows in sorted(new.items()):
         size = int(rows * row_bytes)
-        home = homes.fill(partition, size, whole=True)
+        group_id = group_ids.fill(partition, size, whole=True)
         count = -(-size // spec.target_file_bytes)
-        found[partition] = (home,) if home is not None else tuple(homes.new(partition) for _ in range(max(1, count)))
+        found[partition] = (group_id,) if group_id is not None else tuple(group_ids.new(partition) for _ in range(max(1, count)))
     return found
 
 
-def _placed(homes: _Homes, log: LogObject, rows: LogRows) -> LogRows:
-    partition = rows.home.partition
+def _placed(group_ids: _GroupChoice, log: LogObject, rows: LogRows) -> LogRows:
+    partition = rows.group_id.partition
     size = log.bytes * (rows.end - rows.start) // max(1, log.rows)
-    home = homes.fill(partition, size, whole=False)
-    return LogRows(home if home is not None else homes.new(partition, size), rows.start, rows.end)
+    group_id = group_ids.fill(partition, size, whole=False)
+    return LogRows(group_id if group_id is not None else group_ids.new(partition, size), rows.start, rows.end)
 
 
-class _Homes:
-    """The homes of some partitions, and how much each holds. taken: buckets with a group, by partition, where `live` is not all."""
+class _GroupChoice:
+    """The file groups of some partitions, and how much each holds. taken: buckets with a group, by partition, where `live` is not all."""
 
     def __init__(
         self, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int], taken: Mapping[str, set[int]] | None = None
@@ -115,22 +118,22 @@ class _Homes:
         self._target = spec.target_file_bytes
         self._taken: dict[str, set[int]] = defaultdict(set, taken or {})
         self._sizes: dict[str, dict[FileGroupId, int]] = defaultdict(dict)
-        for home, group in live.items():
-            self._taken[home.partition].add(home.bucket)
+        for group_id, group in live.items():
+            self._taken[group_id.partition].add(group_id.bucket)
             if not spec.rewrites or (group.base is not None and not group.logs):
-                self._sizes[home.partition][home] = size_of(group)
+                self._sizes[group_id.partition][group_id] = size_of(group)
 
     def fill(self, partition: str, size: int, *, whole: bool) -> FileGroupId | None:
         """The smallest group that takes so many bytes more; None when none does. whole: it must not grow beyond the target."""
         sizes = self._sizes[partition]
-        home = min(sizes, key=lambda home: (sizes[home], home), default=None)
-        if home is None or sizes[home] >= self._target or (whole and sizes[home] + size > self._target):
+        group_id = min(sizes, key=lambda group_id: (sizes[group_id], group_id), default=None)
+        if group_id is None or sizes[group_id] >= self._target or (whole and sizes[group_id] + size > self._target):
             return None
-        sizes[home] += size
-        return home
+        sizes[group_id] += size
+        return group_id
 
     def new(self, partition: str, size: int | None = None) -> FileGroupId:
-        """A home without a group. size: what it takes, where more may come to it."""
+        """A file group without a group. size: what it takes, where more may come to it."""
         count, taken = self._spec.index.count, self._taken[partition]
         if len(taken) >= count:
             raise InvalidInput(
@@ -142,7 +145,7 @@ class _Homes:
         while bucket in taken:
             bucket = (bucket + 1) % count
         taken.add(bucket)
-        home = FileGroupId(partition, bucket, count)
+        group_id = FileGroupId(partition, bucket, count)
         if size is not None:
-            self._sizes[partition][home] = size
-        return home
+            self._sizes[partition][group_id] = size
+        return group_id

@@ -1,4 +1,5 @@
-"""Writing where the index is no hash: keys are looked up, those that are new get homes, and then rows are written as under any index."""
+"""Writing where the index is no hash: keys are looked up, those that are new get file groups, and then rows are written as under any
+index."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from fileio.store import FileIO
 from objcat.errors import InvalidBatch, InvalidInput
 from objcat.metadata.file_groups import FileGroupMap
 from objcat.metadata.files import FileGroup, LogObject, LogSlice
-from objcat.metadata.key_index_table import home_of
+from objcat.metadata.key_index_table import group_id_of
 from objcat.metadata.manifest import Manifests, Pruning
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex, TableSpec
+from objcat.metadata.table_spec import BloomIndexSpec, MemoryIndexSpec, RecordIndexSpec, SimpleIndexSpec, TableSpec
 from objcat.tasks.key_cache import KeyMap
-from objcat.tasks.key_index import homes_known, only_homes
+from objcat.tasks.key_index import groups_known, only_groups
 from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, LocateTask, matched
 from objcat.tasks.model import WriteResult, WriteTask
 from objcat.timeline.entry import Digests, FileGroupId, Keys, Txn
@@ -55,7 +56,8 @@ class KeyLookup(Protocol[D_contra]):
         """Look up where the keys of the batch live. Raises InvalidBatch, NullKey and storage errors."""
 
     def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
-        """Write a batch that was located, once. targets: the homes of rows with new keys by partition, as numbers in `task.homes`."""
+        """Write a batch that was located, once. targets: the file groups of rows with new keys by partition, as numbers in
+        `task.group_ids`."""
 
 
 @runtime_checkable
@@ -73,7 +75,7 @@ class BatchCache(Protocol[D_contra]):
 
 @dataclass(frozen=True, slots=True)
 class LookupContext:
-    """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: homes in which the
+    """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: file groups in which the
     transaction has written before. index: what it has written to the record index before, in order. within: the
     partitions to which rows with new keys may go; None: any."""
 
@@ -88,10 +90,10 @@ class LookupContext:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What an index knows of a batch. homes: those that `located` numbers; all of them have a file group."""
+    """What an index knows of a batch. group_ids: those that `located` numbers; all of them have a file group."""
 
     located: KeyLocations
-    homes: Sequence[FileGroupId]
+    group_ids: Sequence[FileGroupId]
 
 
 class KeyIndex(Protocol):
@@ -102,8 +104,8 @@ class KeyIndex(Protocol):
     """
 
     def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
-        """Where the keys of a batch live among `place.live`. task: without homes. Raises InvalidBatch, NullKey and storage errors; what was
-        found is released by the caller."""
+        """Where the keys of a batch live among `place.live`. task: without file groups. Raises InvalidBatch, NullKey and storage errors;
+        what was found is released by the caller."""
 
 
 class SimpleLookup:
@@ -115,15 +117,15 @@ class SimpleLookup:
             candidates = within_bounds(place, gathered.span.pruning)
             if not task.spec.is_global:
                 # Equal keys in two partitions are two rows.
-                candidates = [home for home in candidates if home.partition in gathered.span.partitions]
+                candidates = [group_id for group_id in candidates if group_id.partition in gathered.span.partitions]
             return _read(place, engine, gathered, task, candidates)
 
 
 def _read(
-    place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, task: WriteTask, homes: Collection[FileGroupId]
+    place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, task: WriteTask, group_ids: Collection[FileGroupId]
 ) -> LookupResult:
-    """Where the keys of a batch live among some homes with a file group, as its files say."""
-    groups = groups_of(place.live, homes)
+    """Where the keys of a batch live among some file groups with a file group, as its files say."""
+    groups = groups_of(place.live, group_ids)
     known = replace(gathered, files=place.manifests.of_files)
     return LookupResult(engine.locate(known, LocateTask.of(task, list(groups.values()), is_first=not place.live)), list(groups))
 
@@ -160,7 +162,7 @@ class MemoryLookup:
         if not isinstance(engine, LocalKeys):
             raise InvalidInput(
                 "the table has the memory index, which is in the process that writes, where Spark cannot ask it: write rows of this "
-                "process (frame.toArrow()), or create such tables with index=objcat.Bloom(); nothing was written"
+                "process (frame.toArrow()), or create such tables with index=objcat.BloomIndex(); nothing was written"
             )
         if spec.is_global:
             # Of a key that moves more has to be known than where it is.
@@ -170,19 +172,18 @@ class MemoryLookup:
         with engine.gathered(data, spec, task.former_partitions) as gathered:
             found = known.locate(place.fileio, spec, place.live, engine.keys_of(gathered), bytes_max=spec.memory_index_bytes)
             if found is not None:
-                groups, homes = found
-                return LookupResult(engine.located_at(gathered, groups), homes)
+                groups, group_ids = found
+                return LookupResult(engine.located_at(gathered, groups), group_ids)
         return self._simple.find(place, engine, data, task)
 
 
 class RecordLookup:
     """Reads the record index, of which it opens the buckets that the keys of a batch hash to.
 
-    An entry for a home without a file group is of rows that were taken away whole, and means nothing. One for a home that was taken away
-    and began anew may be wrong in that the key is nowhere: it is then written to that home, where it is as good as in another. Where keys
-    move, and of a batch that is not in this process, the file groups that the index names are read. Of one with more keys than are told,
-    all are that bounds leave.
-    """
+    An entry for a file group without a file group is of rows that were taken away whole, and means nothing. One for a file group that was
+    taken away and began anew may be wrong in that the key is nowhere: it is then written to that file group, where it is as good as in
+    another. Where keys move, and of a batch that is not in this process, the file groups that the index names are read. Of one with more
+    keys than are told, all are that bounds leave."""
 
     def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`."""
@@ -197,56 +198,56 @@ class RecordLookup:
     def _find(
         self, place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, keys: BatchKeys, task: WriteTask
     ) -> LookupResult:
-        known, homes = self._known(place, keys, task.spec)
+        known, group_ids = self._known(place, keys, task.spec)
         if task.spec.is_global or not isinstance(engine, LocalKeys):
-            return _read(place, engine, gathered, task, homes)
-        return LookupResult(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
+            return _read(place, engine, gathered, task, group_ids)
+        return LookupResult(engine.located_at(gathered, matched(known, [group_id.partition for group_id in group_ids], keys)), group_ids)
 
     def _known(self, place: LookupContext, keys: BatchKeys, spec: TableSpec) -> tuple[pa.Table, list[FileGroupId]]:
-        """As `homes_known`, of homes that have a file group."""
+        """As `groups_known`, of file groups that have a file group."""
         index = place.snapshot.index
         assert index is not None, "a table with the record index has one"
         buckets = np.unique(np.mod(keys.hashes, np.int32(index.spec.index.count))).tolist()
-        groups = {home: FileGroup(home) for home in (home_of(index.spec, bucket) for bucket in buckets)}
-        groups |= {group.home: group for group in index.file_groups(place.manifests, homes=frozenset(groups))}
+        groups = {group_id: FileGroup(group_id) for group_id in (group_id_of(index.spec, bucket) for bucket in buckets)}
+        groups |= {group.group_id: group for group in index.file_groups(place.manifests, group_ids=frozenset(groups))}
         _lay_over(groups, place.index, slot=place.snapshot.slot + 1)
-        known, homes = homes_known(place.fileio, index.spec, tuple(groups.values()), keys, count=spec.index.count)
-        kept = np.array([home in place.live for home in homes], np.bool_)
-        return only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
+        known, group_ids = groups_known(place.fileio, index.spec, tuple(groups.values()), keys, count=spec.index.count)
+        kept = np.array([group_id in place.live for group_id in group_ids], np.bool_)
+        return only_groups(known, kept), [group_id for group_id, is_kept in zip(group_ids, kept.tolist(), strict=True) if is_kept]
 
 
 def _lay_over(groups: dict[FileGroupId, FileGroup], logs: Sequence[LogObject], *, slot: int) -> None:
     """The file groups of an index with what the transaction has written to it before, as if that were committed at `slot`."""
     for log in logs:
-        for rows in log.homes:
-            group = groups.get(rows.home)
+        for rows in log.slices:
+            group = groups.get(rows.group_id)
             if group is not None:
-                groups[rows.home] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.home, slot)))
+                groups[rows.group_id] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.group_id, slot)))
 
 
 LOOKUPS: Mapping[type, KeyIndex] = {
-    SimpleIndex: SimpleLookup(),
-    BloomIndex: SimpleLookup(),
-    MemoryIndex: MemoryLookup(),
-    RecordIndex: RecordLookup(),
+    SimpleIndexSpec: SimpleLookup(),
+    BloomIndexSpec: SimpleLookup(),
+    MemoryIndexSpec: MemoryLookup(),
+    RecordIndexSpec: RecordLookup(),
 }
 """How keys are found, by what a table keeps of its index."""
 
 
 def within_bounds(place: LookupContext, where: Pruning | None) -> Sequence[FileGroupId]:
-    """The homes of which the bounds of files do not say that they hold no key of a batch, in order."""
+    """The file groups of which the bounds of files do not say that they hold no key of a batch, in order."""
     live = place.live
     if where is None:
         return sorted(live)
-    partitions = live.partitions if isinstance(live, FileGroupMap) else {home.partition for home in live}
-    kept = {group.home for group in place.snapshot.file_groups(place.manifests, where=where, partitions=partitions)}
-    return sorted(home for home in kept.union(place.earlier) if home in live)
+    partitions = live.partitions if isinstance(live, FileGroupMap) else {group_id.partition for group_id in live}
+    kept = {group.group_id for group in place.snapshot.file_groups(place.manifests, where=where, partitions=partitions)}
+    return sorted(group_id for group_id in kept.union(place.earlier) if group_id in live)
 
 
 def write_with_index_lookup(place: LookupContext, engine: object, data: Any, task: WriteTask) -> WriteResult:
-    """Write a batch: look its keys up, choose homes for those that are new, and run the task.
+    """Write a batch: look its keys up, choose file groups for those that are new, and run the task.
 
-    engine: of the batch, a `KeyLookup`. task: without homes. Raises what the engine raises.
+    engine: of the batch, a `KeyLookup`. task: without file groups. Raises what the engine raises.
     """
     assert isinstance(engine, KeyLookup), f"{type(engine).__name__} looks no keys up"
     first = engine.first(data, task.spec) if isinstance(engine, BatchCache) and not place.live else None
@@ -267,9 +268,9 @@ def write_with_index_lookup(place: LookupContext, engine: object, data: Any, tas
 
 def _is_little(place: LookupContext, spec: TableSpec) -> bool:
     """Whether looking the keys of a small batch up, and writing it, is little work for this process, whatever the table holds."""
-    if isinstance(spec.index, MemoryIndex):
+    if isinstance(spec.index, MemoryIndexSpec):
         return False
-    if isinstance(spec.index, RecordIndex) and not spec.is_global and not spec.rewrites:
+    if isinstance(spec.index, RecordIndexSpec) and not spec.is_global and not spec.rewrites:
         return True
     live = place.live
     size = live.bytes if isinstance(live, FileGroupMap) else sum(map(size_of, live.values()))
@@ -286,22 +287,26 @@ def check_partitions(found: Collection[str], within: frozenset[str]) -> None:
         )
 
 
-def groups_of(live: Mapping[FileGroupId, FileGroup], homes: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
-    """The file groups of some homes that have one."""
-    return live.of(homes) if isinstance(live, FileGroupMap) else {home: live[home] for home in homes}
+def groups_of(live: Mapping[FileGroupId, FileGroup], group_ids: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
+    """The file groups of some file groups that have one."""
+    return live.of(group_ids) if isinstance(live, FileGroupMap) else {group_id: live[group_id] for group_id in group_ids}
 
 
 def _write(place: LookupContext, engine: KeyLookup[Any], found: LookupResult, task: WriteTask) -> WriteResult:
-    live, located, homes = place.live, found.located, found.homes
+    live, located, group_ids = place.live, found.located, found.group_ids
     if place.within is not None:
         check_partitions(located.new, place.within)
     targets = groups_for_new_keys(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
-    numbers = {home: number for number, home in enumerate(homes)}
-    numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in chosen) for partition, chosen in targets.items()}
-    touched = {homes[number] for number in located.found} | {home for chosen in targets.values() for home in chosen}
-    there = {home for home in touched if home in live}
+    numbers = {group_id: number for number, group_id in enumerate(group_ids)}
+    numbered = {
+        partition: tuple(numbers.setdefault(group_id, len(numbers)) for group_id in chosen) for partition, chosen in targets.items()
+    }
+    touched = {group_ids[number] for number in located.found} | {group_id for chosen in targets.values() for group_id in chosen}
+    there = {group_id for group_id in touched if group_id in live}
     groups = groups_of(live, there) if task.spec.rewrites else {}
-    written = engine.write_placed(located, numbered, replace(task, homes=tuple(numbers), live_homes=frozenset(there), groups=groups))
+    written = engine.write_placed(
+        located, numbered, replace(task, group_ids=tuple(numbers), live_group_ids=frozenset(there), groups=groups)
+    )
     _check_placed(written, located, touched)
     # What ends a row where its key was is no row of the batch.
     return msgspec.structs.replace(written, rows=written.rows - located.left, moved=located.moved)
@@ -310,9 +315,9 @@ def _write(place: LookupContext, engine: KeyLookup[Any], found: LookupResult, ta
 def _check_placed(written: WriteResult, located: KeyLocations, touched: Collection[FileGroupId]) -> None:
     """Refuse what was written from other rows than those that were located: a file group that no row was found in was not looked at, and
     would end. Raises InvalidBatch."""
-    homes = {base.home for base in written.bases} | {one.home for one in written.rewritten}
-    homes |= {rows.home for log in written.logs for rows in log.homes}
-    if not homes <= set(touched) or located.rows not in (None, written.rows):
+    group_ids = {base.group_id for base in written.bases} | {one.group_id for one in written.rewritten}
+    group_ids |= {rows.group_id for log in written.logs for rows in log.slices}
+    if not group_ids <= set(touched) or located.rows not in (None, written.rows):
         raise InvalidBatch(COMPUTED_AGAIN)
 
 

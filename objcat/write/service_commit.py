@@ -47,10 +47,9 @@ class Service(Generic[P]):
 
     plan: what there is to do as of a view, None for nothing; it writes nothing, and raises what refuses the service for good. run: does the
     work of a plan under a transaction. plan_txn: of the plan, when it was left for whoever executes it first. narrow: what is left of a
-    proposal when others took these homes, None when it has to be planned anew. renew: what a proposal for one view becomes for a later one
-    where the files that it has written are right there too, None when they are not: then there is neither work nor a pause between two
-    slots. app: when it must count once, however often it is tried.
-    """
+    proposal when others took these file groups, None when it has to be planned anew. renew: what a proposal for one view becomes for a
+    later one where the files that it has written are right there too, None when they are not: then there is neither work nor a pause
+    between two slots. app: when it must count once, however often it is tried."""
 
     action: Action
     table: str
@@ -234,7 +233,7 @@ class _Claim(Generic[P]):
         policy = committer.policy
         began_s, lost, tries = env.monotonic_s(), 0, 0
         read: list[Entry] = []
-        spilled, spilled_before = committer.spill(self._candidate), list[str]()
+        spilled, spilled_before = committer.write_large_changes(self._candidate), list[str]()
         while True:
             hurries = self._service.renew is not None and tries % HURRIED_TRIES > 0
             self._session.superseded[:] = [*sorted({*self._written} - {*self.proposal.files}), *spilled_before]
@@ -252,13 +251,13 @@ class _Claim(Generic[P]):
             self._move(proposal, outcome)
             if self._candidate.changes != before.changes:
                 spilled_before += [] if spilled[1] is None else [spilled[1].path]
-                spilled = committer.spill(self._candidate)
+                spilled = committer.write_large_changes(self._candidate)
 
     def _narrowed(self, outcome: Conflicted) -> ServiceResult | None:
-        homes = [overlap.homes for _, overlap in outcome.overlaps]
-        if not all(homes):
+        group_ids = [overlap.group_ids for _, overlap in outcome.overlaps]
+        if not all(group_ids):
             return None
-        return self._service.narrow(self.proposal, frozenset(home for some in homes for home in some))
+        return self._service.narrow(self.proposal, frozenset(group_id for some in group_ids for group_id in some))
 
     def _renewed(self, outcome: Conflicted) -> ServiceResult | None:
         table = self._service.table

@@ -11,8 +11,8 @@ from objcat.write.service_commit import ServiceResult
 
 def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> ServiceResult:
     """What to commit of deletes, or of rewritten groups. keys: of deletes under an index that is no hash."""
-    replaces = tuple(sorted(base.home for base in written.bases))
-    appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
+    replaces = tuple(sorted(base.group_id for base in written.bases))
+    appends = tuple(sorted({rows.group_id for log in written.logs for rows in log.slices}.difference(replaces)))
     files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
     index = TableDelta(logs=written.index) if written.index else None
     delta = TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None, index=index)
@@ -22,8 +22,8 @@ def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None =
         summary=Summary(
             rows=written.rows,
             inserted=0,
-            updated=sum(home.updated for home in written.rewritten),
-            deleted=sum(home.deleted for home in written.rewritten) if written.rewritten else written.rows,
+            updated=sum(group_id.updated for group_id in written.rewritten),
+            deleted=sum(group_id.deleted for group_id in written.rewritten) if written.rewritten else written.rows,
             files=len(files),
             bytes=sum(file.bytes for file in files),
         ),

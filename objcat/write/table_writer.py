@@ -22,7 +22,7 @@ from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema_differences import changed_ids
 from objcat.metadata.schema_evolution import widened_spec
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import MemoryIndex, TableSpec
+from objcat.metadata.table_spec import MemoryIndexSpec, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.tasks.append_rows import fill_group
 from objcat.tasks.model import Operation, WriteLayout, WriteResult, WriteTask
@@ -71,7 +71,7 @@ class WriteBatch:
     delete_when: Predicate | None = None
     layout: WriteLayout | None = None
 
-    def grown(self, spec: TableSpec) -> TableSpec:
+    def widened_spec(self, spec: TableSpec) -> TableSpec:
         """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
         if self.schema_mode is SchemaMode.STRICT or self.operation is Operation.DELETE:
             return spec
@@ -120,11 +120,11 @@ class TableWriter:
     def all(self) -> WriteResult:
         """The files that the commit names, of all batches.
 
-        Of one home only the last base file is among them, and no log rows of the batches before it: it has taken them over.
+        Of one file group only the last base file is among them, and no log rows of the batches before it: it has taken them over.
         """
         whole = WriteResult()
         for written in self.written:
-            kept = _without(whole, {base.home for base in written.bases})
+            kept = _without(whole, {base.group_id for base in written.bases})
             whole = msgspec.structs.replace(whole, bases=kept.bases, logs=kept.logs) + written
         return whole
 
@@ -149,8 +149,8 @@ class TableWriter:
         if snapshot.spec.is_located:
             self._name_keys(txn)
 
-    def redo(self, snapshot: Snapshot, txn: Txn, homes: Collection[FileGroupId]) -> None:
-        """Write the rows of these homes again, as of the snapshot; what was written for the others stays.
+    def rewrite(self, snapshot: Snapshot, txn: Txn, group_ids: Collection[FileGroupId]) -> None:
+        """Write the rows of these file groups again, as of the snapshot; what was written for the others stays.
 
         Where the index is no hash, keys may live elsewhere by now, and everything is written again.
         Where the columns of the table are other ones by now, everything is written again: names in the batch may mean something else.
@@ -163,16 +163,16 @@ class TableWriter:
         before, self.written = self.written, []
         for number, earlier in enumerate(before):
             if self._spec.is_keyless:
-                # Files that may lie in any home are given others, and nothing is written again.
+                # Files that may lie in any file group are given others, and nothing is written again.
                 self.written.append(self._packed(self._pieces[number], snapshot, txn, fills=False))
                 continue
-            again = self._write(number, snapshot, txn, only=homes)
-            if _rows_by_home(again) != {home: rows for home, rows in _rows_by_home(earlier).items() if home in homes}:
+            again = self._write(number, snapshot, txn, only=group_ids)
+            if _rows_by_group(again) != {group_id: rows for group_id, rows in _rows_by_group(earlier).items() if group_id in group_ids}:
                 raise InvalidBatch(
                     "the batch gave other rows when it was computed again to redo some buckets that another commit had touched: cache or "
                     "checkpoint the frame before you write it; nothing was written"
                 )
-            self.written.append(msgspec.structs.replace(_without(earlier, homes) + again, rows=earlier.rows))
+            self.written.append(msgspec.structs.replace(_without(earlier, group_ids) + again, rows=earlier.rows))
         self._supersede(before)
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
@@ -181,17 +181,17 @@ class TableWriter:
 
     def _files_footprint(self, snapshot: Snapshot, *, computed: bool) -> Footprint:
         written = self.all
-        appends = {rows.home for log in written.logs for rows in log.homes}
-        bases = [base.home for base in written.bases]
+        appends = {rows.group_id for log in written.logs for rows in log.slices}
+        bases = [base.group_id for base in written.bases]
         rmw = tuple(sorted(appends)) if computed else ()
         if not snapshot.spec.rewrites or self._ends_all:
             return Footprint(creates=tuple(bases), appends=tuple(sorted(appends)), rmw=rmw)
-        staying = frozenset(home for home in bases if home.partition not in self._ends)
-        live = {group.home for group in snapshot.file_groups(self._manifests, homes=staying)}
-        unchanged = {home.home for home in written.rewritten if not home.changed}
+        staying = frozenset(group_id for group_id in bases if group_id.partition not in self._ends)
+        live = {group.group_id for group in snapshot.file_groups(self._manifests, group_ids=staying)}
+        unchanged = {group_id.group_id for group_id in written.rewritten if not group_id.changed}
         return Footprint(
-            creates=tuple(home for home in bases if home not in live),
-            replaces=tuple(home for home in bases if home in live),
+            creates=tuple(group_id for group_id in bases if group_id not in live),
+            replaces=tuple(group_id for group_id in bases if group_id in live),
             appends=tuple(sorted(appends.difference(bases))),
             reads=tuple(sorted(unchanged.difference(bases))),
             rmw=rmw,
@@ -211,17 +211,17 @@ class TableWriter:
     def summary(self) -> Summary:
         """What was written, and what became of rows of the table: exact where they were read, else not known.
 
-        Rows of an insert are declared to be new. A row that went to another home was updated.
+        Rows of an insert are declared to be new. A row that went to another file group was updated.
         """
         written = self.all
         sizes = [base.bytes for base in written.bases] + [log.bytes for log in written.logs]
-        homes = written.rewritten
+        group_ids = written.rewritten
         blind = written.rows if all(change.operation is Operation.INSERT for change in self.changes) else None
         return Summary(
             rows=written.rows,
-            inserted=sum(home.inserted for home in homes) - written.moved if homes else blind,
-            updated=sum(home.updated for home in homes) + written.moved if homes else None,
-            deleted=sum(home.deleted for home in homes) - written.moved if homes else None,
+            inserted=sum(group_id.inserted for group_id in group_ids) - written.moved if group_ids else blind,
+            updated=sum(group_id.updated for group_id in group_ids) + written.moved if group_ids else None,
+            deleted=sum(group_id.deleted for group_id in group_ids) - written.moved if group_ids else None,
             files=len(sizes),
             bytes=sum(sizes),
         )
@@ -230,7 +230,7 @@ class TableWriter:
         """Find the spec under which all batches are written: with what each of them adds, as far as it may."""
         spec = snapshot.spec
         for change in self.changes:
-            spec = change.grown(spec)
+            spec = change.widened_spec(spec)
         self._spec, self._schema = spec, None
         if spec != snapshot.spec:
             self._schema = SchemaChange(columns=changed_ids(snapshot.spec.table_schema, spec.table_schema))
@@ -247,15 +247,17 @@ class TableWriter:
             return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
         live: Mapping[FileGroupId, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
-            self._within = frozenset(home.partition for home in only) if only is not None else self._partitions(change, snapshot, former)
+            self._within = (
+                frozenset(group_id.partition for group_id in only) if only is not None else self._partitions(change, snapshot, former)
+            )
             live = self._live(snapshot, txn, self._within)
         return WriteTask(
             spec,
             txn,
             change.operation,
             bucket_counts=snapshot.table.bucket_counts,
-            live_homes=frozenset(live),
-            groups={home: group for home, group in live.items() if only is None or home in only} if spec.rewrites else {},
+            live_group_ids=frozenset(live),
+            groups={group_id: group for group_id, group in live.items() if only is None or group_id in only} if spec.rewrites else {},
             former_partitions=former,
             only=None if only is None else frozenset(only),
             delete_when=change.delete_when,
@@ -286,16 +288,16 @@ class TableWriter:
             change.operation,
             former_partitions=former,
             layout=change.layout,
-            fillable=frozenset(group.home.partition for group in groups if size_of(group) < spec.target_file_bytes),
+            fillable=frozenset(group.group_id.partition for group in groups if size_of(group) < spec.target_file_bytes),
             row_bytes=row_bytes_of(groups),
         )
 
     def _packed(self, pieces: WriteResult, snapshot: Snapshot, txn: Txn, *, fills: bool) -> WriteResult:
-        """What a batch of rows without a key wrote, with homes, above what the batches before it wrote. fills: as of
+        """What a batch of rows without a key wrote, with file groups, above what the batches before it wrote. fills: as of
         `assign_file_groups`."""
         spec, env = self._spec, self._fileio.env
         assert spec is not None, "a part is planned before it is written"
-        partitions = {home.partition for home in _homes([pieces])}
+        partitions = {group_id.partition for group_id in _group_ids([pieces])}
         live = self._live(snapshot, txn, partitions)
         packed = assign_file_groups(spec, pieces, live, lambda: int(env.new_id(), 16), fills=fills)
         filled = run_all(env, lambda fill: fill_group(self._fileio, spec, txn, live[fill[0]], fill[1]), packed.fills.items())
@@ -308,12 +310,12 @@ class TableWriter:
         if self._ends and not self._ends_all:
             there = snapshot.live_partitions(self._manifests) if partitions is None else frozenset(partitions)
             partitions = there - self._ends
-        if spec.is_located and not isinstance(spec.index, MemoryIndex) and not self._ends_all:
+        if spec.is_located and not isinstance(spec.index, MemoryIndexSpec) and not self._ends_all:
             # Only those are looked at that an index or bounds name; what remembers keys goes over all of them.
             live = FileGroupMap(snapshot.live(self._manifests, partitions=partitions))
         else:
             found = [] if self._ends_all else snapshot.file_groups(self._manifests, partitions=partitions)
-            live = {group.home: group for group in found}
+            live = {group.group_id: group for group in found}
         if self._advice is not None and isinstance(live, dict):
             self._advice.look(live.values(), spec)
         for earlier in self.written:
@@ -321,7 +323,7 @@ class TableWriter:
         return live
 
     def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[FileGroupId] | None) -> WriteResult:
-        """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
+        """Run the engine over a batch, or over its rows of some file groups, above what the batches before it wrote."""
         self._within = None
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
         if task.spec.is_located:
@@ -330,17 +332,17 @@ class TableWriter:
             index = [log for earlier in self.written for log in earlier.index]
             if task.spec.is_global and self._ends and not self._ends_all:
                 within = self._ends
-            place = LookupContext(self._fileio, self._manifests, snapshot, live, _homes(self.written), index, within)
+            place = LookupContext(self._fileio, self._manifests, snapshot, live, _group_ids(self.written), index, within)
             return write_with_index_lookup(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
         if self._within is not None:
-            check_partitions({home.partition for home in _homes([written])}, self._within)
+            check_partitions({group_id.partition for group_id in _group_ids([written])}, self._within)
         if task.spec.is_keyless:
             self._pieces[number] = written
             return self._packed(written, snapshot, txn, fills=change.layout is None)
-        homes = [base.home for base in written.bases]
-        rewritten = [home.home for home in written.rewritten]
-        if len(set(homes)) < len(homes) or len(set(rewritten)) < len(rewritten):
+        group_ids = [base.group_id for base in written.bases]
+        rewritten = [group_id.group_id for group_id in written.rewritten]
+        if len(set(group_ids)) < len(group_ids) or len(set(rewritten)) < len(rewritten):
             raise InvalidBatch(
                 "rows of one bucket were written by two tasks, which saw a key or partition column of another type than the table's: "
                 "cast the key columns, and those of partitions, to the types of the table; nothing was written"
@@ -375,9 +377,9 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch
     pairs = list(zip(changes, written, strict=True))
     deletes = [result for change, result in pairs if change.operation is Operation.DELETE]
     others = [result for change, result in pairs if change.operation is not Operation.DELETE]
-    homes = (_homes(deletes), _homes(others))
-    # A key that was moved has left the home that the delete found it in, or the other way round.
-    common = homes[0] | homes[1] if spec.is_global else homes[0] & homes[1]
+    group_ids = (_group_ids(deletes), _group_ids(others))
+    # A key that was moved has left the file group that the delete found it in, or the other way round.
+    common = group_ids[0] | group_ids[1] if spec.is_global else group_ids[0] & group_ids[1]
     if not common:
         return
     key = [column.physical for column in spec.key_columns]
@@ -385,9 +387,9 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch
     deleted = [rows for result in deletes for log in result.logs for rows in _rows_of(fileio, log, common, [*key, ordering])]
     barriers = [rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), pc.is_null(rows.column(ordering)))) for rows in deleted]
     kept = [rows for result in others for log in result.logs for rows in _rows_of(fileio, log, common, key)]
-    kept += [_at(read_base(fileio, base, key), base.home) for result in others for base in result.bases if base.home in common]
-    # Equal keys in two homes are two rows, unless keys move between homes.
-    located = key if spec.is_global else [*key, _HOME]
+    kept += [_at(read_base(fileio, base, key), base.group_id) for result in others for base in result.bases if base.group_id in common]
+    # Equal keys in two file groups are two rows, unless keys move between file groups.
+    located = key if spec.is_global else [*key, _GROUP]
     both = _keys(barriers, located).join(_keys(kept, located), keys=[str(n) for n in range(len(located))], join_type="inner")
     if both.num_rows:
         shown = ", ".join(f"{column.name}={both.column(n)[0].as_py()!r}" for n, column in enumerate(spec.key_columns))
@@ -397,18 +399,18 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch
         )
 
 
-def _rows_of(fileio: FileIO, log: LogObject, homes: Collection[FileGroupId], columns: Sequence[str]) -> list[pa.Table]:
-    chosen = [rows for rows in log.homes if rows.home in homes]
+def _rows_of(fileio: FileIO, log: LogObject, group_ids: Collection[FileGroupId], columns: Sequence[str]) -> list[pa.Table]:
+    chosen = [rows for rows in log.slices if rows.group_id in group_ids]
     tables = read_log(fileio, log, [(rows.start, rows.end) for rows in chosen], columns) if chosen else []
-    return [_at(table, rows.home) for table, rows in zip(tables, chosen, strict=True)]
+    return [_at(table, rows.group_id) for table, rows in zip(tables, chosen, strict=True)]
 
 
-_HOME = "_objcat_home"
+_GROUP = "_objcat_file_group"
 
 
-def _at(rows: pa.Table, home: FileGroupId) -> pa.Table:
-    """The rows with their home as text."""
-    return rows.append_column(_HOME, constant(str(home), rows.num_rows))
+def _at(rows: pa.Table, group_id: FileGroupId) -> pa.Table:
+    """The rows with their file group as text."""
+    return rows.append_column(_GROUP, constant(str(group_id), rows.num_rows))
 
 
 def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
@@ -417,37 +419,39 @@ def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_arrays(table.select(list(key)).columns, names) for table in tables]) if tables else pa.table({})
 
 
-def _homes(results: Sequence[WriteResult]) -> set[FileGroupId]:
-    return {home for result in results for home in _rows_by_home(result)}
+def _group_ids(results: Sequence[WriteResult]) -> set[FileGroupId]:
+    return {group_id for result in results for group_id in _rows_by_group(result)}
 
 
 def _lay_over(live: MutableMapping[FileGroupId, FileGroup], written: WriteResult, *, slot: int, txn: Txn) -> None:
     """The file groups with what a batch before this one wrote, as if it were committed at `slot`."""
     for base in written.bases:
-        live[base.home] = FileGroup(base.home, base, slot, txn, slot - 1)
+        live[base.group_id] = FileGroup(base.group_id, base, slot, txn, slot - 1)
     for log in written.logs:
-        for rows in log.homes:
-            group = live.get(rows.home, FileGroup(rows.home))
-            live[rows.home] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.home, slot)))
+        for rows in log.slices:
+            group = live.get(rows.group_id, FileGroup(rows.group_id))
+            live[rows.group_id] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.group_id, slot)))
 
 
-def _rows_by_home(written: WriteResult) -> Mapping[FileGroupId, int]:
-    """Rows of the batch by home, after folding repeated keys."""
+def _rows_by_group(written: WriteResult) -> Mapping[FileGroupId, int]:
+    """Rows of the batch by file group, after folding repeated keys."""
     if written.rewritten:
-        return {home.home: home.rows for home in written.rewritten}
-    rows = Counter({base.home: base.rows for base in written.bases})
+        return {group_id.group_id: group_id.rows for group_id in written.rewritten}
+    rows = Counter({base.group_id: base.rows for base in written.bases})
     for log in written.logs:
-        rows.update({part.home: part.end - part.start for part in log.homes})
+        rows.update({part.group_id: part.end - part.start for part in log.slices})
     return rows
 
 
-def _without(written: WriteResult, homes: Collection[FileGroupId]) -> WriteResult:
-    """What was written for other homes. Objects that hold rows of several homes are kept, and named for what is left."""
-    logs = [msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if rows.home not in homes)) for log in written.logs]
+def _without(written: WriteResult, group_ids: Collection[FileGroupId]) -> WriteResult:
+    """What was written for other file groups. Objects that hold rows of several file groups are kept, and named for what is left."""
+    logs = [
+        msgspec.structs.replace(log, slices=tuple(rows for rows in log.slices if rows.group_id not in group_ids)) for log in written.logs
+    ]
     return WriteResult(
-        bases=tuple(base for base in written.bases if base.home not in homes),
-        logs=tuple(log for log in logs if log.homes),
-        rewritten=tuple(home for home in written.rewritten if home.home not in homes),
+        bases=tuple(base for base in written.bases if base.group_id not in group_ids),
+        logs=tuple(log for log in logs if log.slices),
+        rewritten=tuple(group_id for group_id in written.rewritten if group_id.group_id not in group_ids),
     )
 
 

@@ -1,7 +1,8 @@
-"""Writes: run the tasks, announce what takes long, commit one slot; where another commit touched the same homes, these are done again.
+"""Writes: run the tasks, announce what takes long, commit one slot; where another commit touched the same file groups, these are done
+again.
 
-A redo keeps the transaction, and the files of all homes that nobody else touched: only what was read or placed too early is written anew.
-"""
+A redo keeps the transaction, and the files of all file groups that nobody else touched: only what was read or placed too early is written
+anew."""
 
 from __future__ import annotations
 
@@ -295,27 +296,27 @@ class _WriteTransaction:
             outcome = session.try_commit(candidate, skew_ms=skew_ms())
             if isinstance(outcome, Committed):
                 return outcome
-            homes = self._forestalled(outcome)
-            if not homes or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
+            group_ids = self._forestalled(outcome)
+            if not group_ids or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
                 raise outcome.error(attempts=self.number)
             if self.number > 1:
                 pause_s = self._committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / self.number)
                 outcome = self._committer.recheck_conflicts(candidate, outcome)
-                homes = self._forestalled(outcome)
-                if not homes:
+                group_ids = self._forestalled(outcome)
+                if not group_ids:
                     raise outcome.error(attempts=self.number)
             anew = {overlap.table for found, overlap in outcome.overlaps if overlap.table and _moves_rows(found.footprint[overlap.table])}
             # Where a row of such a table lives depends on which partitions others have ended meanwhile.
-            anew |= {table for table in homes if self._snapshot(table).spec.former and not self._snapshot(table).spec.is_keyless}
+            anew |= {table for table in group_ids if self._snapshot(table).spec.former and not self._snapshot(table).spec.is_keyless}
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)
             self.number += 1
-            for table, redone in homes.items():
+            for table, redone in group_ids.items():
                 if table in anew:
                     self._parts[table].write(self._snapshot(table), self.txn)
                 else:
-                    self._parts[table].redo(self._snapshot(table), self.txn, redone)
+                    self._parts[table].rewrite(self._snapshot(table), self.txn, redone)
 
     def _action(self) -> Action:
         rewrites = all(self._snapshot(table).spec.rewrites for table in self._parts)
@@ -328,7 +329,7 @@ class _WriteTransaction:
         return self._parts[table].footprint(self._snapshot(table), computed=self._reads is not None)
 
     def _forestalled(self, beaten: Conflicted) -> Mapping[str, Collection[FileGroupId]]:
-        """The homes to redo, by table; none when that would not help."""
+        """The file groups to redo, by table; none when that would not help."""
         if self._reads is not None:
             return {}
         own = {table: self._footprint(table) for table in self._parts}
@@ -337,12 +338,12 @@ class _WriteTransaction:
         for found, overlap in beaten.overlaps:
             if overlap.table not in self._parts:
                 return {}
-            homes = touched[overlap.table].intersection(overlap.homes)
-            if found.footprint[overlap.table].schema is not None and not overlap.homes:
-                homes = touched[overlap.table]
-            if not homes:
+            group_ids = touched[overlap.table].intersection(overlap.group_ids)
+            if found.footprint[overlap.table].schema is not None and not overlap.group_ids:
+                group_ids = touched[overlap.table]
+            if not group_ids:
                 return {}
-            redo.setdefault(overlap.table, set()).update(homes)
+            redo.setdefault(overlap.table, set()).update(group_ids)
         return redo
 
     def _candidate(self) -> CommitAttempt:

@@ -24,7 +24,7 @@ def test_a_table_has_about_as_many_file_groups_as_asked_for(tmp_path, index):
 
 
 def test_rows_that_are_lost_are_found(tmp_path):
-    table = objcat.connect(tmp_path).create_table("t", batch(np.arange(1)).schema, key=["id"], index=objcat.Record())
+    table = objcat.connect(tmp_path).create_table("t", batch(np.arange(1)).schema, key=["id"], index=objcat.RecordIndex())
     table.insert(batch(np.arange(100)))
     _check(table, np.arange(100))
     with pytest.raises(WrongRows, match="holds 100 rows of 100 keys, and should hold 101"):

@@ -26,7 +26,7 @@ def commit_disjoint(url: str, options: Mapping[str, Any], name: str, writer: int
 def increment(url: str, options: Mapping[str, Any], name: str, writer: int, commits: int, ready: Any, told: Any) -> None:
     """Read a counter that only this writer changes, add one and write it back, `commits` times. told: the queue of acknowledged results.
 
-    All counters share a home, so every commit replaces the file that holds those of the others.
+    All counters share a file group, so every commit replaces the file that holds those of the others.
     """
     table, _ = open_table(url, options, name)
     ready.wait()

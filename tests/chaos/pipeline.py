@@ -55,10 +55,15 @@ class Stage:
 def create_tables(lake: objcat.Lake, kinds: Mapping[str, TableType]) -> None:
     """The tables of the pipeline. kinds: by name."""
     lake.create_table(
-        CHANGES, CHANGES_SCHEMA, key=["db", "id"], partition_by=["db"], index=objcat.Bucket(2), kind=kinds.get(CHANGES, "merge_on_read")
+        CHANGES,
+        CHANGES_SCHEMA,
+        key=["db", "id"],
+        partition_by=["db"],
+        index=objcat.BucketIndex(2),
+        table_type=kinds.get(CHANGES, "merge_on_read"),
     )
-    lake.create_table(COPY, CHANGES_SCHEMA, key=["db", "id"], index=objcat.Bucket(2), kind=kinds.get(COPY, "merge_on_read"))
-    lake.create_table(TOTALS, TOTALS_SCHEMA, key=["city"], index=objcat.Bucket(2), kind=kinds.get(TOTALS, "merge_on_read"))
+    lake.create_table(COPY, CHANGES_SCHEMA, key=["db", "id"], index=objcat.BucketIndex(2), table_type=kinds.get(COPY, "merge_on_read"))
+    lake.create_table(TOTALS, TOTALS_SCHEMA, key=["city"], index=objcat.BucketIndex(2), table_type=kinds.get(TOTALS, "merge_on_read"))
 
 
 def run_stage(stage: Stage) -> None:

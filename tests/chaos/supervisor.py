@@ -329,7 +329,7 @@ def random_fault(chance: random.Random) -> Fault:
 def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: Path) -> Happened:
     """Create the table and let the plan happen; journals are in `directory` afterwards, and no process of the run is left."""
     url, options = where(store)
-    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.Bucket(4), kind=plan.kind)
+    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.BucketIndex(4), table_type=plan.kind)
     directory.mkdir()
     with ExitStack() as stack:
         places = list(places_of(store, plan, stack.enter_context))

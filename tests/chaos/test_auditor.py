@@ -22,7 +22,7 @@ Run = tuple[Any, FileIO, list[Attempt]]
 @pytest.fixture
 def sound(tmp_path: Path) -> Run:
     """Two handles that took turns, with every operation."""
-    objcat.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    objcat.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     (tmp_path / "run").mkdir()
     sessions = {}
     for number, handle in enumerate("ab"):

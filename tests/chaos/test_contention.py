@@ -29,7 +29,7 @@ SLOTS_LOST_MAX = 200
 def contend(store: ServerHandle, kind: TableType, buckets: int, task: Callable[..., None], *, writers: int, commits: int) -> list[Told]:
     """What all writers were told of their acknowledged commits."""
     url, options = where(store)
-    objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(buckets), kind=kind)
+    objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(buckets), table_type=kind)
     ready, told = forks.Barrier(writers), forks.Queue()
     processes = [forks.Process(target=task, args=(url, options, "t", writer, commits, ready, told)) for writer in range(writers)]
     for process in processes:

@@ -69,18 +69,18 @@ def rows(*keys: int, v: int = 0) -> Rows:
 
 def keyed(story: Story, **settings: Any) -> None:
     """Base files, log rows and deletes above them."""
-    story.create(**{"key": ["id"], "index": objcat.Bucket(2), **settings})
+    story.create(**{"key": ["id"], "index": objcat.BucketIndex(2), **settings})
     story.upsert(rows(*range(20)))
     story.upsert(rows(*range(5, 12), v=1))
     story.delete(19, 3)
 
 
 def looked_up(story: Story) -> None:
-    keyed(story, index=objcat.Record())
+    keyed(story, index=objcat.RecordIndex())
 
 
 def rewriting(story: Story) -> None:
-    keyed(story, kind="copy_on_write")
+    keyed(story, table_type="copy_on_write")
 
 
 def keyless(story: Story) -> None:
@@ -117,8 +117,8 @@ def planned(story: Story) -> None:
 
 def shared(story: Story) -> None:
     """A dropped table, whose log another one shares."""
-    story.lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2), domain="d").upsert([{"id": ERASED, "v": 1}])
-    story.table = story.lake.create_table("beside", SCHEMA, key=["id"], index=objcat.Bucket(2), domain="d")
+    story.lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2), shared_log="d").upsert([{"id": ERASED, "v": 1}])
+    story.table = story.lake.create_table("beside", SCHEMA, key=["id"], index=objcat.BucketIndex(2), shared_log="d")
     story.beside = "beside"
     story.begins = story.table.snapshot.slot
     story.states = [{}]

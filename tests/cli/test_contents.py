@@ -16,7 +16,7 @@ from tests.cli.commands import run
 def table(tmp_path: Path) -> objcat.Table:
     lake = objcat.connect(tmp_path)
     schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
-    table = lake.create_table("trips", schema, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(2))
+    table = lake.create_table("trips", schema, key=["id", "city"], partition_by=["city"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "city": city} for i in range(1500) for city in ("Rome", "Oslo")])
     table.upsert([{"id": 3, "city": "Rome"}])
     return table

@@ -14,7 +14,7 @@ import pytest
 import objcat
 from fileio.contract import GetResult, Overwrite
 from objcat.inspection.doctor import examine, examine_names
-from objcat.inspection.findings import Coverage, Report, Severity
+from objcat.inspection.findings import Coverage, DoctorReport, Severity
 from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.cli.commands import run
@@ -25,7 +25,9 @@ TXN = "20260101T000000000Z-0123456789abcdef"
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("city.trips", pa.schema([("id", pa.int64()), ("fare", pa.float64())]), key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table(
+        "city.trips", pa.schema([("id", pa.int64()), ("fare", pa.float64())]), key=["id"], index=objcat.BucketIndex(2)
+    )
     table.insert([{"id": i, "fare": 1.0} for i in range(10)])
     table.upsert([{"id": 3, "fare": 2.0}])
     table.upsert([{"id": i, "fare": 3.0} for i in range(5)])
@@ -40,7 +42,7 @@ def read(table: objcat.Table, slot: int) -> dict[str, Any]:
     return dict(json.loads(result.data))
 
 
-def found(report: Report) -> set[tuple[str, str]]:
+def found(report: DoctorReport) -> set[tuple[str, str]]:
     return {(finding.invariant, str(finding.severity)) for finding in report.findings}
 
 
@@ -133,8 +135,8 @@ def test_each_damage_is_found(table: objcat.Table, tmp_path: Path, damage: Calla
 
 def test_a_lake_is_examined_with_all_its_tables(table: objcat.Table, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    lake.create_table("notes", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
-    lake.create_table("gone", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
+    lake.create_table("notes", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(2))
+    lake.create_table("gone", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(2))
     lake.drop_table("gone")
     done = run("doctor", str(tmp_path), "--json")
     reports = [json.loads(line) for line in done.stdout.splitlines()]
@@ -147,7 +149,7 @@ def test_a_lake_is_examined_with_all_its_tables(table: objcat.Table, tmp_path: P
 
 def test_a_lake_is_examined_to_the_end_when_one_log_cannot_be_read(table: objcat.Table, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    lake.create_table("notes", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
+    lake.create_table("notes", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(2))
     table._context.fileio.put("log/00000000000000000001.json", b"not an entry", Overwrite())
     done = run("doctor", str(tmp_path), "--json")
     health = {report["url"]: report["healthy"] for report in map(json.loads, done.stdout.splitlines())}

@@ -61,7 +61,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     lake = objcat.connect(tmp_path / "lake")
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
-    table = lake.create_table("trips", schema, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("trips", schema, key=["id"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "city": "Rome", "at": dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)}])
     table.upsert([{"id": 2, "city": "Oslo", "at": None}])
     lake.create_table("gone", pa.schema([("id", pa.int64())]), key=["id"]).upsert([{"id": 1}])

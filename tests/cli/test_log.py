@@ -15,7 +15,9 @@ from tests.cli.commands import run
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("city.trips", pa.schema([("id", pa.int64()), ("fare", pa.float64())]), key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table(
+        "city.trips", pa.schema([("id", pa.int64()), ("fare", pa.float64())]), key=["id"], index=objcat.BucketIndex(2)
+    )
     table.insert([{"id": i, "fare": 1.0} for i in range(10)])
     table.upsert([{"id": 3, "fare": 2.0}], metadata={"job": "night [run]"})
     return table

@@ -18,7 +18,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 def lake(tmp_path: Path) -> objcat.Lake:
     lake = objcat.connect(tmp_path)
     for name in ("city.trips", "city.drivers", "notes"):
-        lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2))
+        lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     lake.namespaces.create("empty")
     return lake
 

@@ -19,7 +19,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare",
 
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
-    table = objcat.connect(tmp_path).create_table("city.trips", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("city.trips", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     for number in range(17):
         table.upsert([{"id": number % 3, "fare": float(number)}])
     return table

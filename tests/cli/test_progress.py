@@ -32,7 +32,9 @@ def test_a_command_shows_how_far_its_service_is(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Status, "update", update)
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    table = objcat.create_table_at(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.Bucket(2))
+    table = objcat.create_table_at(
+        tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.BucketIndex(2)
+    )
     table.upsert(pa.table({"id": range(100)}))
     with progress("compacting t"):
         table.maintenance.compact()

@@ -180,7 +180,9 @@ def test_it_tells_what_the_table_is_and_what_can_be_read(table: objcat.Table, tm
 
 
 def test_bytes_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path / "lake").create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path / "lake").create_table(
+        "trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(1)
+    )
     for count in (1, 20_000, 400_000):
         table.insert(pa.table({"id": pa.array(range(count * 10, count * 11))}))
     page = page_of(tmp_path)
@@ -198,10 +200,10 @@ def test_bytes_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
     "settings",
     [
         {"key": None},
-        {"key": ["id"], "index": objcat.Simple()},
-        {"key": ["id"], "index": objcat.Bloom()},
-        {"key": ["id"], "index": objcat.Record()},
-        {"key": ["id"], "kind": "copy_on_write"},
+        {"key": ["id"], "index": objcat.SimpleIndex()},
+        {"key": ["id"], "index": objcat.BloomIndex()},
+        {"key": ["id"], "index": objcat.RecordIndex()},
+        {"key": ["id"], "table_type": "copy_on_write"},
         {"key": ["id"], "ordering": "at", "partition_by": ["day(at)"], "key_scope": "partition"},
     ],
     ids=str,
@@ -211,4 +213,4 @@ def test_every_kind_of_table_has_one(tmp_path: Path, settings: dict[str, Any]) -
     table = objcat.connect(tmp_path / "lake").create_table("trips", schema, **settings)
     table.insert([{"id": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}])
     shown = words_of(page_of(tmp_path))
-    assert "id bigint" in shown and f"kind {table.spec.kind}" in shown and "Nobody is at work." in shown
+    assert "id bigint" in shown and f"kind {table.spec.table_type}" in shown and "Nobody is at work." in shown

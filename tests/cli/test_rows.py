@@ -32,7 +32,7 @@ AT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
-    table = objcat.connect(tmp_path / "lake").create_table("city.trips", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path / "lake").create_table("city.trips", SCHEMA, key=["id"], ordering="at", index=objcat.BucketIndex(2))
     cities = ("Rome", "Oslo")
     table.insert(
         [{"id": i, "city": cities[i % 2], "fare": i / 2, "cost": decimal.Decimal("1.50"), "at": AT, "raw": b"\0"} for i in range(60)]

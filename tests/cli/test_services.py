@@ -25,7 +25,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare",
 
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
-    table = objcat.connect(tmp_path).create_table("city.trips", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("city.trips", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "fare": 1.0} for i in range(20)])
     table.upsert([{"id": i, "fare": 2.0} for i in range(5)])
     return table
@@ -94,7 +94,7 @@ def everything(place: Path) -> dict[str, bytes]:
 
 def test_compact(table: objcat.Table, url: str) -> None:
     done = told("compact", url)
-    assert (done["slot"], done["rows"], len(done["homes"])) == (3, 20, 2)
+    assert (done["slot"], done["rows"], len(done["file_groups"])) == (3, 20, 2)
     assert says("compact", url).startswith("nothing to compact")
     assert told("compact", url) is None
     assert table.inspect.stats().log_objects == 0
@@ -103,7 +103,7 @@ def test_compact(table: objcat.Table, url: str) -> None:
 def test_a_compaction_is_planned_by_one_job_and_executed_by_another(table: objcat.Table, url: str) -> None:
     assert says("compact", url, "--execute") == "no plan waits\n"
     plan = told("compact", url, "--schedule")
-    assert len(plan["homes"]) == 2 and table.refresh().slot == 2
+    assert len(plan["file_groups"]) == 2 and table.refresh().slot == 2
     assert "waits: 2 file groups as of slot 2" in says("compact", url, "--schedule")
     first, second = told("compact", url, "--execute")
     assert (first["result"]["slot"], first["result"]["rows"], first["plan"]["txn"]) == (3, 20, plan["txn"])
@@ -143,7 +143,7 @@ def test_cluster_sorts_within_file_groups_where_rows_have_a_place(table: objcat.
 
 def test_cluster_joins_groups_of_keys_that_are_looked_up(tmp_path: Path) -> None:
     properties = {"target_file_bytes": "1024"}
-    table = objcat.connect(tmp_path).create_table("trips", SCHEMA, key=["id"], index=objcat.Record(2), properties=properties)
+    table = objcat.connect(tmp_path).create_table("trips", SCHEMA, key=["id"], index=objcat.RecordIndex(2), properties=properties)
     for number in range(3):
         table.upsert([{"id": 2 * number, "fare": 1.0}, {"id": 2 * number + 1, "fare": 2.0}])
     groups = table.inspect.stats().groups

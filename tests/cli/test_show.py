@@ -18,7 +18,7 @@ from tests.cli.commands import run
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(2))
     table.upsert([{"id": i} for i in range(10)], metadata={"job": "night [run]"})
     return table
 
@@ -53,7 +53,7 @@ def test_changes_of_the_schema_and_of_properties_are_told_in_words(table: objcat
 def test_slots_are_those_of_the_log_that_tables_share(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     for name in ("one", "two"):
-        lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], domain="pair")
+        lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], shared_log="pair")
     slots = {name: lake.table(name).upsert([{"id": 1}]).slot for name in ("one", "two")}
     for name, slot in slots.items():
         done = run("show", f"{tmp_path}/{name}", str(slot), "--json")

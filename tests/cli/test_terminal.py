@@ -45,7 +45,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = str(tmp_path_factory.mktemp("lake"))
     fields = [pa.field("id", pa.string()), pa.field("part", pa.string()), *(pa.field(column(name), pa.string()) for name in HOSTILE)]
     lake = objcat.connect(place)
-    table = lake.create_table("trips", pa.schema(fields), key=["id", "part"], partition_by=["part"], index=objcat.Bucket(1))
+    table = lake.create_table("trips", pa.schema(fields), key=["id", "part"], partition_by=["part"], index=objcat.BucketIndex(1))
     for text in HOSTILE.values():
         row = {"id": text, "part": text, **{column(name): HOSTILE[name] for name in HOSTILE}}
         table.upsert([row], metadata={f"by {text}": text})

@@ -114,10 +114,10 @@ def survive(master: str, directory: Path) -> dict[str, Any]:
     lake = objcat.connect(directory / "lake")
     found: dict[str, Any] = {}
     for kind in ("merge_on_read", "copy_on_write"):
-        table = lake.create_table(kind, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(4))
+        table = lake.create_table(kind, SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(4))
         for operation, what in (("insert", "kill"), ("upsert", "speculate"), ("delete", "speculate")):
             name = f"{kind}-{operation}-{what}"
-            # Tasks that do not share a home count a key that two of them have twice.
+            # Tasks that do not share a file group count a key that two of them have twice.
             twice = operation == "insert" or (operation == "upsert" and table.spec.rewrites)
             frame = disturbed(rows(spark, name, twice=twice), directory / name, what)
             if operation == "delete":
@@ -148,9 +148,9 @@ def serve(master: str, directory: Path) -> dict[str, Any]:
     all of its files written and nothing told."""
     spark = session(master, directory, sys.executable, **{"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
     lake = objcat.connect(directory / "lake")
-    keyed = lake.create_table("keyed", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    keyed = lake.create_table("keyed", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     placed = pa.schema([*SCHEMA, pa.field("part", pa.int64())])
-    placed_table = lake.create_table("moving", placed, key=["id"], index=objcat.Record(2), partition_by=["part"])
+    placed_table = lake.create_table("moving", placed, key=["id"], index=objcat.RecordIndex(2), partition_by=["part"])
     keyless = lake.create_table("keyless", SCHEMA, key=None)
     old = [(i, f"old{i}") for i in range(ROWS)]
     keyed.insert([{"id": i, "value": value} for i, value in old])
@@ -258,7 +258,7 @@ def bare(master: str, directory: Path) -> dict[str, Any]:
 
 def gone(_master: str, directory: Path) -> dict[str, Any]:
     """The JVM dies under its driver: while Spark writes, and while a commit asks for its slot."""
-    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     found: dict[str, Any] = {}
     for moment in ("_run", "try_commit"):
         spark = session("local[2]", directory, sys.executable)
@@ -286,7 +286,7 @@ def gone(_master: str, directory: Path) -> dict[str, Any]:
 
 def stopped(_master: str, directory: Path) -> dict[str, Any]:
     """Another thread stops the session while Spark writes, and while it compacts; and what is said of it to whoever comes later."""
-    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert([{"id": i, "value": "old"} for i in range(ROWS)])
     table.upsert([{"id": i, "value": "new"} for i in range(10)])
     before = table.scan().to_arrow().sort_by("id")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import objcat
-from objcat.metadata.table_spec import MemoryIndex
+from objcat.metadata.table_spec import MemoryIndexSpec
 from tests.combinations.comparisons import equal, rows_in
 from tests.combinations.filters import quoted
 from tests.combinations.model import State, rows_of
@@ -32,7 +32,9 @@ def follow(table: DrawnTable) -> None:
     follower = _created(table, columns)
     if is_whole:
         first = -1
-    table.tell("follow from", first, "to", until, "into", follower.spec.kind, follower.spec.index, [column.name for column in columns])
+    table.tell(
+        "follow from", first, "to", until, "into", follower.spec.table_type, follower.spec.index, [column.name for column in columns]
+    )
     if first >= 0 and table.at(first).rows:
         follower.upsert(table.batch(table.at(first).values, columns))
     ends = {until, *(rng.randint(first + 1, until) for _ in range(rng.randrange(3)) if first < until)}
@@ -44,7 +46,7 @@ def follow(table: DrawnTable) -> None:
         table.tell("- the changes since", since, "up to", end, "net" if net else "")
         feed = table.table.changes(since=since, until=end, net=net)
         # Spark reads net changes only, and what a handle remembers of keys it does not know.
-        by_spark = net and not isinstance(follower.spec.index, MemoryIndex)
+        by_spark = net and not isinstance(follower.spec.index, MemoryIndexSpec)
         done = follower.apply_changes(feed, app_id=APP, spark=table.spark() if by_spark else None)
         if done is not None:
             assert follower.app_version(APP) == end
@@ -84,6 +86,6 @@ def _created(table: DrawnTable, columns: Sequence[Column]) -> objcat.Table:
         key=[column.name for column in keys],
         key_scope="partition" if table.parted else "table",
         partition_by=table.partition_by if table.parted else by,
-        kind=rng.choice(["merge_on_read", "copy_on_write"]),
+        table_type=rng.choice(["merge_on_read", "copy_on_write"]),
         index=index,
     )

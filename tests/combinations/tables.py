@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 NAME, OTHER = "t", "other"
 BEGAN = dt.datetime(2026, 11, 20, 12, 30, tzinfo=dt.UTC)
 """The wall clock at the beginning. Time passes when an operation says so."""
-HASHED = [objcat.Bucket(1), objcat.Bucket(2), objcat.Bucket(3), objcat.Bucket(4)]
-LOCATED = [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
+HASHED = [objcat.BucketIndex(1), objcat.BucketIndex(2), objcat.BucketIndex(3), objcat.BucketIndex(4)]
+LOCATED = [objcat.SimpleIndex(), objcat.BloomIndex(), objcat.MemoryIndex(), objcat.RecordIndex(2)]
 INSIDE = ["int", "bigint", "string", "float", "decimal(5,2)", "date"]
 """Types of what nested columns hold."""
 
@@ -114,7 +114,7 @@ class DrawnTable:
         settings: dict[str, Any] = {
             "key": None if keyless else [column.name for column in keys],
             "partition_by": self.partition_by,
-            "kind": "merge_on_read" if timed else rng.choice(["merge_on_read", "copy_on_write"]),
+            "table_type": "merge_on_read" if timed else rng.choice(["merge_on_read", "copy_on_write"]),
             "properties": {"target_file_bytes": str(rng.choice([1024, 2048, 10**9]))},
         }
         if not keyless:
@@ -122,14 +122,14 @@ class DrawnTable:
             settings |= {"ordering": None if self.ordering is None else "o"}
         self.lateness = dt.timedelta(days=rng.choice([1, 7])) if timed else None
         if timed:
-            settings |= {"lateness": self.lateness}
+            settings |= {"allowed_lateness": self.lateness}
         domain = "d" if rng.random() < 0.2 else None
         self.tell("create", {**settings, "domain": domain}, arrow_schema(columns).to_string().replace("\n", "; "))
-        self.table = self.lake.create_table(NAME, arrow_schema(columns), **settings, domain=domain)
+        self.table = self.lake.create_table(NAME, arrow_schema(columns), **settings, shared_log=domain)
         self.other = None
         if domain is not None:
             other = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-            self.other = self.lake.create_table(OTHER, other, key=["id"], domain=domain)
+            self.other = self.lake.create_table(OTHER, other, key=["id"], shared_log=domain)
         self.stale = self.lake.table(NAME)
         self.created = self.table.snapshot.slot
         self.states: list[State | None] = [None] * self.created
@@ -352,9 +352,9 @@ class DrawnTable:
         batch = batch_of([{uid: as_key(value) for uid, value in row.items() if uid in self.key} for row in rows], [*columns.values()])
         schema = spec.table_schema.to_arrow_physical(nullable=True)
         arrays = [batch.column(column.name).cast(schema.field(column.physical).type) for column in spec.bucket_columns]
-        homes = [group.home for group in snapshot.file_groups(self.table._context.manifests)]
+        group_ids = [group.group_id for group in snapshot.file_groups(self.table._context.manifests)]
         return [
-            not any(home.partition == place and number % home.bucket_count == home.bucket for home in homes)
+            not any(group_id.partition == place and number % group_id.bucket_count == group_id.bucket for group_id in group_ids)
             for number, place in zip(spark_hash(arrays).tolist(), places, strict=True)
         ]
 

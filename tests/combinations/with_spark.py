@@ -21,7 +21,7 @@ import objcat
 from devkit import toolchain
 from fileio.env import default_env
 from fileio.testing import FakeEnv
-from objcat.metadata.table_spec import MemoryIndex
+from objcat.metadata.table_spec import MemoryIndexSpec
 from objcat.table.change_feed import ChangeFeed
 from tests.combinations.seeds import run, run_all
 from tests.combinations.tables import DrawnTable
@@ -55,7 +55,7 @@ class SparkTable(DrawnTable):
     def batch(self, rows: Sequence[Values], columns: Sequence[Column] | None = None, *, marks: Sequence[bool] | None = None) -> Any:
         made = super().batch(rows, columns, marks=marks)
         # What a handle remembers of keys no worker knows.
-        if isinstance(self.spec.index, MemoryIndex) or not self._is_spark():
+        if isinstance(self.spec.index, MemoryIndexSpec) or not self._is_spark():
             return made
         self.tell("- by Spark")
         return self._session.createDataFrame(made, from_arrow_schema(made.schema, prefer_timestamp_ntz=True))
@@ -68,7 +68,7 @@ class SparkTable(DrawnTable):
 
     def sql(self, text: str) -> dict[str, Any]:
         # Without a key only this process updates rows.
-        if isinstance(self.spec.index, MemoryIndex) or (not self.key and text.startswith("UPDATE")) or not self._is_spark():
+        if isinstance(self.spec.index, MemoryIndexSpec) or (not self.key and text.startswith("UPDATE")) or not self._is_spark():
             return super().sql(text)
         self.tell("- by Spark:", text)
         (told,) = self.lake.sql(text, self._session).toArrow().to_pylist()

@@ -151,7 +151,7 @@ def refused(table: DrawnTable, what: str, call: Callable[[], object]) -> None:
     """What computes rows from those that are there does not work where old ones count for nothing, on neither engine; nothing is drawn."""
     table.tell(what, "which is refused")
     slot = table.table.refresh().slot
-    with pytest.raises(InvalidInput, match="does not work on a table with lateness"):
+    with pytest.raises(InvalidInput, match="does not work on a table with allowed_lateness"):
         call()
     assert table.table.refresh().slot == slot, "what was refused has a slot"
 

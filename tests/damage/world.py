@@ -72,11 +72,11 @@ def pristine() -> tuple[Objects, Objects]:
         store = store_of({})
         lake = objcat.Lake(store)
         bucket = lake.create_table(
-            "bucket", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(2), partition_by=["city"], key_scope="partition"
+            "bucket", SCHEMA, key=["id"], ordering="at", index=objcat.BucketIndex(2), partition_by=["city"], key_scope="partition"
         )
-        record = lake.create_table("record", SCHEMA, key=["id"], index=objcat.Record(buckets=2))
+        record = lake.create_table("record", SCHEMA, key=["id"], index=objcat.RecordIndex(buckets=2))
         for number in range(6):
-            lake.create_table(f"other{number}", SCHEMA, key=["id"], index=objcat.Bucket(1))
+            lake.create_table(f"other{number}", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
         lake.namespaces.create("space")
         lake.catalog.timeline.publish(lake.catalog.timeline.open())
         lake.rename_table("other0", "space.renamed")
@@ -148,11 +148,11 @@ def targets() -> tuple[Target, ...]:
     objects, older = pristine()
     found = []
     for key, data in objects.items():
-        home, _, rest = (
+        group_id, _, rest = (
             key.partition("/") if key.startswith("_catalog/") else ("/".join(key.split("/")[:2]), "", "/".join(key.split("/")[2:]))
         )
-        name = re.sub(r"-[0-9a-f]+$", "", home.removeprefix("tables/"))
-        table = None if home == "_catalog" else name
+        name = re.sub(r"-[0-9a-f]+$", "", group_id.removeprefix("tables/"))
+        table = None if group_id == "_catalog" else name
         if table is not None and table not in NAMES:
             continue
         kind = next((kind for kind, pattern in _CLASSES if re.match(pattern, rest)), None)
@@ -206,7 +206,7 @@ READS: dict[str, Read] = {
     ),
     "history": lambda store, name: str([(e.slot, e.action, e.txn, e.committed_at_ms) for e in _table(store, name).inspect.history()]),
     "stats": lambda store, name: str(_table(store, name).inspect.stats()),
-    "plans": lambda store, name: len([str(plan.homes) for plan in _table(store, name).maintenance.scheduled_compactions()]),
+    "plans": lambda store, name: len([str(plan.file_groups) for plan in _table(store, name).maintenance.scheduled_compactions()]),
     "doctor": lambda store, name: _examined(store, name, deep=False),
     "doctor --deep": lambda store, name: _examined(store, name, deep=True),
     "write": _write,

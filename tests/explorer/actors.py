@@ -139,9 +139,8 @@ class Began:
 class Saw:
     """A read returned a log up to this slot.
 
-    log: its prefix. table: by id; empty: the only one. groups: (home, files in the order in which their rows count), sorted. rows: (key,
-    value), sorted.
-    """
+    log: its prefix. table: by id; empty: the only one. groups: (file group, files in the order in which their rows count), sorted. rows:
+    (key, value), sorted."""
 
     log: str
     slot: int

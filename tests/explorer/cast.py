@@ -54,15 +54,15 @@ SMALL = (("objcat.timeline.checkpoint", "SPACING_SLOTS", 2), ("objcat.timeline.c
 # ---- histories
 
 ROWS = (*CREATED, Actor("first", 12, Write((0,))))
-"""A table with log rows in one home, at slot 1."""
+"""A table with log rows in one file group, at slot 1."""
 MORE_ROWS = (*ROWS, Actor("second", 13, Write((0, 1))))
-"""And in both homes, at slot 2."""
+"""And in both file groups, at slot 2."""
 COMPACTED = (*MORE_ROWS, Actor("former compaction", 14, Compact()))
 """And compacted, at slot 3."""
 REWRITTEN = (Actor("creator", 15, CreateTable(COPY_ON_WRITE)),)
 """A new copy-on-write table."""
 COUNTERS = (*REWRITTEN, Actor("first", 12, Write((0, 1), Operation.INSERT)))
-"""A copy-on-write table with a row in each home, at slot 1."""
+"""A copy-on-write table with a row in each file group, at slot 1."""
 RECOUNTED = (*COUNTERS, Actor("second", 13, Write((0,))))
 """And one of them rewritten, at slot 2."""
 ORDERED = (
@@ -70,7 +70,8 @@ ORDERED = (
     Actor("first", 12, ChangeRow(0, "5")),
     Actor("former delete", 13, ChangeRow(3, "5", deletes=True)),
 )
-"""A copy-on-write table with an ordering column: a row at slot 1, and a delete of another one in its home that was never there, at 2."""
+"""A copy-on-write table with an ordering column: a row at slot 1, and a delete of another one in its file group that was never there, at
+2."""
 PAIR = (*CREATED, Actor("other creator", 16, AddTable()))
 """Two new tables of one log."""
 COUNTER_PAIR = (*REWRITTEN, Actor("other creator", 16, AddTable()))

@@ -32,7 +32,7 @@ from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.engine import Cell
 
 WRITER_CELLS: tuple[Cell, ...] = (
-    # Two writers, one home.
+    # Two writers, one file group.
     Cell(name="write, write", actors=(writer(1), writer(2)), states_min=22, all_succeed=True),
     Cell(name="write, write: 1 fault", actors=(writer(1), writer(2)), faults_max=1, states_min=448, all_succeed=True),
     Cell(name="write, write: 2 faults", actors=(writer(1), writer(2)), faults_max=2, states_min=5_570, all_succeed=True),
@@ -77,7 +77,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         profile=CLOCK,
         states_min=405,
     ),
-    # Two writers, disjoint homes.
+    # Two writers, disjoint file groups.
     Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=22, all_succeed=True),
     Cell(name="write, write elsewhere: 1 fault", actors=(writer(1), writer(2, 1)), faults_max=1, states_min=448),
     Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=5_570),
@@ -118,7 +118,12 @@ WRITER_CELLS: tuple[Cell, ...] = (
         all_succeed=True,
         slow=True,
     ),
-    Cell(name="insert of two homes, write, write", actors=(inserter(1, 0, 1), writer(2), writer(3, 1)), states_min=469, all_succeed=True),
+    Cell(
+        name="insert of two file groups, write, write",
+        actors=(inserter(1, 0, 1), writer(2), writer(3, 1)),
+        states_min=469,
+        all_succeed=True,
+    ),
     Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=682, all_succeed=True),
     Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=9_000, slow=True),
     # Creation.

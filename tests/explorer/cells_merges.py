@@ -12,7 +12,7 @@ from tests.explorer.roles_merges import Add
 MERGE, OTHER_MERGE = play("merge", 1, Add()), play("merge", 2, Add())
 MERGE_ELSEWHERE = play("merge", 2, Add(1))
 ADDED = (*REWRITTEN, Actor("first", 12, Add()))
-"""A copy-on-write table with a row in one home, at slot 1."""
+"""A copy-on-write table with a row in one file group, at slot 1."""
 
 MERGE_CELLS: tuple[Cell, ...] = (
     alone(MERGE, ROWS, faults_max=1, states_min=145),

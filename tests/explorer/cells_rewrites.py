@@ -27,7 +27,7 @@ OTHER_TRANSACTION = play("transaction", 2, Transact())
 ONE_OF_TWO = play("writer", 2, Transact((1,)))
 INSERTS = (play("transaction", 1, Transact((0, 1), Operation.INSERT)), play("transaction", 2, Transact((0, 1), Operation.INSERT)))
 DELETE = play("delete", 1, ChangeRow(0, "7", deletes=True))
-"""Of a row that is there: its home is rewritten, and the delete stays beside it."""
+"""Of a row that is there: its file group is rewritten, and the delete stays beside it."""
 LONE_DELETE = play("delete", 1, ChangeRow(3, "7", deletes=True))
 """Of a row that is not there: only the delete is written."""
 LATE_WRITE = play("late write", 2, ChangeRow(3, "6"))
@@ -41,7 +41,9 @@ REWRITE_CELLS: tuple[Cell, ...] = (
     alone(DELETE, ORDERED, states_min=1_460, slow=True),
     # Copy on write: what a write adds to a row is computed from what it reads.
     Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=58),
-    Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=71),
+    Cell(
+        name="rewrite of two file groups, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=71
+    ),
     Cell(
         name="rewrite, rewrite: 1 fault at the log",
         actors=(writer(1), writer(2)),

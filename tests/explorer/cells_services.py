@@ -47,7 +47,7 @@ COMPACTION = play("compaction", 5, Compact())
 OTHER_COMPACTION = play("compaction", 6, Compact())
 SORT = play("sort", 7, Sort())
 SORTED = (*MORE_ROWS, Actor("former sort", 14, Sort()))
-"""Both homes in the order of their values, at slot 3."""
+"""Both file groups in the order of their values, at slot 3."""
 CLEAN = play("clean", 5, Clean())
 SPLIT = play("split", 5, Split())
 RESTORE = play("restore", 5, Restore(1))
@@ -247,7 +247,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         states_min=4_230,
     ),
     Cell(
-        name="write, clean after a compaction of one home",
+        name="write, clean after a compaction of one file group",
         actors=(writer(1), CLEAN),
         prelude=(*MORE_ROWS, Actor("former compaction", 14, Compact(0))),
         states_min=89,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tests.explorer.store import Contents
 
-HomeKey: TypeAlias = tuple[str, int, int]
+GroupKey: TypeAlias = tuple[str, int, int]
 """Partition, bucket, bucket count."""
 Rows: TypeAlias = Mapping[int, str]
 """A table as a dict: key to value."""
@@ -22,23 +22,23 @@ HASHES = {2: 0, 0: 1, 3: 3}
 
 
 LOCATED = ("simple", "bloom", "memory", "record")
-"""Indexes under which a key lives in whatever home took it."""
+"""Indexes under which a key lives in whatever file group took it."""
 CATALOG = "names"
 """What entries of a catalog change: stands where those of a table have a table's id."""
 
 
 class Change(NamedTuple):
-    """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version).
+    """What an entry says of one table. bases: (file group, path). logs: (path, ((file group, start, end), ...)). apps: (name, version).
 
     ordered, located, keyless, indexed, properties: of the table from now on, where the entry creates it or changes how it is made up.
     of_index: what it says of the index of the table, which has files like a table.
     """
 
     table: str
-    bases: tuple[tuple[HomeKey, str], ...] = ()
+    bases: tuple[tuple[GroupKey, str], ...] = ()
     as_of: int | None = None
-    retires: tuple[HomeKey, ...] = ()
-    logs: tuple[tuple[str, tuple[tuple[HomeKey, int, int], ...]], ...] = ()
+    retires: tuple[GroupKey, ...] = ()
+    logs: tuple[tuple[str, tuple[tuple[GroupKey, int, int], ...]], ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
     bound: int | None = None
     saves: int | None = None
@@ -97,7 +97,7 @@ class Block(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What is live in a home. as_of: the slot up to which the base file holds its rows."""
+    """What is live in a file group. as_of: the slot up to which the base file holds its rows."""
 
     base: str | None = None
     as_of: int = -1
@@ -108,11 +108,10 @@ class TableAt(NamedTuple):
     """A table as of one slot: groups by what the entries say of files, rows by what their writers meant.
 
     ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete. located:
-    keys live in whatever home took them. keyless: so do rows, and each of them counts. of_index: of a table that says itself where keys
-    live, the groups of files in which it does.
-    """
+    keys live in whatever file group took them. keyless: so do rows, and each of them counts. of_index: of a table that says itself where
+    keys live, the groups of files in which it does."""
 
-    groups: Mapping[HomeKey, Group]
+    groups: Mapping[GroupKey, Group]
     counts: Mapping[str, int]
     bound: int
     saved: frozenset[int]
@@ -271,10 +270,13 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
     spec = delta.get("spec")
     return Change(
         table=table,
-        bases=tuple((_home(base["home"]), base["path"]) for base in delta.get("bases", ())),
+        bases=tuple((_group_id(base["home"]), base["path"]) for base in delta.get("bases", ())),
         as_of=delta.get("as_of"),
-        retires=tuple(_home(home) for home in delta.get("retires", ())),
-        logs=tuple((log["path"], tuple((_home(home), start, end) for home, start, end in log["homes"])) for log in delta.get("logs", ())),
+        retires=tuple(_group_id(group_id) for group_id in delta.get("retires", ())),
+        logs=tuple(
+            (log["path"], tuple((_group_id(group_id), start, end) for group_id, start, end in log["homes"]))
+            for log in delta.get("logs", ())
+        ),
         splits=tuple(delta.get("splits", {}).items()),
         bound=footprint.get("bound"),
         saves=footprint.get("saves"),
@@ -301,7 +303,7 @@ def _naming(delta: dict[str, Any]) -> Naming:
     )
 
 
-def _home(found: list[Any]) -> HomeKey:
+def _group_id(found: list[Any]) -> GroupKey:
     return found[0], found[1], found[2]
 
 
@@ -377,38 +379,38 @@ def _with_files(table: TableAt, change: Change, slot: Slot) -> tuple[TableAt, st
     groups, counts = dict(table.groups), dict(table.counts)
     for partition, count in change.splits:
         counts[partition] = count
-        groups = {home: group for old, group in groups.items() for home in addressed(old, counts)}
-    for home in change.retires:
-        groups.pop(home, None)
-    for home, path in change.bases:
-        if addressed(home, counts) != [home]:
-            return table, f"P9: slot {slot.number} writes a base file for {home}, of another bucket count than its partition has"
-        group = groups.get(home, Group())
+        groups = {group_id: group for old, group in groups.items() for group_id in addressed(old, counts)}
+    for group_id in change.retires:
+        groups.pop(group_id, None)
+    for group_id, path in change.bases:
+        if addressed(group_id, counts) != [group_id]:
+            return table, f"P9: slot {slot.number} writes a base file for {group_id}, of another bucket count than its partition has"
+        group = groups.get(group_id, Group())
         as_of = -1 if change.as_of is None else change.as_of
         if as_of < group.as_of:
-            return table, f"P9: slot {slot.number} writes a base file for {home} as of {as_of}, where there is one as of {group.as_of}"
+            return table, f"P9: slot {slot.number} writes a base file for {group_id} as of {as_of}, where there is one as of {group.as_of}"
         kept = tuple(block for block in group.blocks if block.slot > as_of)
         if kept and slot.action != "COMPACTION":
-            return table, f"P9: slot {slot.number} writes a base file for {home}, which has rows already"
+            return table, f"P9: slot {slot.number} writes a base file for {group_id}, which has rows already"
         if group.base is not None and change.as_of is None:
-            return table, f"P9: slot {slot.number} writes a base file for {home}, which has one already"
-        groups[home] = Group(path, slot.number if slot.action != "COMPACTION" else as_of, kept)
+            return table, f"P9: slot {slot.number} writes a base file for {group_id}, which has one already"
+        groups[group_id] = Group(path, slot.number if slot.action != "COMPACTION" else as_of, kept)
     for path, parts in change.logs:
         for named, start, end in parts:
             at = change.as_of if change.as_of is not None and named in dict(change.bases) else slot.number
-            for home in addressed(named, counts):
-                group = groups.get(home, Group())
+            for group_id in addressed(named, counts):
+                group = groups.get(group_id, Group())
                 older = sum(block.slot <= at for block in group.blocks)
                 blocks = (*group.blocks[:older], Block(at, path, start, end), *group.blocks[older:])
-                groups[home] = group._replace(blocks=blocks)
-        counts.update({home[0]: home[2] for home, _, _ in parts if home[0] not in counts})
-    counts.update({home[0]: home[2] for home, _ in change.bases if home[0] not in counts})
+                groups[group_id] = group._replace(blocks=blocks)
+        counts.update({group_id[0]: group_id[2] for group_id, _, _ in parts if group_id[0] not in counts})
+    counts.update({group_id[0]: group_id[2] for group_id, _ in change.bases if group_id[0] not in counts})
     return table._replace(groups=groups, counts=counts), None
 
 
-def addressed(home: HomeKey, counts: Mapping[str, int]) -> list[HomeKey]:
-    """The homes that a home is, where its partition has that bucket count."""
-    partition, bucket, count = home
+def addressed(group_id: GroupKey, counts: Mapping[str, int]) -> list[GroupKey]:
+    """The file groups that a file group is, where its partition has that bucket count."""
+    partition, bucket, count = group_id
     now = counts.get(partition, count)
     return [(partition, number, now) for number in range(now) if number % min(count, now) == bucket % min(count, now)]
 
@@ -510,7 +512,8 @@ def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[
 
 
 def _read_each(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[Rows, Rows]:
-    """As `read_rows`, of a table whose homes say nothing of keys: each home by itself. A key that is in two of them has both values."""
+    """As `read_rows`, of a table whose file groups say nothing of keys: each file group by itself. A key that is in two of them has both
+    values."""
     rows: dict[int, str] = {}
     ended: dict[int, str] = {}
     for group in table.groups.values():
@@ -539,7 +542,7 @@ def _read_every(table: TableAt, files: Mapping[str, bytes], prefix: str) -> Rows
 
 
 def unknown_keys(table: TableAt, files: Mapping[str, bytes], prefix: str) -> list[int]:
-    """The keys of which the index of a table does not say in which home they live; every file must be there."""
+    """The keys of which the index of a table does not say in which file group they live; every file must be there."""
     if table.of_index is None:
         return []
     known: set[tuple[int, str, int]] = set()
@@ -551,9 +554,9 @@ def unknown_keys(table: TableAt, files: Mapping[str, bytes], prefix: str) -> lis
             for entry, gone in list(zip(entries, ops, strict=True))[block.start : block.end]:
                 (known.discard if gone else known.add)(entry)
     unknown = []
-    for home, group in table.groups.items():
-        own = table._replace(groups={home: group}, of_index=None)
-        unknown += [key for held in _read_each(own, files, prefix) for key in held if (key, home[0], home[1]) not in known]
+    for group_id, group in table.groups.items():
+        own = table._replace(groups={group_id: group}, of_index=None)
+        unknown += [key for held in _read_each(own, files, prefix) for key in held if (key, group_id[0], group_id[1]) not in known]
     return sorted(unknown)
 
 

@@ -21,7 +21,7 @@ from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows, Table
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
-from objcat.metadata.table_spec import MERGE_ON_READ, Bucket, TableSpec
+from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndex, TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.tasks.model import GroupRewrite, Operation, WriteResult, WriteTask
 from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
@@ -106,27 +106,27 @@ class OneFile:
     def write(self, data: Sequence[int], task: WriteTask) -> WriteResult:
         """A base file for each bucket of an insert that is not live, and for each bucket of a copy-on-write table; one log object for the
         others."""
-        data = [bucket for bucket in data if task.only is None or task.home(bucket) in task.only]
+        data = [bucket for bucket in data if task.only is None or task.group_id(bucket) in task.only]
         inserts = task.operation is Operation.INSERT
-        new = [bucket for bucket in data if task.spec.rewrites or (inserts and task.home(bucket) not in task.live_homes)]
+        new = [bucket for bucket in data if task.spec.rewrites or (inserts and task.group_id(bucket) not in task.live_group_ids)]
         old = [bucket for bucket in data if bucket not in new]
         fileio = self.participant.fileio
         mark = mark_of(self.participant)
         result = WriteResult()
         if old:
             path = log_path(task.txn, task="explorer", attempt=fileio.env.new_id())
-            homes = tuple(LogRows(task.home(bucket), i, i + 1) for i, bucket in enumerate(old))
+            group_ids = tuple(LogRows(task.group_id(bucket), i, i + 1) for i, bucket in enumerate(old))
             self._put(path, k=[KEYS[bucket] for bucket in old], v=[mark] * len(old), _objcat_op=[0] * len(old))
-            log = LogObject(path=path, bytes=4, rows=len(old), row_group_rows=16, homes=homes)
+            log = LogObject(path=path, bytes=4, rows=len(old), row_group_rows=16, slices=group_ids)
             result += WriteResult(logs=(log,), rows=len(old))
         for bucket in new:
-            home = task.home(bucket)
-            before = self._read(task.groups[home]) if home in task.groups else {}
+            group_id = task.group_id(bucket)
+            before = self._read(task.groups[group_id]) if group_id in task.groups else {}
             rows = {**before, KEYS[bucket]: (before.get(KEYS[bucket], "") if task.spec.rewrites else "") + mark}
-            path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+            path = base_path(task.txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
             self._put(path, k=list(rows), v=list(rows.values()))
-            rewritten = (GroupRewrite(home, 1, 0, 1, 0, changed=True),) if task.spec.rewrites else ()
-            result += WriteResult(bases=(BaseFile(path=path, bytes=4, rows=1, home=home),), rows=1, rewritten=rewritten)
+            rewritten = (GroupRewrite(group_id, 1, 0, 1, 0, changed=True),) if task.spec.rewrites else ()
+            result += WriteResult(bases=(BaseFile(path=path, bytes=4, rows=1, group_id=group_id),), rows=1, rewritten=rewritten)
         return result
 
     def _put(self, path: str, **columns: list[Any]) -> None:
@@ -136,7 +136,7 @@ class OneFile:
         fileio.env.sleep(HEARTBEAT_S)  # And its upload.
 
     def _read(self, group: FileGroup) -> dict[int, str]:
-        """The rows of the base file of a home, which is all there is of a home of a copy-on-write table."""
+        """The rows of the base file of a file group, which is all there is of a file group of a copy-on-write table."""
         if group.base is None:
             return {}
         rows = get_base(self.participant.fileio, group.base, ["k", "v"])
@@ -244,7 +244,7 @@ class Place:
                 changes={spec.table: encode_delta(TableDelta(logs=written.logs))},
                 footprint={
                     spec.table: Footprint(
-                        appends=tuple(rows.home for rows in written.logs[0].homes),
+                        appends=tuple(rows.group_id for rows in written.logs[0].slices),
                         keys=Keys(updated=digests) if known else Keys(placed=digests),
                     )
                 },
@@ -324,7 +324,7 @@ class Read:
                 continue
             for table in sorted(view.log.tables):
                 groups = snapshot_of(view, table, where="explorer").file_groups(Manifests(me.fileio))
-                held = tuple((msgspec.structs.astuple(group.home), paths_of(group)) for group in groups)
+                held = tuple((msgspec.structs.astuple(group.group_id), paths_of(group)) for group in groups)
                 me.note(Saw(PREFIX, view.slot, table, held))
                 for group in groups:
                     for path in paths_of(group):
@@ -363,7 +363,7 @@ class CreateTable:
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
         with mock.patch("objcat.lake.standalone.check_commit_store"):
-            table = create_table_at(place, SCHEMA, key=["k"], ordering=self.ordering, index=Bucket(BUCKETS), kind=self.kind)
+            table = create_table_at(place, SCHEMA, key=["k"], ordering=self.ordering, index=BucketIndex(BUCKETS), table_type=self.kind)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
 

@@ -14,7 +14,7 @@ from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import TABLE_NAME, means, open_warm
 from tests.explorer.toyfiles import SCHEMA
 
-HOMES = 8
+GROUP_IDS = 8
 """Of a partition: the fold of whoever judges the store goes over all of them."""
 
 
@@ -26,9 +26,9 @@ class CreateKeyless:
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
-        index = NoIndex(count=HOMES)
+        index = NoIndex(count=GROUP_IDS)
         with mock.patch("objcat.lake.standalone.check_commit_store"), mock.patch("objcat.metadata.table_spec.NoIndex", return_value=index):
-            table = create_table_at(place, SCHEMA, key=None, partition_by=["truncate(v, 1)"], kind=self.kind)
+            table = create_table_at(place, SCHEMA, key=None, partition_by=["truncate(v, 1)"], table_type=self.kind)
         me.note(Created(table.snapshot.spec.table, table.snapshot.slot))
 
 

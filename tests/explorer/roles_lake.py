@@ -7,7 +7,7 @@ from unittest import mock
 
 from objcat.lake.create import drop_created_table
 from objcat.lake.lake import Lake
-from objcat.metadata.table_spec import Bucket
+from objcat.metadata.table_spec import BucketIndex
 from tests.explorer.actors import Acknowledged, Dropped, Named, Participant, TakenBack
 from tests.explorer.roles import BUCKETS, SCHEMA, mark_of, means
 
@@ -22,7 +22,7 @@ class Name:
     def __call__(self, me: Participant) -> None:
         lake = Lake(me.fileio)
         with mock.patch("objcat.lake.lake.check_commit_store"):
-            table = lake.create_table(self.name, SCHEMA, key=["k"], index=Bucket(BUCKETS), domain=self.domain)
+            table = lake.create_table(self.name, SCHEMA, key=["k"], index=BucketIndex(BUCKETS), shared_log=self.domain)
         me.note(Named(self.name, table.id))
 
 

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from unittest import mock
 
-from objcat import Bloom, Memory, Record, Simple, create_table_at, table_at
+from objcat import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex, create_table_at, table_at
 from objcat.common.validation import TableType
-from objcat.metadata.table_spec import MERGE_ON_READ, BloomIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
+from objcat.metadata.table_spec import MERGE_ON_READ, BloomIndexSpec, Index, MemoryIndexSpec, RecordIndexSpec, SimpleIndexSpec
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import KEYS, TABLE_NAME, means
 from tests.explorer.toyfiles import SCHEMA
 
-HOMES = 4
+GROUP_IDS = 4
 """Of a partition: the fold of whoever judges the store goes over all of them."""
 INDEXES: Mapping[str, tuple[Index, object]] = {
-    "simple": (Simple(), SimpleIndex(count=HOMES)),
-    "bloom": (Bloom(), BloomIndex(count=HOMES)),
-    "memory": (Memory(), MemoryIndex(count=HOMES)),
-    "record": (Record(1), RecordIndex(count=HOMES, buckets=1)),
+    "simple": (SimpleIndex(), SimpleIndexSpec(count=GROUP_IDS)),
+    "bloom": (BloomIndex(), BloomIndexSpec(count=GROUP_IDS)),
+    "memory": (MemoryIndex(), MemoryIndexSpec(count=GROUP_IDS)),
+    "record": (RecordIndex(1), RecordIndexSpec(count=GROUP_IDS, buckets=1)),
 }
 
 
@@ -45,7 +45,7 @@ class CreateMoving:
                 ordering=self.ordering,
                 partition_by=["truncate(v, 1)"] if self.moves else [],
                 index=asked,
-                kind=self.kind,
+                table_type=self.kind,
             )
         me.note(Created(table.snapshot.spec.table, table.snapshot.slot))
 

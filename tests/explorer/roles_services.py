@@ -28,21 +28,21 @@ PLAN_TXN = "20270115T080000000Z-ee00000000000001"
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Compacts every home that has log rows, or only one. bucket: of that one."""
+    """Compacts every file group that has log rows, or only one. bucket: of that one."""
 
     bucket: int | None = None
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        homes = None if self.bucket is None else [FileGroupId("", self.bucket, BUCKETS)]
-        done = compact(timeline, table, homes=homes)
+        group_ids = None if self.bucket is None else [FileGroupId("", self.bucket, BUCKETS)]
+        done = compact(timeline, table, file_groups=group_ids)
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Brings the rows of every home into the order of their values."""
+    """Brings the rows of every file group into the order of their values."""
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)

@@ -43,18 +43,22 @@ def encode_rows(**columns: Sequence[object]) -> bytes:
     return json.dumps(columns, separators=(",", ":")).encode()
 
 
-def put_base(fileio: FileIO, path: str, rows: pa.Table, home: FileGroupId, txn: Txn, *, statistics: Statistics | None = None) -> BaseFile:
+def put_base(
+    fileio: FileIO, path: str, rows: pa.Table, group_id: FileGroupId, txn: Txn, *, statistics: Statistics | None = None
+) -> BaseFile:
     """As `objcat.datafile.parquet.write_base`."""
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
-    return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, home=home)
+    return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, group_id=group_id)
 
 
 class ToyBaseWriter:
     """As `objcat.datafile.parquet.BaseWriter`."""
 
-    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: FileGroupId, *, order: Order | None = None, **_: Any) -> None:
-        self._fileio, self._path, self._home, self._order = fileio, path, home, order
+    def __init__(
+        self, fileio: FileIO, path: str, schema: pa.Schema, group_id: FileGroupId, *, order: Order | None = None, **_: Any
+    ) -> None:
+        self._fileio, self._path, self._group_id, self._order = fileio, path, group_id, order
         self._rows = [schema.empty_table()]
 
     def __enter__(self) -> Self:
@@ -71,14 +75,16 @@ class ToyBaseWriter:
         self._rows.append(rows.cast(self._rows[0].schema))
 
     def finish(self) -> BaseFile:
-        base = put_base(self._fileio, self._path, pa.concat_tables(self._rows), self._home, Txn(""))
+        base = put_base(self._fileio, self._path, pa.concat_tables(self._rows), self._group_id, Txn(""))
         return msgspec.structs.replace(base, order=self._order)
 
 
-def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, statistics: Statistics | None = None) -> LogObject:
+def put_log(
+    fileio: FileIO, path: str, rows: pa.Table, group_ids: tuple[LogRows, ...], *, statistics: Statistics | None = None
+) -> LogObject:
     """As `objcat.datafile.parquet.write_log`."""
     size = _put(fileio, path, rows.to_pydict())
-    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, homes=homes)
+    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, slices=group_ids)
 
 
 def get_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) -> pa.Table:

@@ -47,7 +47,7 @@ def table_content(table: objcat.Table) -> dict[str, Any]:
         "columns": [[field.name, str(field.type), field.nullable] for field in table.schema],
         "key": [column.name for column in spec.key_columns],
         "ordering": None if spec.ordering_column is None else spec.ordering_column.name,
-        "kind": spec.kind,
+        "kind": spec.table_type,
         "buckets": spec.index.count,
         "properties": table.properties,
         "history": [f"{entry.slot} {entry.action}{_applied(entry.apps.get(table.id, {}))}{_said(entry.metadata)}" for entry in entries],

@@ -78,7 +78,7 @@ def make() -> objcat.Lake:
 def _trips(maker: Maker) -> None:
     """An ordering column: base files, late rows, a tombstone, a barrier, applications, dead writers, a split that stays uncompacted."""
     lake, tick = maker.lake, maker.tick
-    trips = lake.create_table("city.trips", TRIPS, key=["trip_id"], ordering="updated_at", index=objcat.Bucket(4))
+    trips = lake.create_table("city.trips", TRIPS, key=["trip_id"], ordering="updated_at", index=objcat.BucketIndex(4))
     tick()
     trips.insert([trip(n, "Rome" if n % 2 else "Oslo", f"{n}.50") for n in range(1, 13)], metadata={"source": "meters"})
     tick()
@@ -123,7 +123,7 @@ def _places(maker: Maker) -> None:
     """No ordering column, names and values of several scripts, nested types; compacted, and written on top of that."""
     lake, tick = maker.lake, maker.tick
     places = lake.create_table(
-        "city.Plätze", PLACES, key=["straße", "tag"], index=objcat.Bucket(2, ("straße",)), properties={"farbe": "blau"}
+        "city.Plätze", PLACES, key=["straße", "tag"], index=objcat.BucketIndex(2, ("straße",)), properties={"farbe": "blau"}
     )
 
     def row(street: str, day: int, *visits: tuple[str, int | None], **marks: list[float | None]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _stock(maker: Maker) -> None:
     """Copy-on-write."""
     lake, tick = maker.lake, maker.tick
     schema = pa.schema([pa.field("item", pa.int32(), nullable=False), ("name", pa.string()), ("count", pa.int64())])
-    stock = lake.create_table("shop.stock", schema, key=["item"], index=objcat.Bucket(3), kind="copy_on_write")
+    stock = lake.create_table("shop.stock", schema, key=["item"], index=objcat.BucketIndex(3), table_type="copy_on_write")
     tick()
     stock.insert([{"item": n, "name": f"item {n}", "count": 10 * n} for n in range(10)])
     tick()
@@ -161,12 +161,12 @@ def _bank(maker: Maker) -> None:
     """Two tables of one domain, changed by transactions; one of them was created later."""
     lake, tick = maker.lake, maker.tick
     account = pa.field("account", pa.decimal128(12, 0), nullable=False)
-    accounts = lake.create_table("bank.accounts", pa.schema([account, ("balance", pa.int64())]), key=["account"], domain="bank")
+    accounts = lake.create_table("bank.accounts", pa.schema([account, ("balance", pa.int64())]), key=["account"], shared_log="bank")
     tick()
     accounts.insert([{"account": Decimal(n), "balance": 100} for n in (1, 2, 3)])
     tick()
     moves = pa.schema([pa.field("id", pa.binary(), nullable=False), account, ("amount", pa.int64())])
-    lake.create_table("bank.moves", moves, key=["id"], domain="bank", index=objcat.Bucket(2))
+    lake.create_table("bank.moves", moves, key=["id"], shared_log="bank", index=objcat.BucketIndex(2))
     for number, (source, target, amount) in enumerate([(1, 2, 30), (2, 3, 5)]):
         tick()
         app = objcat.AppVersion(app="transfers", version=number)
@@ -197,7 +197,7 @@ def _keys(maker: Maker) -> None:
         "timestamp_ntz": pa.timestamp("us"),
     }
     schema = pa.schema([*(pa.field(name, kind, nullable=False) for name, kind in types.items()), pa.field("value", pa.int64())])
-    table = lake.create_table("types.keys", schema, key=list(types), index=objcat.Bucket(4))
+    table = lake.create_table("types.keys", schema, key=list(types), index=objcat.BucketIndex(4))
 
     def row(n: int, value: int, **other: Any) -> dict[str, Any]:
         late = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999 - n)
@@ -233,7 +233,7 @@ def _values(maker: Maker) -> None:
             ("boolean", pa.bool_()),
         ]
     )
-    table = lake.create_table("types.values", schema, key=["id"], ordering="version", index=objcat.Bucket(1))
+    table = lake.create_table("types.values", schema, key=["id"], ordering="version", index=objcat.BucketIndex(1))
     floats = [float("inf"), float("-inf"), float("nan"), -0.0, 1.5, None]
     times = [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), NINE.replace(tzinfo=None), None, None, None]
     tick()
@@ -266,7 +266,7 @@ def _values(maker: Maker) -> None:
 def _wide(maker: Maker) -> None:
     """So much in one commit that its changes do not fit into the slot, and that a checkpoint after few changes is only a part."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.int64())])
-    wide = maker.lake.create_table("wide", schema, key=["id"], index=objcat.Bucket(256))
+    wide = maker.lake.create_table("wide", schema, key=["id"], index=objcat.BucketIndex(256))
     maker.tick()
     with maker.lake.transaction() as tx:
         for first in range(0, 4000, 250):
@@ -285,7 +285,7 @@ def _events(maker: Maker) -> None:
     """A long log: checkpoints, some collected, an application, a savepoint below the bound, a clean, a restore, archived slots."""
     lake, tick = maker.lake, maker.tick
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("what", pa.string()), pa.field("at", pa.int64(), nullable=False)])
-    events = lake.create_table("log.events", schema, key=["id"], ordering="at", index=objcat.Bucket(2))
+    events = lake.create_table("log.events", schema, key=["id"], ordering="at", index=objcat.BucketIndex(2))
 
     def write(first: int, end: int) -> None:
         for n in range(first, end):
@@ -332,10 +332,10 @@ def _rides(maker: Maker) -> None:
         schema,
         key=["ride"],
         ordering="at",
-        lateness="2 days",
+        allowed_lateness="2 days",
         partition_by=["truncate(ride, 1)", "city"],
         key_scope="partition",
-        index=objcat.Bucket(2),
+        index=objcat.BucketIndex(2),
     )
     cities = ("a/b", "", None, "Zürich", "x=1&y", "東京 %")
 
@@ -364,7 +364,7 @@ def _lines(maker: Maker) -> None:
     schema = pa.schema([("line", pa.int64()), ("text", pa.string())])
     for kind in ("merge_on_read", "copy_on_write"):
         tick()
-        lines = lake.create_table(f"lines.{kind}", schema, key=None, kind=kind, partition_by=["truncate(line, 10)"])
+        lines = lake.create_table(f"lines.{kind}", schema, key=None, table_type=kind, partition_by=["truncate(line, 10)"])
         for batch in (range(25), range(20, 30), (3, 3)):
             tick()
             lines.insert([{"line": n, "text": f"line {n}"} for n in batch])
@@ -380,7 +380,7 @@ def _grown(maker: Maker) -> None:
     schema = pa.schema(
         [pa.field("id", pa.int32(), nullable=False), ("a", pa.int16()), ("b", pa.string()), ("s", pa.struct([("x", pa.int8())]))]
     )
-    grown = lake.create_table("bank.grown", schema, key=["id"], index=objcat.Bucket(1))
+    grown = lake.create_table("bank.grown", schema, key=["id"], index=objcat.BucketIndex(1))
     tick()
     grown.insert([{"id": n, "a": n, "b": f"b{n}", "s": {"x": n}} for n in range(4)])
     tick()
@@ -409,7 +409,7 @@ def _names(maker: Maker) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
     for name in ("old.Émile", "old.gone", "old.back"):
         tick()
-        lake.create_table(name, schema, key=["id"], index=objcat.Bucket(1)).insert([{"id": 1, "value": name}])
+        lake.create_table(name, schema, key=["id"], index=objcat.BucketIndex(1)).insert([{"id": 1, "value": name}])
     tick()
     lake.namespaces.create("new.home", {"owner": "Ann"})
     tick()
@@ -431,7 +431,7 @@ def _names(maker: Maker) -> None:
 def _alone(maker: Maker) -> None:
     """A table that no lake names."""
     schema = pa.schema([pa.field("meter", pa.string(), nullable=False), ("reading", pa.float64())])
-    meters = objcat.create_table_at(maker.lake.fileio.child(ALONE), schema, key=["meter"], index=objcat.Bucket(2))
+    meters = objcat.create_table_at(maker.lake.fileio.child(ALONE), schema, key=["meter"], index=objcat.BucketIndex(2))
     maker.tick()
     meters.insert([{"meter": f"m{n}", "reading": n / 2} for n in range(5)])
     maker.tick()
@@ -444,7 +444,7 @@ def _sorted(maker: Maker) -> None:
     lake, tick = maker.lake, maker.tick
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int64()), ("text", pa.string())])
     tick()
-    table = lake.create_table("lines.sorted", schema, key=["id"], ordering="at", index=objcat.Bucket(2))
+    table = lake.create_table("lines.sorted", schema, key=["id"], ordering="at", index=objcat.BucketIndex(2))
 
     def rows(numbers: Iterable[int], at: int) -> list[dict[str, Any]]:
         return [{"id": n, "at": at, "text": None if n % 5 == 0 else f"text {n * 7 % 40:02}"} for n in numbers]
@@ -459,14 +459,14 @@ def _sorted(maker: Maker) -> None:
     tick()
     table.delete([{"id": n, "at": 5} for n in range(0, 9, 4)])
     tick()
-    table.maintenance.compact(homes=[FileGroupId("", 0, 2)])
+    table.maintenance.compact(file_groups=[FileGroupId("", 0, 2)])
     tick()
     table.maintenance.cluster(by=["text", "at"], zorder=True, where="text < 'text 20'", io_bytes_max=1)
     tick()
     table.upsert(rows([4, 5, 50], 4))
     tick()
     looked_up = lake.create_table(
-        "lines.moved", schema, key=["id"], ordering="at", index=objcat.Record(2), properties={"target_file_bytes": "1024"}
+        "lines.moved", schema, key=["id"], ordering="at", index=objcat.RecordIndex(2), properties={"target_file_bytes": "1024"}
     )
     for n in range(3):
         tick()

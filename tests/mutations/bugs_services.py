@@ -122,10 +122,10 @@ def _plan_put_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction, "resolve", lambda *_: None)
 
 
-@bug("an index that is merged without the keys of new homes", "P9", "place elsewhere, compaction: record")
-def _index_of_former_homes(patch: pytest.MonkeyPatch) -> None:
-    of_live_homes = compaction.of_live_homes
-    patch.setattr(compaction, "of_live_homes", lambda rows, live: of_live_homes(rows, sorted(live)[1:]))
+@bug("an index that is merged without the keys of new file groups", "P9", "place elsewhere, compaction: record")
+def _index_of_former_groups(patch: pytest.MonkeyPatch) -> None:
+    of_live_groups = compaction.of_live_groups
+    patch.setattr(compaction, "of_live_groups", lambda rows, live: of_live_groups(rows, sorted(live)[1:]))
 
 
 @bug(
@@ -153,11 +153,11 @@ def _restored_is_cleaned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cleaning, "_unneeded", forgetful)
 
 
-@bug("a clean that looks at one home of a log object", "P8", "write, clean after a compaction of one home")
-def _one_home(patch: pytest.MonkeyPatch) -> None:
+@bug("a clean that looks at one file group of a log object", "P8", "write, clean after a compaction of one file group")
+def _one_group(patch: pytest.MonkeyPatch) -> None:
     added = cleaning._added
     patch.setattr(
-        cleaning, "_added", lambda entry, table: {path: frozenset(sorted(homes)[:1]) for path, homes in added(entry, table).items()}
+        cleaning, "_added", lambda entry, table: {path: frozenset(sorted(group_ids)[:1]) for path, group_ids in added(entry, table).items()}
     )
 
 

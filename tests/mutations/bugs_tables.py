@@ -165,7 +165,7 @@ def _property_lost(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rewrite that is not done again", "P5", "rewrite, rewrite")
 def _no_rewrite(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.write.table_writer.TableWriter, "redo", lambda self, *_: None)
+    patch.setattr(objcat.write.table_writer.TableWriter, "rewrite", lambda self, *_: None)
 
 
 @bug("a merge that is not computed again", "P5", "merge, merge")
@@ -272,7 +272,7 @@ def _split_loses(patch: pytest.MonkeyPatch) -> None:
 
     def few(self: Snapshot, *arguments: Any, **named: Any) -> list[FileGroup]:
         found = file_groups(self, *arguments, **named)
-        return [replace(group, logs=()) if group.home.bucket_count > BUCKETS else group for group in found]
+        return [replace(group, logs=()) if group.group_id.bucket_count > BUCKETS else group for group in found]
 
     patch.setattr(Snapshot, "file_groups", few)
 

@@ -1,6 +1,6 @@
 """A second reader of lakes, written from docs/spec/protocol.md alone: it shares no code with objcat, and prefers plain to fast.
 
-Whatever the page says of an object that is read here is checked on the way (sizes, hashes, order of rows, bounds, homes), so that a
+Whatever the page says of an object that is read here is checked on the way (sizes, hashes, order of rows, bounds, file groups), so that a
 lake on which this reader agrees with objcat is evidence for the page as well as for the code.
 """
 
@@ -374,23 +374,23 @@ def checked_format(content: Json, key: str) -> Json:
 
 # ---------------------------------------------------------------------------------------------------------------- state of tables
 
-Home = tuple[str, int, int]
+FileGroupId = tuple[str, int, int]
 
 
-def home_of(value: Any) -> Home:
+def group_id_of(value: Any) -> FileGroupId:
     partition, bucket, count = value
     return str(partition), int(bucket), int(count)
 
 
-def common(one: Home, other: Home) -> bool:
+def common(one: FileGroupId, other: FileGroupId) -> bool:
     return one[0] == other[0] and (one[1] - other[1]) % math.gcd(one[2], other[2]) == 0
 
 
 @dataclass(frozen=True)
 class Event:
-    """A base file (or, without a path, a retirement) that holds what its home had up to `as_of`."""
+    """A base file (or, without a path, a retirement) that holds what its file group had up to `as_of`."""
 
-    home: Home
+    group_id: FileGroupId
     slot: int
     as_of: int
     path: str | None = None
@@ -404,7 +404,7 @@ class Event:
 class LogRows:
     """Rows `start` to `end` of a log object, which count as of `slot`. committed_at_ms: 0 where they are not measured by it."""
 
-    home: Home
+    group_id: FileGroupId
     slot: int
     named_at: int
     order: int
@@ -435,19 +435,22 @@ class State:
         """The fold: spec, splits, retirements, base files, log rows."""
         slot, as_of = entry["slot"], change.get("as_of")
         state = replace(self, spec=change.get("spec") or self.spec, counts={**self.counts, **(change.get("splits") or {})})
-        events = [Event(home_of(home), slot, slot - 1) for home in change.get("retires") or ()]
+        events = [Event(group_id_of(group_id), slot, slot - 1) for group_id in change.get("retires") or ()]
         for base in change.get("bases") or ():
-            home = home_of(base["home"])
-            check(home[2] == state.count(home[0]), f"slot {slot} has a base file for {home}: its partition has {state.count(home[0])}")
+            group_id = group_id_of(base["home"])
+            check(
+                group_id[2] == state.count(group_id[0]),
+                f"slot {slot} has a base file for {group_id}: its partition has {state.count(group_id[0])}",
+            )
             order = base.get("order")
             check(order is None or "base_order" in entry["features"], f"slot {slot} has a base file with an order, and no feature")
             bounds = base.get("bounds") or {}
-            events.append(Event(home, slot, -1 if as_of is None else as_of, base["path"], base["bytes"], base["rows"], bounds, order))
-        rewritten = {home_of(base["home"]) for base in change.get("bases") or ()}
+            events.append(Event(group_id, slot, -1 if as_of is None else as_of, base["path"], base["bytes"], base["rows"], bounds, order))
+        rewritten = {group_id_of(base["home"]) for base in change.get("bases") or ()}
         logs = [
             LogRows(
-                home=home_of(home),
-                slot=as_of if as_of is not None and home_of(home) in rewritten else slot,
+                group_id=group_id_of(group_id),
+                slot=as_of if as_of is not None and group_id_of(group_id) in rewritten else slot,
                 named_at=slot,
                 order=order,
                 path=log["path"],
@@ -456,11 +459,11 @@ class State:
                 row_group_rows=log["row_group_rows"],
                 start=start,
                 end=end,
-                committed_at_ms=0 if as_of is not None and home_of(home) in rewritten else entry["committed_at_ms"],
+                committed_at_ms=0 if as_of is not None and group_id_of(group_id) in rewritten else entry["committed_at_ms"],
                 bounds=log.get("bounds") or {},
             )
             for order, log in enumerate(change.get("logs") or ())
-            for home, start, end in log["homes"]
+            for group_id, start, end in log["homes"]
         ]
         check(state.spec["index"]["type"] in INDEXES, f"slot {slot} names an index that the page does not: {state.spec['index']}")
         of_index, index = index_spec(state.spec), None
@@ -470,37 +473,37 @@ class State:
 
     def groups(self) -> Iterator[Group]:
         """Every file group that may have rows."""
-        by_home: dict[Home, tuple[list[Event], list[LogRows]]] = {}
+        by_group: dict[FileGroupId, tuple[list[Event], list[LogRows]]] = {}
         for event in self.events:
-            by_home.setdefault(event.home, ([], []))[0].append(event)
+            by_group.setdefault(event.group_id, ([], []))[0].append(event)
         for log in self.logs:
-            by_home.setdefault(log.home, ([], []))[1].append(log)
-        counts = {(partition, count) for partition, _, count in by_home}
-        homes = {
+            by_group.setdefault(log.group_id, ([], []))[1].append(log)
+        counts = {(partition, count) for partition, _, count in by_group}
+        group_ids = {
             (partition, child, count)
-            for partition, bucket, counted in by_home
+            for partition, bucket, counted in by_group
             for count in [self.count(partition)]
             for step in [math.gcd(counted, count)]
             for child in range(bucket % step, count, step)
         }
-        for home in sorted(homes):
-            # Counts of a partition divide each other, so the home has one common home, its ancestor, for each of them.
-            ancestors = [(home[0], home[1] % counted, counted) for partition, counted in counts if partition == home[0]]
-            found = [by_home[ancestor] for ancestor in ancestors if ancestor in by_home]
+        for group_id in sorted(group_ids):
+            # Counts of a partition divide each other, so the file group has one common file group, its ancestor, for each of them.
+            ancestors = [(group_id[0], group_id[1] % counted, counted) for partition, counted in counts if partition == group_id[0]]
+            found = [by_group[ancestor] for ancestor in ancestors if ancestor in by_group]
             events = [event for part in found for event in part[0]]
             marked = [log for part in found for log in part[1]]
             newest = max(events, key=lambda event: (event.slot, event.path is not None), default=None)
             cut = max((event.as_of for event in events), default=-1)
             forgotten = [event for event in events if event is not newest and event.path is not None and event.slot > cut]
-            check(not forgotten, f"a base file of {home} was written without the rows of {forgotten}")
+            check(not forgotten, f"a base file of {group_id} was written without the rows of {forgotten}")
             logs = [log for log in marked if log.slot > cut or (newest is not None and log.named_at == newest.slot)]
             logs.sort(key=lambda log: (log.slot, log.named_at, log.order))
-            yield Group(home, newest if newest is not None and newest.path is not None else None, tuple(logs))
+            yield Group(group_id, newest if newest is not None and newest.path is not None else None, tuple(logs))
 
 
 @dataclass(frozen=True)
 class Group:
-    home: Home
+    group_id: FileGroupId
     base: Event | None
     logs: tuple[LogRows, ...]
 
@@ -688,13 +691,13 @@ class Log:
     # ---- scan
 
     def rows_of(self, state: State) -> list[Json]:
-        rows = [(group.home, row) for group in state.groups() for row in self._group_rows(state, group)]
+        rows = [(group.group_id, row) for group in state.groups() for row in self._group_rows(state, group)]
         if state.index is not None:
             self._check_index(state.spec, state.index, rows)
         return [row for _, row in rows]
 
-    def _check_index(self, spec: Json, index: State, rows: list[tuple[Home, Json]]) -> None:
-        """What the record index owes: the home of every key that has a row."""
+    def _check_index(self, spec: Json, index: State, rows: list[tuple[FileGroupId, Json]]) -> None:
+        """What the record index owes: the file group of every key that has a row."""
         known = {tuple(map(_identity, row.values())) for group in index.groups() for row in self._group_rows(index, group)}
         names = [column["name"] for key in spec["key"] for column in spec["table_schema"]["columns"] if column["id"] == key]
         for (partition, bucket, _), row in rows:
@@ -704,37 +707,37 @@ class Log:
     def _group_rows(self, state: State, group: Group) -> list[Json]:
         """The merge of one file group."""
         spec = state.spec
-        parts: list[tuple[Home, Part, int]] = []
+        parts: list[tuple[FileGroupId, Part, int]] = []
         if group.base is not None:
             assert group.base.path is not None
             partition, _, name = group.base.path.split("/", 2)[2].rpartition("/")
-            check(partition == group.base.home[0], f"{group.base.path} is of {group.base.home}")
-            check(not spec["key"] or name.endswith(f"_{group.base.home[1]:05d}.parquet"), f"{name} is of {group.base.home}")
+            check(partition == group.base.group_id[0], f"{group.base.path} is of {group.base.group_id}")
+            check(not spec["key"] or name.endswith(f"_{group.base.group_id[1]:05d}.parquet"), f"{name} is of {group.base.group_id}")
             file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
-            parts.append((group.base.home, file.part(0, group.base.rows, order=names_of(spec, group.base.order)), 0))
+            parts.append((group.base.group_id, file.part(0, group.base.rows, order=names_of(spec, group.base.order)), 0))
         for log in group.logs:
             file = self._file(spec, log.path, log.size, log.rows, log.bounds, row_group_rows=log.row_group_rows)
-            parts.append((log.home, file.part(log.start, log.end), log.committed_at_ms))
+            parts.append((log.group_id, file.part(log.start, log.end), log.committed_at_ms))
         kinds = {column["id"]: column["type"] for column in spec["table_schema"]["columns"]}
-        (partitioning,) = [found for found in partitionings_of(spec) if shape_of(found) == _shape(group.home[0])]
-        # Where keys move, log rows may be of another partition than their home.
-        for home, part, _ in parts[: group.base is not None] if is_global(spec) else parts:
+        (partitioning,) = [found for found in partitionings_of(spec) if shape_of(found) == _shape(group.group_id[0])]
+        # Where keys move, log rows may be of another partition than their file group.
+        for group_id, part, _ in parts[: group.base is not None] if is_global(spec) else parts:
             for place in part.places:
                 found = partition_of(partitioning, kinds, place)
-                check(found == home[0], f"a row of {home} is of the partition {found}")
+                check(found == group_id[0], f"a row of {group_id} is of the partition {found}")
         if not spec["key"]:
             return [row for _, part, _ in parts for row in part.rows if row is not None]
         kept: dict[tuple[Any, ...], tuple[Any, Json | None]] = {}
-        for home, part, committed_at_ms in parts:
+        for group_id, part, committed_at_ms in parts:
             for key, hashed, value, row in zip(part.keys, part.hashes, part.ranks, part.rows, strict=True):
                 if hashed is not None:
-                    check(hashed % home[2] == home[1], f"a row of {home} has the hash {hashed}")
-                    if hashed % group.home[2] != group.home[1]:
+                    check(hashed % group_id[2] == group_id[1], f"a row of {group_id} has the hash {hashed}")
+                    if hashed % group.group_id[2] != group.group_id[1]:
                         continue
                 if spec["ordering"] is None or (row is None and value is None):
                     kept[key] = (None, row)
                     continue
-                check(value is not None and not is_nan(value), f"a row of {home} has the ordering value {value}")
+                check(value is not None and not is_nan(value), f"a row of {group_id} has the ordering value {value}")
                 if is_late(spec, value, committed_at_ms):
                     continue
                 before = kept.get(key)
@@ -850,16 +853,16 @@ class Part:
         )
 
     def part(self, start: int, end: int, *, order: tuple[str, ...] | None = None) -> Part:
-        """The rows of one home: each key once, sorted by key, or as the names of columns say."""
+        """The rows of one group_id: each key once, sorted by key, or as the names of columns say."""
         check(0 <= start < end <= len(self.keys) or start == end == 0, f"no rows {start} to {end}")
         at = slice(start, end)
         keys = self.path_keys[at]
         if order is None:
-            check(all(a < b or a == () for a, b in itertools.pairwise(keys)), "the rows of a home are not sorted by key")
+            check(all(a < b or a == () for a, b in itertools.pairwise(keys)), "the rows of a file group are not sorted by key")
         else:
             check(len(set(keys)) == len(keys), "a key is there twice")
             values = [[(row[name] is None, _sorting(row[name])) for name in order] for row in self.rows[at] if row is not None]
-            check(all(a <= b for a, b in itertools.pairwise(values)), f"the rows of a home are not sorted by {order}")
+            check(all(a <= b for a, b in itertools.pairwise(values)), f"the rows of a file group are not sorted by {order}")
         return Part(keys, self.keys[at], self.hashes[at], self.ranks[at], self.rows[at], self.places[at])
 
 
@@ -950,17 +953,17 @@ class Root:
             ends = [[row["partition"], row["bucket"], row["bucket_count"]] for row in (rows[0], rows[-1])]
             check(ends == [shard["first"], shard["last"]], f"{shard['path']} is of {ends}")
             for row in rows:
-                home = (row["partition"], row["bucket"], row["bucket_count"])
+                group_id = (row["partition"], row["bucket"], row["bucket_count"])
                 if row["slot"] >= 0:
                     size, count = row["base_bytes"] or 0, row["base_rows"] or 0
                     lies = json.loads(row["base_order"]) if row.get("base_order") else None
-                    events.append(Event(home, row["slot"], row["as_of"], row["base_path"], size, count, order=lies))
+                    events.append(Event(group_id, row["slot"], row["as_of"], row["base_path"], size, count, order=lies))
                 for log in row["logs"]:
                     same = {
                         name: log[name]
                         for name in ("slot", "named_at", "path", "rows", "row_group_rows", "start", "end", "committed_at_ms")
                     }
-                    logs.append(LogRows(home=home, size=log["bytes"], order=log["number"], **same))
+                    logs.append(LogRows(group_id=group_id, size=log["bytes"], order=log["number"], **same))
         return replace(state, events=tuple(events), logs=tuple(logs))
 
     def marks(self, table: str) -> Marks:

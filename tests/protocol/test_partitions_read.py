@@ -52,7 +52,7 @@ class Moving(Subject):
 )
 def test_every_slot_of_a_table_whose_partitioning_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: TableType) -> None:
     world = World(seed)
-    subject = Moving(world, "city.things", shape, ordered=ordered, kind=kind)
+    subject = Moving(world, "city.things", shape, ordered=ordered, table_type=kind)
     for _ in range(56):
         subject.step({**WEIGHTS, "delete_ordered": 8 if ordered else 0, "repartition": 4})
     assert compare(world.lake, world.dump(tmp_path)) > 20
@@ -93,7 +93,7 @@ def test_every_value_has_the_partition_that_the_page_says(tmp_path: Path, kind: 
     world = World(35)
     for number, by in enumerate(FIELDS):
         key = ["id"] if number % 2 else None
-        table = world.lake.create_table(f"t{number}", EVERY.schema, key=key, partition_by=by, key_scope="partition", kind=kind)
+        table = world.lake.create_table(f"t{number}", EVERY.schema, key=key, partition_by=by, key_scope="partition", table_type=kind)
         table.insert(EVERY)
         table.insert(EVERY.slice(2, 3))
     assert compare(world.lake, world.dump(tmp_path)) == 2 * len(FIELDS)
@@ -105,7 +105,7 @@ def test_far_years_have_the_partition_that_the_page_says(tmp_path: Path) -> None
     days = pa.array([-719_529, 2_932_897, -(2**31), 2**31 - 1], pa.int32())
     table = world.lake.create_table("t", pa.schema([("y", pa.date32()), ("v", pa.int64())]), key=None, partition_by=["y", "month(y)"])
     table.insert(pa.table({"y": days.cast(pa.date32()), "v": [1, 2, 3, 4]}))
-    found = {home.partition for home in table.refresh().live_homes(table._context.manifests)}
+    found = {group_id.partition for group_id in table.refresh().live_group_ids(table._context.manifests)}
     assert found == {
         "y=-0001-12-31/y_month=-0001-12",
         "y=10000-01-01/y_month=10000-01",
@@ -117,7 +117,9 @@ def test_far_years_have_the_partition_that_the_page_says(tmp_path: Path) -> None
 def test_the_reader_refuses_a_row_that_lies_elsewhere(tmp_path: Path) -> None:
     """The comparison can fail: a partitioning that the log says otherwise is found."""
     world = World(37)
-    table = world.lake.create_table("t", EVERY.schema, key=["id"], partition_by=["day(y)"], key_scope="partition", index=objcat.Bucket(1))
+    table = world.lake.create_table(
+        "t", EVERY.schema, key=["id"], partition_by=["day(y)"], key_scope="partition", index=objcat.BucketIndex(1)
+    )
     table.insert([{"id": 1, "y": dt.date(2026, 1, 1)}])
     path = world.dump(tmp_path)
     (slot,) = path.glob("tables/*/log/*0.json")

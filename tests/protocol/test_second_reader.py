@@ -142,9 +142,9 @@ class Subject:
             self.schema,
             key=self.key,
             ordering="o" if ordered else None,
-            index=index or objcat.Bucket(2),
-            kind=kind,
-            domain=domain,
+            index=index or objcat.BucketIndex(2),
+            table_type=kind,
+            shared_log=domain,
             partition_by=partition_by,
             properties={"target_file_bytes": "2048"},
         )
@@ -475,10 +475,10 @@ def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: b
 @pytest.mark.parametrize(
     ("seed", "ordered", "kind", "index"),
     [
-        (41, True, "merge_on_read", objcat.Bloom()),
-        (42, False, "merge_on_read", objcat.Record(3)),
-        (43, True, "copy_on_write", objcat.Record(2)),
-        (46, False, "copy_on_write", objcat.Memory()),
+        (41, True, "merge_on_read", objcat.BloomIndex()),
+        (42, False, "merge_on_read", objcat.RecordIndex(3)),
+        (43, True, "copy_on_write", objcat.RecordIndex(2)),
+        (46, False, "copy_on_write", objcat.MemoryIndex()),
     ],
 )
 def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int, ordered: bool, kind: TableType, index: Index) -> None:
@@ -491,7 +491,7 @@ def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int,
 
 @pytest.mark.parametrize(
     ("seed", "ordered", "kind", "index"),
-    [(44, True, "merge_on_read", objcat.Record(2)), (45, False, "copy_on_write", objcat.Simple())],
+    [(44, True, "merge_on_read", objcat.RecordIndex(2)), (45, False, "copy_on_write", objcat.SimpleIndex())],
 )
 def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordered: bool, kind: TableType, index: Index) -> None:
     world = World(seed)
@@ -527,7 +527,7 @@ def test_every_slot_of_a_table_whose_schema_changes(tmp_path: Path, seed: int, s
 
 def test_a_delete_that_a_compaction_keeps_counts_as_of_its_plan(tmp_path: Path) -> None:
     world = World(10)
-    table = world.lake.create_table("t", NUMBERS, key=["id"], ordering="o", index=objcat.Bucket(1))
+    table = world.lake.create_table("t", NUMBERS, key=["id"], ordering="o", index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "v": 1, "o": 1}, {"id": 2, "v": 1, "o": 1}])
     table.delete([{"id": 1, "o": 5}, {"id": 2, "o": 5}])
     pending = [[{"id": 1, "v": 2, "o": 5}, {"id": 2, "v": 2, "o": 4}]]
@@ -580,7 +580,7 @@ def test_tables_of_one_domain(tmp_path: Path) -> None:
 def test_tables_with_a_horizon_for_late_rows(tmp_path: Path, kind: pa.DataType) -> None:
     world = World(11)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), pa.field("o", kind, nullable=False)])
-    table = world.lake.create_table("late", schema, key=["id"], ordering="o", lateness="36 hours", index=objcat.Bucket(2))
+    table = world.lake.create_table("late", schema, key=["id"], ordering="o", allowed_lateness="36 hours", index=objcat.BucketIndex(2))
     for step in range(60):
         world.env.advance(world.random.choice([60, 6 * 3600, 20 * 3600]))
         now_ms = world.env.now_ms()
@@ -620,7 +620,7 @@ def test_a_log_whose_older_outcomes_are_in_segments(tmp_path: Path) -> None:
 
 def test_changes_too_large_for_a_slot_and_a_catalog_too_large_for_a_root(tmp_path: Path) -> None:
     world = World(9)
-    table = world.lake.create_table("wide", NUMBERS, key=["id"], index=objcat.Bucket(8192))
+    table = world.lake.create_table("wide", NUMBERS, key=["id"], index=objcat.BucketIndex(8192))
     table.upsert(pa.Table.from_pylist([number(n, n, n) for n in range(4000)], NUMBERS))
     table.delete([{"id": n} for n in range(0, 4000, 7)])
     for n in range(40):

@@ -30,7 +30,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value"
 TRIES = 3
 POLICY = RetryPolicy(attempts_max=TRIES, deadline_s=WAIT_S_MAX, backoff_ms_first=1, backoff_ms_max=2)
 EVERY_TRY = TRIES
-ONE_BUCKET = objcat.Bucket(1)
+ONE_BUCKET = objcat.BucketIndex(1)
 
 Work = Literal["upsert", "insert", "delete", "upsert once", "settle A", "scan"]
 """What an actor does: one call of the table. "upsert once" is version 1 of an application, the same for all actors."""
@@ -109,7 +109,7 @@ class Schedule:
     faults: Sequence[Broken] = ()
     actors: Mapping[str, Does] = field(default_factory=dict)
     kind: str = "merge_on_read"
-    index: objcat.Bucket | objcat.Simple = ONE_BUCKET
+    index: objcat.BucketIndex | objcat.SimpleIndex = ONE_BUCKET
     servers: Sequence[StoreScheme] = ("s3", "gs", "az")
 
 
@@ -168,7 +168,7 @@ def owners(rows: Mapping[int, str]) -> dict[int, str]:
 
 def play(schedule: Schedule, store: ServerHandle, lake: Any) -> None:
     """Play a schedule on a new table, compare what everybody was told, and audit the table. lake: that of the store's bucket."""
-    table = lake.create_table(f"t{secrets.token_hex(6)}", SCHEMA, key=["id"], index=schedule.index, kind=schedule.kind)
+    table = lake.create_table(f"t{secrets.token_hex(6)}", SCHEMA, key=["id"], index=schedule.index, table_type=schedule.kind)
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(len(schedule.expect)))
         actors = {who: stack.enter_context(_Entered(_actor(who, schedule, store, table._context.fileio.url))) for who in schedule.expect}

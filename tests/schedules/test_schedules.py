@@ -368,7 +368,7 @@ REPLACEMENTS = [
 LOCATED = [
     Schedule(
         name="A and B insert one key where keys are located",
-        index=objcat.Simple(),
+        index=objcat.SimpleIndex(),
         actors={"A": INSERT, "B": INSERT},
         steps=[hold("A", "before", "slot"), run("B"), go("A")],
         expect={"A": "slot 2 at attempt 2", "B": "slot 1"},
@@ -376,7 +376,7 @@ LOCATED = [
     ),
     Schedule(
         name="A and B insert one key where keys are located, and the answer of A's second try is lost",
-        index=objcat.Simple(),
+        index=objcat.SimpleIndex(),
         kind="copy_on_write",
         actors={"A": INSERT, "B": INSERT},
         faults=[Broken("A", "drop_after", "slot", nth=2)],
@@ -386,7 +386,7 @@ LOCATED = [
     ),
     Schedule(
         name="A is rolled back while it looks again where its key lives",
-        index=objcat.Simple(),
+        index=objcat.SimpleIndex(),
         actors={"A": INSERT, "B": INSERT, "C": SETTLE_A},
         steps=[hold("A", "before", "slot"), run("B"), hold("A", "before", "slot"), run("C"), go("A")],
         expect={"A": "WriterFenced", "B": "slot 1", "C": "rolled back at 2"},
@@ -394,7 +394,7 @@ LOCATED = [
     ),
     Schedule(
         name="A deletes a key that is nowhere yet, which B inserts",
-        index=objcat.Simple(),
+        index=objcat.SimpleIndex(),
         actors={"A": DELETE, "B": INSERT},
         steps=[hold("A", "before", "slot"), run("B"), go("A")],
         expect={"A": "slot 2 at attempt 2", "B": "slot 1"},
@@ -402,7 +402,7 @@ LOCATED = [
     ),
     Schedule(
         name="A and B insert keys of their own where keys are located",
-        index=objcat.Simple(),
+        index=objcat.SimpleIndex(),
         actors={"A": INSERT, "B": Does("insert", (2,))},
         steps=[hold("A", "before", "slot"), run("B"), go("A")],
         expect={"A": "slot 2", "B": "slot 1"},

@@ -32,7 +32,7 @@ def ended(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 
 def table_of_groups(url: Path) -> objcat.Table:
-    table = objcat.connect(url).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(GROUPS))
+    table = objcat.connect(url).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(GROUPS))
     table.insert([{"id": key, "v": -1} for key in range(40 * GROUPS)])
     assert table.inspect.stats().groups == GROUPS
     return table

@@ -117,7 +117,7 @@ def test_a_certificate_lists_what_was_searched_and_what_for() -> None:
 
 def test_what_a_dead_process_left_in_a_local_store_goes(tmp_path: os.PathLike[str]) -> None:
     lake = objcat.Lake(open_store(f"file://{tmp_path}"))
-    table = lake.create_table("people", SCHEMA, key=["ssn"], index=objcat.Bucket(2))
+    table = lake.create_table("people", SCHEMA, key=["ssn"], index=objcat.BucketIndex(2))
     lived(table)
     left = os.path.join(tmp_path, ".objcat", "tmp", "left")
     os.makedirs(os.path.dirname(left), exist_ok=True)

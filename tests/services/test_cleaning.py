@@ -193,7 +193,7 @@ def test_a_clean_that_follows_another_reads_next_to_nothing(asked: dict[str, int
 
     backend = FaultyBackend(MemoryBackend(f"cleaned-{next(iter(asked))}", env=env), before=count)
     table = objcat.Lake(FileIO(backend, env=env)).create_table(
-        "t", PLAIN, key=["id"], index=objcat.Bucket(1), properties={"auto_clean": "false"}
+        "t", PLAIN, key=["id"], index=objcat.BucketIndex(1), properties={"auto_clean": "false"}
     )
     for number in range(120):
         env.advance(360)
@@ -214,7 +214,7 @@ def test_a_clean_that_follows_another_reads_next_to_nothing(asked: dict[str, int
 
 
 def test_a_plan_shows_only_what_is_still_there() -> None:
-    table = objcat.Lake(FileIO(MemoryBackend("cleaned-plan"))).create_table("t", PLAIN, key=["id"], index=objcat.Bucket(1))
+    table = objcat.Lake(FileIO(MemoryBackend("cleaned-plan"))).create_table("t", PLAIN, key=["id"], index=objcat.BucketIndex(1))
     for number in range(4):
         table.upsert([{"id": 1, "v": number}])
     table.maintenance.compact()

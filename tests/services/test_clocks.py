@@ -32,7 +32,7 @@ class Clocks:
     def __post_init__(self) -> None:
         self.backend = MemoryBackend("clocks", env=self.disk)
         self.right = objcat.create_table_at(
-            FileIO(self.backend, env=self.disk), SCHEMA, key=["k"], kind="copy_on_write", index=objcat.Bucket(1)
+            FileIO(self.backend, env=self.disk), SCHEMA, key=["k"], table_type="copy_on_write", index=objcat.BucketIndex(1)
         )
         self.wrong = objcat.table_at(FileIO(self.backend, env=self.ahead))
         for number in range(5):

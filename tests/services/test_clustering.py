@@ -87,7 +87,7 @@ def test_small_groups_become_few_and_nothing_else_changes() -> None:
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_rows_in_order_are_left_out_by_their_bounds(kind: str) -> None:
-    log = Log(kind=kind)
+    log = Log(table_type=kind)
     log.fill()
     assert log.groups("a < 20") == log.groups()
     done = log.table().maintenance.cluster(by=["a"])

@@ -134,7 +134,7 @@ def test_writers_go_on_during_a_compaction_and_never_conflict() -> None:
 def test_two_workers_execute_one_compaction_plan_the_older_last() -> None:
     world = World()
     world.upsert(*rows(6))
-    plan = CompactionPlan(1, planned(world).homes, new_txn(world.store().env))
+    plan = CompactionPlan(1, planned(world).file_groups, new_txn(world.store().env))
     raced: list[Any] = []
     late = world.timeline(once("put", "log/", lambda: raced.append(compact(world.timeline(), world.id, plan=plan))))
     with pytest.raises(AlreadyDone):
@@ -167,14 +167,14 @@ def test_a_scheduled_plan_is_executed_once_whoever_finds_it() -> None:
 
 
 def test_two_compactors_share_the_work() -> None:
-    """The slower one leaves the homes that the faster one took, and does the others."""
+    """The slower one leaves the file groups that the faster one took, and does the others."""
     world = World(buckets=4)
     world.upsert(*rows(20))
     first = [FileGroupId("", 0, 4), FileGroupId("", 3, 4)]
-    slow = world.timeline(once("put", "log/", lambda: compact(world.timeline(), world.id, homes=first)))
+    slow = world.timeline(once("put", "log/", lambda: compact(world.timeline(), world.id, file_groups=first)))
     done = compact(slow, world.id)
     assert done is not None and done.slot == 3
-    assert set(done.homes) == {FileGroupId("", 1, 4), FileGroupId("", 2, 4)}
+    assert set(done.file_groups) == {FileGroupId("", 1, 4), FileGroupId("", 2, 4)}
     world.model.same()
     world.model.same()
     world.check()
@@ -195,7 +195,7 @@ def test_a_rolled_back_plan_whose_executor_commits() -> None:
     world = World()
     world.upsert(*rows(6))
     txn = new_txn(world.store().env)
-    plan = CompactionPlan(1, planned(world).homes, txn)
+    plan = CompactionPlan(1, planned(world).file_groups, txn)
     slow = world.timeline(once("put", "log/", lambda: resolve(world.timeline().fileio, txn)))
     with pytest.raises(WriterFenced):
         compact(slow, world.id, plan=plan)

@@ -38,7 +38,7 @@ FIRST = effort(6, with_all=1)
 
 def made(backend: MemoryBackend, kind: TableType) -> objcat.Table:
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
-    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(1))
     table.insert([{"id": i, "fare": 1.0} for i in range(4)])
     table.upsert([{"id": 1, "fare": 2.0}])
     return table
@@ -101,14 +101,14 @@ def test_a_savepoint_that_holds_rows_below_newer_ones_is_named() -> None:
 @pytest.mark.parametrize("gone", ["compacted", "split"])
 def test_a_savepoint_that_holds_rows_of_others_in_a_file_is_named(gone: str) -> None:
     """A log object, and a base file that was split, hold rows of file groups that have been rewritten since."""
-    table = objcat.Lake(FileIO(MemoryBackend("shared"), env=FakeEnv(1))).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.Lake(FileIO(MemoryBackend("shared"), env=FakeEnv(1))).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     (table.insert if gone == "split" else table.upsert)([{"id": i, "fare": 1.0} for i in range(20)])
     if gone == "split":
         table.maintenance.split_buckets()
     groups = table.refresh().file_groups(table._context.manifests)
-    erased, home = next((row["id"], group.home) for group in groups for row in rows_of(table, group))
+    erased, group_id = next((row["id"], group.group_id) for group in groups for row in rows_of(table, group))
     table.delete([{"id": erased}])
-    compact(table._context.timeline, table.id, homes=[home])
+    compact(table._context.timeline, table.id, file_groups=[group_id])
     table.maintenance.savepoint()
     assert table.scan(where=f"id = {erased}").count() == 0
     assert len(table.plan_erasure(f"id = {erased}").saved) == 1
@@ -200,7 +200,7 @@ def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_no_file_of_a_record_index_holds_the_key_any_more(kind: TableType) -> None:
     person = 987_654_321
     table = objcat.Lake(FileIO(MemoryBackend("indexed"), env=FakeEnv(1))).create_table(
-        "t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(2)
+        "t", SCHEMA, key=["id"], table_type=kind, index=objcat.RecordIndex(2)
     )
     table.upsert([{"id": i, "fare": 1.0} for i in (*range(200), person)])
     compact(table._context.timeline, table.id, whole_index=True)
@@ -291,7 +291,7 @@ def test_a_compaction_that_was_planned_before_the_delete_and_comes_first_hides_n
 
 def test_one_that_merges_the_index_hides_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("stale index"), env=FakeEnv(1)))
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Record(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.RecordIndex(1))
     table.upsert([{"id": i, "fare": 1.0} for i in range(4)])
     check_stale(table, monkeypatch)
 
@@ -306,9 +306,11 @@ def check_stale(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
         if len(calls) > 1:
             return compact(*arguments, **named)
         # Ours has yielded to one that merges what was there before the delete, and has done the rest.
-        rest = [group.home for group in table.refresh().file_groups(table._context.manifests) if group.home not in stale.homes]
+        rest = [
+            group.group_id for group in table.refresh().file_groups(table._context.manifests) if group.group_id not in stale.file_groups
+        ]
         compact(table._context.timeline, table.id, plan=stale)
-        return compact(table._context.timeline, table.id, homes=rest)
+        return compact(table._context.timeline, table.id, file_groups=rest)
 
     monkeypatch.setattr(erase, "compact", forestalled)
     done = table.erase("id = 1", older_than_s=0)

@@ -19,11 +19,11 @@ from tests.services.people import HER, OLDER, SCHEMA, die_with, lake_on, leaks, 
 
 KINDS: tuple[TableType, ...] = ("merge_on_read", "copy_on_write")
 INDEXES: dict[str, Any] = {
-    "bucket": objcat.Bucket(2),
-    "simple": objcat.Simple(),
-    "bloom": objcat.Bloom(),
-    "memory": objcat.Memory(),
-    "record": objcat.Record(2),
+    "bucket": objcat.BucketIndex(2),
+    "simple": objcat.SimpleIndex(),
+    "bloom": objcat.BloomIndex(),
+    "memory": objcat.MemoryIndex(),
+    "record": objcat.RecordIndex(2),
     "keyless": None,
 }
 PARTITIONS = {"whole": [], "by mail": ["mail"], "by birth": ["born"]}
@@ -45,7 +45,7 @@ def made(
         settings["partition_by"] = fields
         if not keyless:
             settings["key_scope"] = "partition"
-    return lake_on(backend, 1).create_table("people", SCHEMA, kind=kind, **settings)
+    return lake_on(backend, 1).create_table("people", SCHEMA, table_type=kind, **settings)
 
 
 def write(table: objcat.Table, rows: list[dict[str, Any]], **said: Any) -> None:

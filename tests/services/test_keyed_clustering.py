@@ -40,8 +40,8 @@ SCHEMA = pa.schema(
         ("word", pa.string()),
     ]
 )
-BUCKET = objcat.Bucket(2)
-LOCATED = [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
+BUCKET = objcat.BucketIndex(2)
+LOCATED = [objcat.SimpleIndex(), objcat.BloomIndex(), objcat.MemoryIndex(), objcat.RecordIndex(2)]
 KINDS = ["merge_on_read", "copy_on_write"]
 clustering: Any = import_module("objcat.maintenance.cluster")
 relocation: Any = import_module("objcat.maintenance.cluster_rows")
@@ -138,7 +138,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize(("by", "zorder"), [(["a"], False), (["word", "b", "a"], False), (["b", "word"], True)], ids=str)
 def test_rows_in_any_order_are_merged_as_ever(small_pieces: None, kind: str, ordered: bool, by: list[str], zorder: bool) -> None:
-    keyed = Keyed(kind=kind, ordered=ordered)
+    keyed = Keyed(table_type=kind, ordered=ordered)
     keyed.upsert(range(150))
     done = keyed.table().maintenance.cluster(by=by, zorder=zorder)
     assert done is not None and (done.groups_before, done.groups, done.rows) == (2, 2, 150)
@@ -172,7 +172,7 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "row_groups_that_may_match", counting)
-        keyed, ordered = Keyed(index=objcat.Bucket(1)), Keyed(index=objcat.Bucket(1), ordered=True)
+        keyed, ordered = Keyed(index=objcat.BucketIndex(1)), Keyed(index=objcat.BucketIndex(1), ordered=True)
         for one in (keyed, ordered):
             one.upsert(range(800))
             one.table().maintenance.compact()
@@ -195,7 +195,7 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
         assert read(keyed) < 25
 
 
-@pytest.mark.parametrize("index", [BUCKET, objcat.Bloom(), objcat.Record(2)], ids=lambda index: type(index).__name__)
+@pytest.mark.parametrize("index", [BUCKET, objcat.BloomIndex(), objcat.RecordIndex(2)], ids=lambda index: type(index).__name__)
 def test_time_travel_incremental_reads_and_changes_do_not_see_it(index: Any) -> None:
     keyed, other = Keyed(ordered=True, index=index), Keyed(ordered=True, index=index)
     before = 0
@@ -261,7 +261,7 @@ def test_what_cannot_be_asked_for() -> None:
 
 
 def test_filters_and_bounds_of_bytes() -> None:
-    keyed = Keyed(partition_by=["part"], key_scope="partition", index=objcat.Bucket(4))
+    keyed = Keyed(partition_by=["part"], key_scope="partition", index=objcat.BucketIndex(4))
     keyed.upsert(range(200))
     one = keyed.table().maintenance.cluster(by=["a"], where="part = 'x'")
     assert one is not None and one.groups == 4
@@ -317,7 +317,7 @@ def scattered(index: Any, *, groups: int = 6, rows: int = 30, **settings: Any) -
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
 def test_small_groups_are_joined_and_every_key_is_found_where_it_went(kind: str, ordered: bool, index: Any) -> None:
-    keyed = scattered(index, kind=kind, ordered=ordered, partition_by=["part"], key_scope="partition")
+    keyed = scattered(index, table_type=kind, ordered=ordered, partition_by=["part"], key_scope="partition")
     keyed.delete(list(range(0, 90, 7)), o=9)
     keyed.delete([5, 11])
     before = len(keyed.table().scan().plan.groups)
@@ -343,7 +343,7 @@ def test_small_groups_are_joined_and_every_key_is_found_where_it_went(kind: str,
 
 
 def test_filters_leave_out_whole_groups() -> None:
-    keyed = scattered(objcat.Bloom(), rows=200)
+    keyed = scattered(objcat.BloomIndex(), rows=200)
     assert len(keyed.table().scan(where="a between 100 and 120").plan.groups) >= 6
     done = keyed.table().maintenance.cluster(by=["a"])
     assert done is not None
@@ -358,7 +358,7 @@ def test_filters_leave_out_whole_groups() -> None:
 def test_a_writer_that_looked_before_a_clustering_looks_again(kind: str, index: Any) -> None:
     """Whenever the clustering comes: no key is there twice, and nobody is refused."""
     for at in itertools.chain(range(1, 14), range(14, 60, 5)):
-        keyed = scattered(index, kind=kind, groups=3, rows=10)
+        keyed = scattered(index, table_type=kind, groups=3, rows=10)
         acted: list[int] = []
 
         def act(request: Request, at: int = at, acted: list[int] = acted, keyed: Keyed = keyed) -> None:
@@ -381,7 +381,7 @@ def test_a_clustering_yields_to_whoever_wrote_to_its_groups(index: Any) -> None:
     done = late.maintenance.cluster()
     assert done is not None
     keyed.check()
-    if not isinstance(index, objcat.Record):
+    if not isinstance(index, objcat.RecordIndex):
         # The other partition is done all the same.
         assert done.groups_before == groups
         assert keyed.table().maintenance.cluster() is not None
@@ -394,7 +394,7 @@ def test_a_clustering_yields_to_whoever_wrote_to_its_groups(index: Any) -> None:
 
 
 def test_keys_that_move_between_partitions_are_clustered() -> None:
-    keyed = scattered(objcat.Record(2), groups=4, rows=10, partition_by=["part"], key_scope="table", ordered=True)
+    keyed = scattered(objcat.RecordIndex(2), groups=4, rows=10, partition_by=["part"], key_scope="table", ordered=True)
     for number in range(3):
         rows = [{**keyed.row(key, o=6 + number), "part": "xyz"[(key + number) % 3]} for key in range(0, 40, number + 2)]
         keyed.table().upsert(rows)
@@ -409,7 +409,7 @@ def test_keys_that_move_between_partitions_are_clustered() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_writer_never_conflicts_with_a_clustering(kind: str) -> None:
     for at in range(1, 40):
-        keyed = Keyed(kind=kind)
+        keyed = Keyed(table_type=kind)
         keyed.upsert(range(60))
         acted: list[int] = []
 
@@ -477,7 +477,7 @@ def leaves_deletes_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(relocation, "split_by_group", lambda rows: (split_by_group(rows)[0], rows.slice(0, 0)))
 
 
-def tells_the_index_of_homes_that_never_begin(patch: pytest.MonkeyPatch) -> None:
+def tells_the_index_of_groups_that_never_begin(patch: pytest.MonkeyPatch) -> None:
     narrow, propose = clustering._narrow, clustering._proposal
 
     def keeping(proposal: Any, taken: Any) -> Any:
@@ -502,7 +502,7 @@ def names_no_feature(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_late_row_and_a_filter() -> None:
-    keyed = Keyed(ordered=True, index=objcat.Bucket(1))
+    keyed = Keyed(ordered=True, index=objcat.BucketIndex(1))
     keyed.upsert(range(64), o=5)
     keyed.table().maintenance.cluster(by=["a"])
     # Rows that lose against rows that a filter on their values leaves out.
@@ -521,10 +521,13 @@ def a_late_row_and_a_filter() -> None:
         (prunes_rows_that_may_win, a_late_row_and_a_filter),
         (
             leaves_deletes_behind,
-            lambda: test_small_groups_are_joined_and_every_key_is_found_where_it_went("merge_on_read", True, objcat.Simple()),
+            lambda: test_small_groups_are_joined_and_every_key_is_found_where_it_went("merge_on_read", True, objcat.SimpleIndex()),
         ),
-        (tells_the_index_of_homes_that_never_begin, lambda: test_a_clustering_yields_to_whoever_wrote_to_its_groups(objcat.Record(2))),
-        (follows_no_keys, lambda: test_time_travel_incremental_reads_and_changes_do_not_see_it(objcat.Bloom())),
+        (
+            tells_the_index_of_groups_that_never_begin,
+            lambda: test_a_clustering_yields_to_whoever_wrote_to_its_groups(objcat.RecordIndex(2)),
+        ),
+        (follows_no_keys, lambda: test_time_travel_incremental_reads_and_changes_do_not_see_it(objcat.BloomIndex())),
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )

@@ -36,7 +36,7 @@ def lake_on(backend: MemoryBackend, seed: int) -> objcat.Lake:
 
 
 def made(backend: MemoryBackend) -> objcat.Table:
-    table = lake_on(backend, 1).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4), properties=POLICY)
+    table = lake_on(backend, 1).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4), properties=POLICY)
     table.insert([{"id": i, "v": -1} for i in range(KEYS)])
     return table
 

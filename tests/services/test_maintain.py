@@ -113,7 +113,7 @@ def test_a_lake_is_maintained_within_one_budget(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     names = ["a.one", "a.two", "b.three"]
     for name in names:
-        table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(1))
+        table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(1))
         for number in range(17):
             table.upsert([{"id": number % 3, "v": number}])
     lake.create_table("b.dropped", SCHEMA, key=["id"])
@@ -193,7 +193,7 @@ def test_listeners_are_told_of_commits_and_cannot_fail_them(caplog: pytest.LogCa
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_a_record_index_that_has_much_to_merge_is_merged_without_the_rows(tmp_path: Path, kind: TableType) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(1))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.RecordIndex(1))
     for number in range(20):
         table.upsert([{"id": number, "v": 0}])
     table.set_properties({"compact_after_commits": "1000"})

@@ -65,8 +65,8 @@ class Services(RuleBasedStateMachine):
     @rule(share=st.integers(0, 1))
     def compact_some(self, share: int) -> None:
         timeline = self.world.timeline()
-        homes = [FileGroupId("", share, 2)]
-        if compact(timeline, self.world.id, homes=homes):
+        group_ids = [FileGroupId("", share, 2)]
+        if compact(timeline, self.world.id, file_groups=group_ids):
             self.world.model.same()
 
     @rule(by=st.sampled_from([("v",), ("v", "id"), ("id",)]), zorder=st.booleans())

@@ -23,14 +23,14 @@ def test_append_then_split_then_compaction_of_the_children() -> None:
     world.check()
     world.upsert((20, 1, 1), (1, 3, 3))
     world.delete((4, 9))
-    compact(world.timeline(), world.id, homes=[FileGroupId("", 1, 4)])
+    compact(world.timeline(), world.id, file_groups=[FileGroupId("", 1, 4)])
     world.model.same()
     world.check()
     compact(world.timeline(), world.id)
     world.model.same()
     world.check()
-    homes = {group.home for group in objcat.Lake(world.store()).table("t").snapshot.file_groups(Manifests(world.timeline().fileio))}
-    assert {home.bucket_count for home in homes} == {4}
+    group_ids = {group.group_id for group in objcat.Lake(world.store()).table("t").snapshot.file_groups(Manifests(world.timeline().fileio))}
+    assert {group_id.bucket_count for group_id in group_ids} == {4}
     world.check_files_after_clean()
 
 
@@ -70,7 +70,7 @@ def test_a_compaction_that_loses_to_a_split_plans_again() -> None:
     done = compact(world.timeline(once("put", "log/", lambda: split_buckets(world.timeline(), world.id))), world.id)
     world.model.same()
     world.model.same()
-    assert done is not None and {home.bucket_count for home in done.homes} == {4}
+    assert done is not None and {group_id.bucket_count for group_id in done.file_groups} == {4}
     world.check()
     world.check_files_after_clean()
 

@@ -27,7 +27,7 @@ DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
     """Three days of one bucket each: the first has much to merge, in one run of log rows, the second little in three, the third little."""
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["day", "id"], partition_by=["day"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["day", "id"], partition_by=["day"], index=objcat.BucketIndex(1))
     table.insert([{"day": day, "id": number, "v": "-"} for day in DAYS for number in range(100)])
     table.upsert([{"day": DAYS[0], "id": number, "v": hashlib.sha256(bytes([number])).hexdigest()} for number in range(100)])
     for number in range(3):
@@ -38,7 +38,7 @@ def table(tmp_path: Path) -> objcat.Table:
 
 def merged(table: objcat.Table, **strategy: Any) -> list[str]:
     done = table.maintenance.compact(strategy=CompactionStrategy(**strategy))
-    return [] if done is None else [DAYS[DAYS.index(home.partition.removeprefix("day="))] for home in done.homes]
+    return [] if done is None else [DAYS[DAYS.index(group_id.partition.removeprefix("day="))] for group_id in done.file_groups]
 
 
 @pytest.mark.parametrize(
@@ -94,33 +94,33 @@ VALUES: list[tuple[pa.DataType, str, list[Any]]] = [
 def test_the_newest_partition_is_the_greatest_value(tmp_path: Path, kind: pa.DataType, by: str, values: list[Any]) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("p", kind)])
     table = objcat.connect(tmp_path).create_table(
-        "t", schema, key=["id"], key_scope="partition", partition_by=[by], index=objcat.Bucket(1), properties={"auto_clean": "false"}
+        "t", schema, key=["id"], key_scope="partition", partition_by=[by], index=objcat.BucketIndex(1), properties={"auto_clean": "false"}
     )
     table.upsert(pa.table({"id": range(len(values) + 1), "p": pa.array([values[-1], None, *values[:-1]], kind)}, schema=schema))
     told: list[int] = []
     for _ in range(len(values) + 1):
         table.maintenance.compact(strategy=CompactionStrategy(io_bytes_max=1, order="newest"))
-        merged_now = {row["id"] for row in table.scan(mode="read_optimised").to_arrow().to_pylist()}
+        merged_now = {row["id"] for row in table.scan(mode="read_optimized").to_arrow().to_pylist()}
         told += sorted(merged_now.difference(told))
     # The greatest value was given first, the null second, and the others ascending.
     assert told == [0, *range(len(values), 1, -1), 1]
     table.upsert(pa.table({"id": range(len(values) + 1), "p": pa.array([values[-1], None, *values[:-1]], kind)}, schema=schema))
     done = table.maintenance.compact(strategy=CompactionStrategy(partitions_older=1))
-    assert done is not None and len(done.homes) == len(values)
+    assert done is not None and len(done.file_groups) == len(values)
 
 
 def test_partitions_of_an_earlier_partitioning_are_the_oldest(tmp_path: Path) -> None:
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False), pa.field("z", pa.int64(), nullable=False), pa.field("a", pa.int64(), nullable=False)]
     )
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "z", "a"], partition_by=["z"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "z", "a"], partition_by=["z"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "z": 9, "a": 1}])
     table.alter.set_partitioning(["a"])
     table.upsert([{"id": 2, "z": 8, "a": 2}])
     done = table.maintenance.compact(strategy=CompactionStrategy(partitions_newest=1))
-    assert done is not None and [home.partition for home in done.homes] == ["a=2"]
+    assert done is not None and [group_id.partition for group_id in done.file_groups] == ["a=2"]
     done = table.maintenance.compact(strategy=CompactionStrategy(partitions_older=1))
-    assert done is not None and [home.partition for home in done.homes] == ["z=9"]
+    assert done is not None and [group_id.partition for group_id in done.file_groups] == ["z=9"]
 
 
 def test_a_bound_of_bytes_leaves_out_the_large_and_takes_the_small(table: objcat.Table) -> None:
@@ -172,7 +172,7 @@ def test_a_filter_that_names_no_column_is_refused_and_nothing_is_left(table: obj
 
 def test_one_process_plans_and_another_executes(table: objcat.Table, tmp_path: Path) -> None:
     plan = table.maintenance.schedule_compaction(strategy=CompactionStrategy(partitions_newest=2))
-    assert plan is not None and len(plan.homes) == 2
+    assert plan is not None and len(plan.file_groups) == 2
     slot = table.snapshot.slot
     elsewhere = objcat.connect(tmp_path).table("t")
     table.upsert([{"day": DAYS[2], "id": 1, "v": "later"}])
@@ -200,7 +200,7 @@ def test_two_executors_of_the_plans_that_wait() -> None:
 
 
 def test_plans_that_cannot_be_executed_any_more_do_not_wait_for_ever() -> None:
-    """Of one plan the homes were compacted by somebody else, another is older than a RESTORE, and one was taken back."""
+    """Of one plan the file groups were compacted by somebody else, another is older than a RESTORE, and one was taken back."""
     world = World()
     world.upsert(*rows(6))
     plans = [schedule_compaction(world.timeline(), world.id)]

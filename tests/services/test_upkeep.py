@@ -33,7 +33,7 @@ class Counted:
         self.gets = self.requests = 0
         backend = FaultyBackend(MemoryBackend(f"upkeep-{id(self)}", env=self.env), rules or [], before=self._before)
         self.lake = objcat.Lake(FileIO(backend, env=self.env))
-        self.table = self.lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
+        self.table = self.lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2), properties=properties)
         self.model: dict[int, int] = {}
 
     def _before(self, request: Request) -> None:
@@ -121,7 +121,7 @@ def test_a_table_whose_writers_never_pass_the_slots_of_a_look_is_looked_after(ho
     env = FakeEnv(11)
     store = FileIO(MemoryBackend(f"upkeep-{how}", env=env), env=env)
     for name, properties in (("even", {}), ("odd", {"compact_after_commits": "3"})):
-        objcat.Lake(store).create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(1), domain="d", properties=properties)
+        objcat.Lake(store).create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(1), shared_log="d", properties=properties)
     actions: list[Action] = []
     for number in range(12):
         lake = objcat.Lake(store)
@@ -144,7 +144,7 @@ def test_a_table_whose_writers_never_pass_the_slots_of_a_look_is_looked_after(ho
 def test_a_round_that_is_under_way_is_not_begun_again(tmp_path: Path) -> None:
     env = Holding()
     lake = objcat.connect(tmp_path, env=env)
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), properties={"compact_after_commits": "2"})
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1), properties={"compact_after_commits": "2"})
     for number in range(12):
         table.upsert([{"id": number, "v": number}])
         with lake.transaction() as transaction:
@@ -232,7 +232,7 @@ def test_the_cost_of_cleaning_follows_what_changed(keep: str, writes: int) -> No
 
 
 def test_clean_by_hand_takes_what_is_to_be_kept(tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), properties={"keep_versions": "1"})
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1), properties={"keep_versions": "1"})
     for number in range(12):
         table.upsert([{"id": 1, "v": number}])
         if number % 3 == 2:
@@ -309,7 +309,7 @@ def test_what_a_policy_does_not_take_makes_nothing_due(how: str) -> None:
     lake = counted.lake
     properties = {"compact_after_commits": "3", "compact_partitions_newest": "2", "compact_log_count_min": "2"}
     table = lake.create_table(
-        "p", SCHEMA, key=["id", "v"], partition_by=["v"], index=objcat.Bucket(1, columns=("id",)), properties=properties
+        "p", SCHEMA, key=["id", "v"], partition_by=["v"], index=objcat.BucketIndex(1, columns=("id",)), properties=properties
     )
     for turn in range(9):
         # The newest day is the last one by number, which is not the last by its text.
@@ -317,7 +317,9 @@ def test_what_a_policy_does_not_take_makes_nothing_due(how: str) -> None:
     if how == "maintain":
         lake.table("p").maintenance.run()
     entries = table._context.timeline.log.read_after(-1)
-    taken = {home.partition for entry in entries if entry.action is Action.COMPACTION for home in entry.footprint[table.id].replaces}
+    taken = {
+        group_id.partition for entry in entries if entry.action is Action.COMPACTION for group_id in entry.footprint[table.id].replaces
+    }
     assert taken == {"v=9", "v=10"}
     unmerged = {
         row["partition"] for row in table.inspect.partitions().to_pylist() if row["groups_unmerged"] and row["partition"] not in taken
@@ -337,7 +339,7 @@ def test_a_policy_may_only_plan_and_another_job_executes() -> None:
     assert Action.COMPACTION not in counted.actions()
     # One plan waits, however many writes found a compaction due.
     (plan,) = counted.table.maintenance.scheduled_compactions()
-    assert plan.homes
+    assert plan.file_groups
     (executed,) = counted.lake.table("t").maintenance.execute_scheduled()
     assert executed.result is not None and executed.result.as_of == plan.slot and counted.table.maintenance.scheduled_compactions() == []
     assert counted.actions().count(Action.COMPACTION) == 1
@@ -363,7 +365,7 @@ def test_log_rows_in_percent_of_their_base_files() -> None:
     counted.check()
 
 
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()], ids=repr)
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), objcat.SimpleIndex()], ids=repr)
 def test_log_files_are_as_large_as_the_table_says(tmp_path: Path, index: Any) -> None:
     rows = pa.table({"id": range(4_000), "v": range(4_000)}, schema=SCHEMA)
     counts = []
@@ -383,7 +385,7 @@ def test_writes_merge_a_record_index_that_has_grown(kind: TableType, bounded: bo
     env = FakeEnv(5)
     policy = {"compact_after_commits": "4", **({"compact_io_bytes_max": "1000000"} if bounded else {})}
     table = objcat.Lake(FileIO(MemoryBackend(f"upkeep-index-{kind}", env=env), env=env)).create_table(
-        "t", SCHEMA, key=["id"], index=objcat.Record(1), kind=kind, properties=policy
+        "t", SCHEMA, key=["id"], index=objcat.RecordIndex(1), table_type=kind, properties=policy
     )
     for number in range(12):
         table.upsert([{"id": number, "v": number}])

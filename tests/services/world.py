@@ -89,7 +89,7 @@ class World:
         self._seeds = itertools.count(1)
         schema = ORDERED if ordered else PLAIN
         lake = objcat.Lake(self.store())
-        self.table = lake.create_table("t", schema, key=["id"], ordering="o" if ordered else None, index=objcat.Bucket(buckets))
+        self.table = lake.create_table("t", schema, key=["id"], ordering="o" if ordered else None, index=objcat.BucketIndex(buckets))
         self.id = self.table.id
         self.model.slots.append({})
 

@@ -72,7 +72,7 @@ def main() -> None:
     rows = spark.read.parquet(path)
     match work:
         case "load":
-            lake.create_table("t", rows.schema, key=names, index=objcat.Bucket(BUCKETS, columns=(names[0],))).bulk_insert(rows)
+            lake.create_table("t", rows.schema, key=names, index=objcat.BucketIndex(BUCKETS, columns=(names[0],))).bulk_insert(rows)
         case "upsert":
             lake.table("t").upsert(some(rows, names[0]))
         case "scan":

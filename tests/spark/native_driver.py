@@ -31,10 +31,10 @@ def batch(ids: range, fare: float) -> pa.Table:
 
 def filled(url: str, options: dict[str, str]) -> objcat.Table:
     """A table with base files, log rows, and some of them merged."""
-    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert(batch(range(200), 1.0))
     table.upsert(batch(range(150, 250), 2.0))
-    table.maintenance.compact(homes=sorted(table.refresh().live_homes(table._context.manifests))[:2])
+    table.maintenance.compact(file_groups=sorted(table.refresh().live_group_ids(table._context.manifests))[:2])
     table.upsert(batch(range(5), 3.0))
     table.delete(batch(range(190, 195), 0.0).select(["id"]))
     return table

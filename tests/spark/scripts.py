@@ -36,11 +36,11 @@ class History:
     steps: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"key {self.key}, ordering {self.ordering}, {self.table.spec.kind}, {self.table.spec.key_scope}: {self.steps}"
+        return f"key {self.key}, ordering {self.ordering}, {self.table.spec.table_type}, {self.table.spec.key_scope}: {self.steps}"
 
 
 def history(place: Path, seed: int, *, steps: tuple[int, int] = (4, 14)) -> History:
-    """A table after some random writes, compactions of all or some homes, and splits. The same for the same seed."""
+    """A table after some random writes, compactions of all or some file groups, and splits. The same for the same seed."""
     chance = random.Random(seed)
     key = chance.choice(KEYS)
     ordering = chance.choice([None, "o"])
@@ -50,10 +50,10 @@ def history(place: Path, seed: int, *, steps: tuple[int, int] = (4, 14)) -> Hist
         SCHEMA,
         key=key,
         ordering=ordering,
-        kind=chance.choice(["merge_on_read", "merge_on_read", "copy_on_write"]),
+        table_type=chance.choice(["merge_on_read", "merge_on_read", "copy_on_write"]),
         partition_by=["n"] if scoped else [],
         key_scope="partition" if scoped else "table",
-        index=objcat.Bucket(chance.choice([1, 2, 4]), columns=chance.choice([None, ("a",)])),
+        index=objcat.BucketIndex(chance.choice([1, 2, 4]), columns=chance.choice([None, ("a",)])),
     )
     made = History(table, key, ordering)
     for _ in range(chance.randrange(*steps)):
@@ -72,9 +72,9 @@ def _step(made: History, chance: random.Random) -> None:
     elif step == "compact":
         table.maintenance.compact()
     elif step == "compact some":
-        homes = sorted(table.refresh().live_homes(table._context.manifests))
-        if homes:
-            table.maintenance.compact(homes=chance.sample(homes, max(1, len(homes) // 2)))
+        group_ids = sorted(table.refresh().live_group_ids(table._context.manifests))
+        if group_ids:
+            table.maintenance.compact(file_groups=chance.sample(group_ids, max(1, len(group_ids) // 2)))
     elif table.snapshot.table.bucket_count("") < 16 and not table.spec.partitioning.fields:
         table.maintenance.split_buckets()
 

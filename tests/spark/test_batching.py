@@ -110,8 +110,8 @@ def test_another_error_of_a_job_is_not_tried_again(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("by_jobs")
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Bloom()], ids=lambda index: type(index).__name__)
-def test_rows_are_written_once_when_one_is_wide(spark: SparkSession, tmp_path: Path, index: objcat.Bucket) -> None:
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), objcat.BloomIndex()], ids=lambda index: type(index).__name__)
+def test_rows_are_written_once_when_one_is_wide(spark: SparkSession, tmp_path: Path, index: objcat.BucketIndex) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
     table = objcat.connect(str(tmp_path)).create_table("t", schema, key=["id"], index=index)
     frame = spark.range(0, 500, 1, 3).select(

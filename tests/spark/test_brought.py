@@ -18,7 +18,7 @@ from objcat.metadata.table_spec import Index
 from objcat.spark import frames
 from objcat.write import index_lookup
 
-LOCATED: tuple[Index, ...] = (objcat.Simple(), objcat.Bloom(), objcat.Record(2))
+LOCATED: tuple[Index, ...] = (objcat.SimpleIndex(), objcat.BloomIndex(), objcat.RecordIndex(2))
 
 SCHEMA = pa.schema(
     [
@@ -79,7 +79,7 @@ def test_values_are_those_that_jobs_would_write(
     found = []
     for name, rows_max in (("here", frames.ROWS_MAX), ("jobs", 0)):
         monkeypatch.setattr(frames, "ROWS_MAX", rows_max)
-        table = table_of(tmp_path / name, index, kind=kind)
+        table = table_of(tmp_path / name, index, table_type=kind)
         table.upsert(first)
         table.upsert(second.withColumn("ratio", F.lit(2.5)))
         table.delete(second.select("id").where("id < 25"))
@@ -90,7 +90,7 @@ def test_values_are_those_that_jobs_would_write(
 
 
 def test_a_small_frame_is_computed_once_and_takes_no_job_to_be_written(spark: SparkSession, tmp_path: Path) -> None:
-    table = table_of(tmp_path, objcat.Simple())
+    table = table_of(tmp_path, objcat.SimpleIndex())
     computed = spark.sparkContext.accumulator(0)
 
     def counted(batches: Any) -> Any:
@@ -114,7 +114,7 @@ def frame_of(spark: SparkSession, rows: int, text: str = "x") -> DataFrame:
 
 @pytest.mark.parametrize("what", ["rows", "bytes", "nested bytes", "table"])
 def test_what_is_large_stays_with_spark(spark: SparkSession, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = table_of(tmp_path, objcat.Simple())
+    table = table_of(tmp_path, objcat.SimpleIndex())
     table.upsert(frame_of(spark, 10))
     frame = frame_of(spark, 50, "y" * 100)
     if what == "rows":
@@ -148,7 +148,7 @@ def test_what_a_write_keeps_is_its_own(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_bad_rows_are_refused_in_one_sentence_and_nothing_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    table = table_of(tmp_path, objcat.Bloom())
+    table = table_of(tmp_path, objcat.BloomIndex())
     table.upsert(frame_of(spark, 5))
     with pytest.raises(NullKey, match="'id' is null"):
         table.upsert(spark.createDataFrame([(None, "x")], "id long, `a.b ü` string"))
@@ -188,7 +188,7 @@ def test_a_first_load_takes_equal_keys_to_one_place(spark: SparkSession, tmp_pat
 
 @pytest.mark.usefixtures("by_jobs")
 def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, tmp_path: Path) -> None:
-    table = table_of(tmp_path / "lake", objcat.Bloom())
+    table = table_of(tmp_path / "lake", objcat.BloomIndex())
     spark.range(100).selectExpr("if(id = 77, null, id) AS id", "'x' AS `a.b ü`").write.parquet(str(tmp_path / "null"))
     with pytest.raises(NullKey, match="'id' is null"):
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
@@ -196,13 +196,13 @@ def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, t
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).where("id < 0"))
     with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).selectExpr("50 AS id", "array() AS few"))
-    memory = objcat.connect(str(tmp_path / "lake")).create_table("m", SCHEMA, key=["id"], index=objcat.Memory())
+    memory = objcat.connect(str(tmp_path / "lake")).create_table("m", SCHEMA, key=["id"], index=objcat.MemoryIndex())
     with pytest.raises(InvalidInput, match="memory index"):
         memory.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
     assert table.refresh().slot == 0 and table.scan().count() == 0
 
 
-@pytest.mark.parametrize("index", [objcat.Bucket(2), *LOCATED], ids=lambda index: type(index).__name__)
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), *LOCATED], ids=lambda index: type(index).__name__)
 def test_types_that_arrow_lacks_are_refused_in_one_sentence(spark: SparkSession, tmp_path: Path, index: Index) -> None:
     table = table_of(tmp_path, index)
     with pytest.raises(InvalidBatch, match=r"of a type that Parquet does not hold .*: cast it; nothing was written"):
@@ -212,12 +212,12 @@ def test_types_that_arrow_lacks_are_refused_in_one_sentence(spark: SparkSession,
         frame = spark.range(3).selectExpr("id", column)
         with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
             table.upsert(frame, delete_when="id = 1")
-        if isinstance(index, objcat.Bucket):
+        if isinstance(index, objcat.BucketIndex):
             table.upsert(frame)
         else:
             with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
                 table.upsert(frame)
-    assert table.scan().count() == (4 if isinstance(index, objcat.Bucket) else 1)
+    assert table.scan().count() == (4 if isinstance(index, objcat.BucketIndex) else 1)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_types_that_arrow_lacks_are_refused_in_one_sentence(spark: SparkSession,
 def test_a_frame_that_has_one_name_twice_is_refused_before_a_job_runs(spark: SparkSession, tmp_path: Path, column: str, says: str) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.struct([("a", pa.int64())]))])
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     frame = spark.range(3).selectExpr("id", column)
     for write in (
         lambda: table.upsert(frame),

@@ -27,7 +27,7 @@ def frame(spark: SparkSession, ids: range, value: str, version: int = 1) -> Data
 
 
 def create(lake: objcat.Lake, name: str = "t", *, ordering: str | None = None, kind: TableType = "copy_on_write") -> objcat.Table:
-    return lake.create_table(name, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(4), ordering=ordering)
+    return lake.create_table(name, SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(4), ordering=ordering)
 
 
 def values(table: objcat.Table) -> dict[int, str]:
@@ -93,8 +93,8 @@ def test_a_redo_computes_only_the_rows_of_the_buckets_that_were_touched(spark: S
     engine = Recording(table, batch, lambda: other.upsert([{"id": 1000, "value": "theirs", "version": 1}]))
     result, _ = operation(table, engine, batch, Operation.INSERT).run(table._context.timeline.open())
     theirs = other.inspect.history()[1].footprint[table.id]
-    (home,) = {*theirs.creates, *theirs.replaces, *theirs.appends}
-    assert engine.asked == [None, frozenset({home})]
+    (group_id,) = {*theirs.creates, *theirs.replaces, *theirs.appends}
+    assert engine.asked == [None, frozenset({group_id})]
     assert (result.attempts, result.rows, result.inserted) == (2, 60, 60)
     table.refresh()
     assert values(table) == dict.fromkeys(range(60), "ours") | {1000: "theirs"}

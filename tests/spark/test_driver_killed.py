@@ -62,7 +62,7 @@ def check_all(directory: Path, plans: list[dict[str, Any]]) -> None:
     """Let one driver after another die, and the last one end."""
     lake = objcat.connect(directory / "lake")
     for kind in KINDS:
-        lake.create_table(kind, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2), partition_by=["p"], key_scope="partition")
+        lake.create_table(kind, SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2), partition_by=["p"], key_scope="partition")
     died = 0
     for plan in plans:
         said = run(directory, plan)

@@ -124,7 +124,7 @@ def test_an_empty_frame_commits_nothing(spark: SparkSession, tmp_path: Path) -> 
     [
         ({}, r"there is no table at .*/t: create it, or say of which key"),
         ({"key": "id", "buckets": "many"}, r"buckets='many' is not a whole number"),
-        ({"key": "id", "kind": "merge_on_raed"}, r"did you mean 'merge_on_read'\?"),
+        ({"key": "id", "table_type": "merge_on_raed"}, r"did you mean 'merge_on_read'\?"),
         ({"key": "id", "orderin": "value"}, r"no option 'orderin': did you mean 'ordering'\?"),
         ({"key": "id", "operation": "upsret"}, r"did you mean 'upsert'\?"),
     ],
@@ -207,14 +207,14 @@ def test_a_wrong_read_is_one_sentence(spark: SparkSession, tmp_path: Path) -> No
 
 def test_copy_on_write_is_refused_by_the_name_of_the_right_call(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write")
+    lake.create_table("t", SCHEMA, key=["id"], table_type="copy_on_write")
     with pytest.raises(Exception, match=r"use table\.upsert\(df\), .* objcat\.spark\.foreach_batch"):
         frame(spark, 0, 3, "a").write.format("objcat").mode("append").save(f"{tmp_path}/t")
-    settings = {"key": "id", "kind": "copy_on_write"}
+    settings = {"key": "id", "table_type": "copy_on_write"}
     with pytest.raises(Exception, match=r"use table\.upsert\(df\)"):
         frame(spark, 0, 3, "a").write.format("objcat").mode("append").options(**settings).save(f"{tmp_path}/new")
     assert lake.tables() == ["t"]
-    lake.create_table("located", SCHEMA, key=["id"], index=objcat.Simple())
+    lake.create_table("located", SCHEMA, key=["id"], index=objcat.SimpleIndex())
     with pytest.raises(InvalidInput, match=r"must be looked up .* use table\.upsert\(df\)"):
         job(tmp_path, path=f"{tmp_path}/located")
     assert not data_files(tmp_path)
@@ -222,7 +222,7 @@ def test_copy_on_write_is_refused_by_the_name_of_the_right_call(spark: SparkSess
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_rows_without_a_key_are_all_kept(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None, partition_by=["truncate(value, 1)"], kind=kind)
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None, partition_by=["truncate(value, 1)"], table_type=kind)
     for letter in "aab":
         frame(spark, 0, 20, letter).write.format("objcat").mode("append").save(f"{tmp_path}/t")
     counts = table.scan().to_arrow().group_by("value").aggregate([("id", "count")])
@@ -307,7 +307,7 @@ def test_a_job_that_is_given_up_after_its_commit_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["upsert", "delete", "mixed"])
 def test_a_table_that_changes_while_tasks_write_gets_the_rows_as_it_is_then(tmp_path: Path, operation: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "value": "old"} for i in range(8)])
     options = {"mixed": {"delete_when": "id >= 6"}}.get(operation, {"operation": operation})
     writer = job(tmp_path, **options)

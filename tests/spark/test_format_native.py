@@ -33,7 +33,7 @@ def own(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
-    made = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    made = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     made.insert(pa.table({"id": range(ROWS), "city": [f"c{i % 10}" for i in range(ROWS)], "v": [1.0] * ROWS}, schema=SCHEMA))
     return made
 

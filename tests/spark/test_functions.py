@@ -108,7 +108,7 @@ def test_examples_of_all_functions_mean_what_they_say(spark: SparkSession) -> No
 
 def test_a_query_over_a_table_keeps_its_functions(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", pa.schema([("k", pa.int64()), ("s", pa.string())]), key=["k"], index=objcat.Bucket(1))
+    table = lake.create_table("t", pa.schema([("k", pa.int64()), ("s", pa.string())]), key=["k"], index=objcat.BucketIndex(1))
     table.upsert([{"k": k, "s": s} for k, s in enumerate(["abab", "bb", "", None])])
     found = lake.sql("SELECT k, locate('b', s, 3) AS at, to_char(k + 1000, '9G999') AS said FROM t ORDER BY k", spark).collect()
     assert [tuple(row) for row in found] == [(0, 4, "1,000"), (1, 0, "1,001"), (2, 0, "1,002"), (3, None, "1,003")]

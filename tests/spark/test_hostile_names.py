@@ -19,7 +19,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> objcat.Lake:
     lake = objcat.connect(tmp_path_factory.mktemp("lake"))
     inner = pa.struct([(name, pa.int64()) for name in COLUMNS])
     schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in COLUMNS), ("inner", inner)])
-    table = lake.create_table("trips", schema, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("trips", schema, key=["id"], index=objcat.BucketIndex(1))
     table.insert([ROW, {"id": 2, **dict.fromkeys(COLUMNS), "inner": None}])
     table.upsert([ROW])
     return lake

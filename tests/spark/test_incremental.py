@@ -53,7 +53,7 @@ def shown(table: pa.Table) -> list[str]:
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_spark_reads_what_the_local_engine_reads(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     chance = random.Random(3)
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(3))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(3))
     for step in range(8):
         table.upsert(batch(step, *chance.sample(range(30), 8)))
         if step == 4:
@@ -77,15 +77,15 @@ def test_spark_reads_what_the_local_engine_reads(spark: SparkSession, tmp_path: 
 
 
 def test_base_files_alone_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert(batch(0, *range(10)))
     table.upsert(batch(1, 3, 11))
-    scan = table.scan(mode="read_optimised", columns=["id", "name"])
+    scan = table.scan(mode="read_optimized", columns=["id", "name"])
     frame = scan.to_spark(spark)
     assert shown(frame.toArrow()) == shown(scan.to_arrow())
     assert frame.count() == 10
     table.maintenance.compact()
-    assert table.scan(mode="read_optimised").to_spark(spark).count() == 11
+    assert table.scan(mode="read_optimized").to_spark(spark).count() == 11
 
 
 def put(table: objcat.Table, step: int, *keys: int) -> None:
@@ -100,7 +100,7 @@ ORDERED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("o", pa.int64(
 def test_an_incremental_read_is_one_plan_of_spark_over_the_files_of_its_range(
     spark: SparkSession, tmp_path: Path, kind: TableType, ordering: str | None
 ) -> None:
-    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], table_type=kind, ordering=ordering, index=objcat.BucketIndex(4))
     table.insert([{"id": key, "o": 5, "v": key} for key in range(200)])
     put(table, 6, *range(20))
     since = table.refresh().slot
@@ -125,7 +125,7 @@ def fixed_plans(spark: SparkSession) -> Iterator[None]:
 
 
 def test_files_of_before_the_range_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], index=objcat.BucketIndex(4))
     table.insert([{"id": key, "o": 5, "v": key} for key in range(200)])
     put(table, 6, *range(100))
     since = table.refresh().slot
@@ -145,7 +145,7 @@ def test_files_of_before_the_range_are_not_read(spark: SparkSession, tmp_path: P
 def test_an_incremental_read_over_rewrites_and_splits(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     for ordering in (None, "o"):
-        table = lake.create_table(f"t{ordering}", ORDERED, key=["id"], ordering=ordering, index=objcat.Bucket(2))
+        table = lake.create_table(f"t{ordering}", ORDERED, key=["id"], ordering=ordering, index=objcat.BucketIndex(2))
         table.insert([{"id": key, "o": 5, "v": key} for key in range(50)])
         put(table, 6, *range(10))
         put(table, 7, 8, 9, 60)
@@ -154,7 +154,7 @@ def test_an_incremental_read_over_rewrites_and_splits(spark: SparkSession, tmp_p
         put(table, 6, 9, 11)
         table.maintenance.split_buckets()
         put(table, 9, 12, 61)
-        table.maintenance.compact(homes=sorted(table.refresh().live_homes(table._context.manifests))[:2])
+        table.maintenance.compact(file_groups=sorted(table.refresh().live_group_ids(table._context.manifests))[:2])
         put(table, 9, 13, 60)
         for since in range(-1, table.refresh().slot):
             feed = table.incremental(since=since, columns=["id", "v", "_commit_slot", "_commit_time"])
@@ -182,7 +182,9 @@ def test_many_commits_of_a_table_without_a_key(spark: SparkSession, tmp_path: Pa
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_late_rows_count_for_nothing_on_spark_either(spark: SparkSession, tmp_path: Path, ordering: pa.DataType, zone: str) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("o", ordering, nullable=False)])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="o", lateness="2 days", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table(
+        "t", schema, key=["id"], ordering="o", allowed_lateness="2 days", index=objcat.BucketIndex(2)
+    )
     now = dt.datetime.now(dt.UTC).replace(tzinfo=dt.UTC if ordering == pa.timestamp("us", tz="UTC") else None)
 
     def rows(*ages: tuple[int, float]) -> pa.Table:

@@ -46,7 +46,7 @@ SHARES = {"a tenth": ROWS // 10, "all of them and more": ROWS + 40}
 
 def made(place: Path, kind: str, name: str, *, logs: int = 0) -> objcat.Table:
     schema, said, key = TABLES[kind]
-    table = objcat.connect(place).create_table(name, schema, index=objcat.Bucket(4, columns=("k",)), **said)  # type: ignore[arg-type]
+    table = objcat.connect(place).create_table(name, schema, index=objcat.BucketIndex(4, columns=("k",)), **said)  # type: ignore[arg-type]
     table.insert(rows(ROWS, 1.0, key, schema))
     if logs:
         table.upsert(rows(logs, 2.0, key, schema, at=1))

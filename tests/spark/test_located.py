@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("by_jobs")
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.float64())])
 
 
-@pytest.fixture(params=[("merge_on_read", objcat.Simple()), ("copy_on_write", objcat.Bloom())], ids=["simple", "bloom"])
+@pytest.fixture(params=[("merge_on_read", objcat.SimpleIndex()), ("copy_on_write", objcat.BloomIndex())], ids=["simple", "bloom"])
 def table(tmp_path: Path, request: pytest.FixtureRequest) -> objcat.Table:
     kind, index = request.param
     return objcat.connect(str(tmp_path)).create_table(
@@ -37,7 +37,7 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> objcat.Table:
         SCHEMA,
         key=["id", "a.b"],
         partition_by=["a.b"],
-        kind=kind,
+        table_type=kind,
         index=index,
         properties={"target_file_bytes": "4096"},
     )
@@ -73,33 +73,35 @@ def test_rows_that_nobody_has_located_end_no_file_group(
             keys = [key for key in batch.column(0).to_pylist() if key % 3 != 2 or (key == 2 and lost.exists())]
             yield pa.RecordBatch.from_pydict({"id": keys, "a.b": ["x"] * len(keys), "v": [1.0] * len(keys)})
 
-    def homes_for(*given: Any) -> Any:
+    def groups_for(*given: Any) -> Any:
         lost.touch()
         spark.catalog.clearCache()
         return file_sizing.groups_for_new_keys(*given)
 
-    monkeypatch.setattr(group_lookup, "groups_for_new_keys", homes_for)
+    monkeypatch.setattr(group_lookup, "groups_for_new_keys", groups_for)
     with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
         table.upsert(spark.range(100).mapInArrow(some, "id long, `a.b` string, v double"))
     rows = table.scan().to_arrow()
     assert sorted(rows["id"].to_pylist()) == list(range(300)) and set(rows["v"].to_pylist()) == {0.0}
 
 
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Record(2), objcat.Bloom()], ids=lambda index: type(index).__name__)
+@pytest.mark.parametrize(
+    "index", [objcat.BucketIndex(2), objcat.RecordIndex(2), objcat.BloomIndex()], ids=lambda index: type(index).__name__
+)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_the_last_row_of_a_key_counts_whatever_arrives_first(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableType, index: objcat.Bucket | objcat.Record
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableType, index: objcat.BucketIndex | objcat.RecordIndex
 ) -> None:
     """On executors that fetch from one another what a later task sent often comes first."""
 
     def mixed(frame: DataFrame) -> DataFrame:
         return frame.sortWithinPartitions(F.shiftright(POSITION, 33).desc(), POSITION)
 
-    monkeypatch.setattr(engine, "by_home", lambda *given, **named: mixed(routing.by_home(*given, **named)))
+    monkeypatch.setattr(engine, "by_group", lambda *given, **named: mixed(routing.by_group(*given, **named)))
     monkeypatch.setattr(engine, "placed_frame", lambda *given: mixed(index_lookup.placed_frame(*given)))
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=index)
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], table_type=kind, index=index)
     for write, said in ((table.insert, 0), (table.upsert, 1000)):
-        if isinstance(index, objcat.Bucket) and write == table.upsert and kind == "merge_on_read":
+        if isinstance(index, objcat.BucketIndex) and write == table.upsert and kind == "merge_on_read":
             continue
         write(spark.range(0, 400, 1, 8).selectExpr("id % 50 as id", "'x' as `a.b`", f"cast(id + {said} as double) as v"))
         found = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
@@ -150,8 +152,8 @@ def test_keys_are_read_only_where_a_bloom_filter_knows_one(
         "b",
         pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string()), pa.field("v", pa.float64())]),
         key=["id", "s"],
-        kind=kind,
-        index=objcat.Bloom(),
+        table_type=kind,
+        index=objcat.BloomIndex(),
         properties={"target_file_bytes": "4096"},
     )
     # Every file holds keys between all others.
@@ -172,7 +174,7 @@ def test_keys_are_read_only_where_a_bloom_filter_knows_one(
 
 
 def test_a_frame_is_refused_where_the_writer_remembers_keys(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(str(tmp_path)).create_table("m", SCHEMA, key=["id"], index=objcat.Memory())
+    table = objcat.connect(str(tmp_path)).create_table("m", SCHEMA, key=["id"], index=objcat.MemoryIndex())
     with pytest.raises(InvalidInput, match="the table has the memory index"):
         table.upsert(spark.createDataFrame([(1, "x", 1.0)], "id long, `a.b` string, v double"))
     table.upsert([{"id": 1, "a.b": "x", "v": 1.0}])

@@ -22,13 +22,13 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def table_of(place: Path, name: str = "t") -> objcat.Table:
-    return objcat.connect(place).create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(BUCKETS))
+    return objcat.connect(place).create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(BUCKETS))
 
 
 def layout(table: objcat.Table) -> tuple[int, int]:
     """Log objects of the newest commit, and runs of rows of one bucket in them."""
     logs = decode_delta(table.inspect.history()[-1].changes[table.id]).logs
-    return len(logs), sum(len(log.homes) for log in logs)
+    return len(logs), sum(len(log.slices) for log in logs)
 
 
 def values(table: objcat.Table) -> dict[int, int]:
@@ -86,5 +86,5 @@ def test_what_spark_expects_decides(spark: SparkSession, tmp_path: Path) -> None
     assert not worth(small.crossJoin(small.toDF("other")), spec)
     assert not worth(spark.createDataFrame([(1, 2)], "id long, value long"), spec)
     assert worth(spark.createDataFrame(spark.sparkContext.parallelize([(1, 2)] * 8, 8), "id long, value long"), spec)
-    one = objcat.connect(tmp_path).create_table("one", SCHEMA, key=["id"], index=objcat.Bucket(1)).spec
+    one = objcat.connect(tmp_path).create_table("one", SCHEMA, key=["id"], index=objcat.BucketIndex(1)).spec
     assert not worth(big, one)

@@ -28,7 +28,7 @@ def test_both_engines_merge_alike(spark: SparkSession, tmp_path: Path, kind: str
     rows = [{"id": i, "city": "abc"[i % 3], "amount": i * 100, "op": "d" if i % 5 == 0 else "u"} for i in range(10, 30)]
     found, told = [], []
     for engine in ("local", "spark"):
-        table = make(tmp_path / engine, kind=kind, **TABLES[number])
+        table = make(tmp_path / engine, table_type=kind, **TABLES[number])
         source: Any = rows if engine == "local" else spark.createDataFrame(pa.Table.from_pylist(rows)).repartition(3)
         result = (
             table.merge(source, source_alias="s", target_alias="t")
@@ -50,7 +50,7 @@ def test_both_engines_merge_alike(spark: SparkSession, tmp_path: Path, kind: str
 
 @pytest.mark.parametrize(("kind", "number"), ENDS[:3])
 def test_inserts_that_look_at_what_is_there(spark: SparkSession, tmp_path: Path, kind: str, number: int) -> None:
-    table = make(tmp_path, kind=kind, **TABLES[number])
+    table = make(tmp_path, table_type=kind, **TABLES[number])
     before = values(table)
     rows = [row(i, v=50, at=50) for i in (0, 1, 90, 91)]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, SCHEMA))
@@ -85,7 +85,7 @@ def test_a_time_in_the_filter_of_an_update_is_utc_whatever_else_it_says(
     with session(spark, spark__sql__session__timeZone="America/New_York"):
         for engine in ("local", "spark"):
             lake = objcat.connect(tmp_path)
-            lake.write(rows, engine, key=["id"], index=objcat.Bucket(1))
+            lake.write(rows, engine, key=["id"], index=objcat.BucketIndex(1))
             table = lake.table(engine)
             table.update({"v": "1"}, where=time + beside, spark=None if engine == "local" else spark)
             assert sorted(table.scan(where="v = 1").to_arrow()["id"].to_pylist()) == [2, 3], engine
@@ -106,7 +106,7 @@ def test_a_key_that_the_table_cannot_hold_is_no_other_key(spark: SparkSession, t
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_spark_refuses(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    table = make(tmp_path, kind=kind, **TABLES[2])
+    table = make(tmp_path, table_type=kind, **TABLES[2])
     source = spark.createDataFrame([(7, "b", 1), (7, "b", 2)], "id int, city string, n bigint")
     with pytest.raises(InvalidBatch, match=r"one row \(id=7\)"):
         table.merge(source).when_matched_update({"v": "n"}).execute()
@@ -152,7 +152,7 @@ def test_a_merge_by_spark_is_computed_again(spark: SparkSession, tmp_path: Path,
 def test_a_source_that_is_another_one_when_spark_loses_it_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    table = make(tmp_path, key=["id"], count=40, index=objcat.Bucket(4))
+    table = make(tmp_path, key=["id"], count=40, index=objcat.BucketIndex(4))
     lost = tmp_path / "lost"
 
     def some(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -183,7 +183,7 @@ def test_a_source_that_is_another_one_when_spark_loses_it_is_refused(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_spark_replaces_partitions(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    table = make(tmp_path, kind=kind, **TABLES[3])
+    table = make(tmp_path, table_type=kind, **TABLES[3])
     table.insert_overwrite(spark.createDataFrame(pa.Table.from_pylist([row(100, city="b"), row(101, city="z")], SCHEMA)))
     assert values(table, "city") == {i: "abc"[i % 3] for i in range(20) if i % 3 != 1} | {100: "b", 101: "z"}
     rows = spark.createDataFrame(pa.Table.from_pylist([row(7, city="c")], SCHEMA))
@@ -225,13 +225,13 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
 @pytest.mark.parametrize(
     ("settings", "ids", "files"),
     [
-        pytest.param({"key": ["id"], "index": objcat.Bucket(8)}, [3], 1, marks=pytest.mark.slow),
-        ({"key": ["id"], "index": objcat.Bucket(8)}, [3, 4, 1000], 3),
-        ({"key": ["id"], "index": objcat.Bucket(8)}, [None], 0),
-        ({"key": ["id"], "index": objcat.Bucket(1), "partition_by": ["v"], "key_scope": "partition"}, [17, 18], 2),
-        pytest.param({"key": ["city", "id"], "index": objcat.Bucket(1), "partition_by": ["city"]}, [3, 6], 1, marks=pytest.mark.slow),
+        pytest.param({"key": ["id"], "index": objcat.BucketIndex(8)}, [3], 1, marks=pytest.mark.slow),
+        ({"key": ["id"], "index": objcat.BucketIndex(8)}, [3, 4, 1000], 3),
+        ({"key": ["id"], "index": objcat.BucketIndex(8)}, [None], 0),
+        ({"key": ["id"], "index": objcat.BucketIndex(1), "partition_by": ["v"], "key_scope": "partition"}, [17, 18], 2),
+        pytest.param({"key": ["city", "id"], "index": objcat.BucketIndex(1), "partition_by": ["city"]}, [3, 6], 1, marks=pytest.mark.slow),
         pytest.param(
-            {"key": ["id"], "index": objcat.Simple(), "partition_by": ["v"], "key_scope": "partition"}, [5], 1, marks=pytest.mark.slow
+            {"key": ["id"], "index": objcat.SimpleIndex(), "partition_by": ["v"], "key_scope": "partition"}, [5], 1, marks=pytest.mark.slow
         ),
     ],
     ids=repr,
@@ -239,7 +239,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
 def test_a_merge_reads_the_files_that_its_source_can_match(
     spark: SparkSession, tmp_path: Path, scanned: list[DataFrame], settings: dict[str, Any], ids: list[int | None], files: int
 ) -> None:
-    table = make(tmp_path, count=40, kind="copy_on_write", **settings)
+    table = make(tmp_path, count=40, table_type="copy_on_write", **settings)
     every = table.inspect.stats().groups
     source = spark.createDataFrame([(i, "abc"[(i or 0) % 3], i) for i in ids], "id int, city string, v bigint")
     result = table.merge(source).when_matched_update({"note": "'met'"}).execute()
@@ -269,7 +269,7 @@ def test_a_merge_reads_the_files_that_its_source_can_match(
 )
 def test_a_merge_finds_keys_of_every_type(spark: SparkSession, tmp_path: Path, data_type: pa.DataType, keys: list[Any]) -> None:
     schema = pa.schema([pa.field("k", data_type, nullable=False), ("v", pa.int64())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.BucketIndex(4))
     for number, key in enumerate(keys):
         table.upsert([{"k": key, "v": number}])
     table.maintenance.compact()
@@ -284,7 +284,7 @@ def test_a_merge_finds_keys_of_every_type(spark: SparkSession, tmp_path: Path, d
 def test_a_derived_table_by_spark_loses_no_row_that_one_commit_takes_to_another_partition(
     spark: SparkSession, tmp_path: Path, scope: str
 ) -> None:
-    settings: dict[str, Any] = {"key": ["id", "city"] if scope == "table" else ["id"], "key_scope": scope, "index": objcat.Bucket(2)}
+    settings: dict[str, Any] = {"key": ["id", "city"] if scope == "table" else ["id"], "key_scope": scope, "index": objcat.BucketIndex(2)}
     source = objcat.connect(tmp_path).create_table("s", SCHEMA, partition_by=["city"], **settings)
     derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id", "city"])
     source.insert([row(key, city="abc"[key % 3]) for key in range(6)])
@@ -299,9 +299,9 @@ def test_a_derived_table_by_spark_loses_no_row_that_one_commit_takes_to_another_
 def test_a_derived_table_by_spark_with_fewer_key_columns_loses_no_row_that_went_to_another_partition(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:
-    settings: dict[str, Any] = {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(4)}
+    settings: dict[str, Any] = {"key": ["id"], "key_scope": "partition", "index": objcat.BucketIndex(4)}
     source = objcat.connect(tmp_path).create_table("s", SCHEMA, partition_by=["city"], **settings)
-    derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     source.insert([row(key, city=way[0]) for key in range(20)])
     derived.apply_changes(source.changes(since=-1, net=True), app_id="job", spark=spark)
     source.delete([{"id": key, "city": way[0]} for key in range(20)])
@@ -312,7 +312,7 @@ def test_a_derived_table_by_spark_with_fewer_key_columns_loses_no_row_that_went_
 
 def test_text_of_a_source_with_a_collation_is_text(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("name", pa.string(), nullable=False), ("note", pa.string()), ("tags", pa.list_(pa.string()))])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["name"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["name"], index=objcat.BucketIndex(1))
     table.insert([{"name": "a"}, {"name": "B"}])
     source = spark.sql(
         "SELECT name COLLATE UTF8_LCASE AS name, 'new' COLLATE UTF8_LCASE AS note, array('x' COLLATE UTF8_LCASE) AS tags "

@@ -26,8 +26,8 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> objcat.Table:
         key=["id"],
         ordering="o",
         partition_by=["a.b"],
-        kind=request.param,
-        index=objcat.Simple(),
+        table_type=request.param,
+        index=objcat.SimpleIndex(),
         properties={"target_file_bytes": "4096"},
     )
 

@@ -36,7 +36,7 @@ NAN = float("nan")
 def test_nan_is_equal_to_nothing(spark: SparkSession, tmp_path: Path, where: str, ids: list[int]) -> None:
     numbers = [("f", pa.float64()), ("g", pa.float64())]
     schema = pa.schema([("id", pa.int64()), *numbers, ("s", pa.struct(numbers))])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     values = [(1, 0.5, 0.5), (2, 1.0, 0.0), (3, 3.0, NAN), (4, NAN, NAN), (5, None, 1.0)]
     table.insert([{"id": i, "f": f, "g": g, "s": {"f": f, "g": g}} for i, f, g in values])
     for said in (where, re.sub(r"\b([fg])\b", r"s.\1", where)):

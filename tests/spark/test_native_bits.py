@@ -29,7 +29,7 @@ def rows(keys: Sequence[int], v: str, schema: pa.Schema = ROWS) -> pa.Table:
 
 
 def table_of(place: Path, keys: Sequence[int], *, schema: pa.Schema = ROWS, **options: Any) -> objcat.Table:
-    table = objcat.connect(place).create_table("t", schema, key=["k"], index=objcat.Bucket(2), **options)
+    table = objcat.connect(place).create_table("t", schema, key=["k"], index=objcat.BucketIndex(2), **options)
     table.insert(rows(keys, "base", schema))
     return table
 
@@ -115,7 +115,7 @@ def test_of_log_rows_with_one_key_the_last_counts(spark: SparkSession, tmp_path:
 def test_log_rows_of_many_objects_and_far_keys_are_not_compared_by_a_join(spark: SparkSession, tmp_path: Path) -> None:
     """A bit for each key that a base row may have is little, and so is one for each log row."""
     keys = range(0, 8_000_000, 40_000)
-    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(64))
+    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.BucketIndex(64))
     table.insert(rows(keys, "base"))
     for turn in range(70):
         table.upsert(rows([keys[4 * turn % len(keys)]], str(turn)))
@@ -126,7 +126,7 @@ def test_log_rows_of_many_objects_and_far_keys_are_not_compared_by_a_join(spark:
 def test_a_set_of_bits_that_is_large_is_sent_without_what_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     count, step = 4_350_000, 31
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.BucketIndex(2))
     expected = np.zeros(count, np.int64)
 
     def write(numbers: np.ndarray, v: int) -> None:
@@ -189,7 +189,7 @@ def test_a_date_is_a_whole_number(spark: SparkSession, tmp_path: Path) -> None:
     def some(days: range, v: str) -> pa.Table:
         return pa.table({"k": pa.array(days, pa.int32()).cast(pa.date32()), "v": [v] * len(days)}, schema=schema)
 
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.BucketIndex(2))
     table.insert(some(range(-500, 500), "base"))
     for turn in range(10):
         table.upsert(some(range(-500, 600, 3 + turn), str(turn)))
@@ -218,7 +218,7 @@ def test_several_columns_and_partitions_are_one_number(spark: SparkSession, tmp_
         )
 
     table = objcat.connect(tmp_path).create_table(
-        "t", schema, key=["a", "b"], partition_by=["p"], key_scope="partition", index=objcat.Bucket(2)
+        "t", schema, key=["a", "b"], partition_by=["p"], key_scope="partition", index=objcat.BucketIndex(2)
     )
     table.insert(grid("base", 1))
     table.upsert(grid("log", 3))
@@ -277,7 +277,7 @@ def test_anti_joins_of_users_are_left_alone(spark: SparkSession, tmp_path: Path,
 
 def test_of_the_log_only_the_keys_that_a_filter_can_mean_are_read(spark: SparkSession, tmp_path: Path) -> None:
     count = 200_000
-    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.BucketIndex(1))
     table.insert(rows(range(count), "base"))
     table.upsert(rows(range(0, count, 2), "log"))
     frame = table.scan().to_spark(spark)
@@ -293,7 +293,7 @@ def test_a_lookup_is_planned_without_a_job(spark: SparkSession, tmp_path: Path, 
     """Of each log object just the rows of one bucket count; few such segments are a filter, by which the driver reads the keys itself."""
     if not filtered:
         monkeypatch.setattr(snapshot, "SEGMENTS_FILTERED_MAX", 0)
-    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.BucketIndex(4))
     table.insert(rows(range(400), "base"))
     for turn in range(3):
         table.upsert(rows(range(turn, 420, 3 + turn), str(turn)))
@@ -381,7 +381,7 @@ def test_a_log_object_that_is_gone_is_an_error(spark: SparkSession, tmp_path: Pa
 @pytest.mark.parametrize(("step", "ordering"), [(2**40, None), (1, "o")], ids=["keys far apart", "by event time"])
 def test_elsewhere_a_join_does_it(spark: SparkSession, tmp_path: Path, step: int, ordering: str | None) -> None:
     schema = pa.schema([("k", pa.int64()), ("o", pa.int32()), ("v", pa.string())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], ordering=ordering, index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], ordering=ordering, index=objcat.BucketIndex(2))
     keys = [k * step for k in range(100)]
     table.insert(pa.table({"k": keys, "o": [5] * 100, "v": ["base"] * 100}, schema=schema))
     table.upsert(pa.table({"k": keys[::3], "o": [k % 9 for k in range(34)], "v": ["log"] * 34}, schema=schema))
@@ -413,7 +413,7 @@ def test_before_a_join_stands_a_set_of_hashes(spark: SparkSession, tmp_path: Pat
         events = [event + number % 3 for number in numbers]
         return pa.table([*columns, pa.array(events, pa.int32()), [v] * len(numbers)], schema=schema)
 
-    table = objcat.connect(tmp_path).create_table("t", schema, key=names, ordering=ordering, index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=names, ordering=ordering, index=objcat.BucketIndex(2))
     table.insert(some(range(count), 5, "base"))
     table.upsert(some(range(0, count + 100, 41), 4, "log"))
     table.delete(some(range(0, count, 1009), 6, "").select(names if ordering is None else [*names, "o"]))

@@ -57,7 +57,7 @@ SMALL = pa.schema([("k", pa.int64()), ("o", pa.int32()), ("v", pa.string())])
 
 
 def small(tmp_path: Path, *, base: list[tuple[int, int, str]]) -> objcat.Table:
-    table = objcat.connect(tmp_path).create_table("t", SMALL, key=["k"], ordering="o", index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", SMALL, key=["k"], ordering="o", index=objcat.BucketIndex(1))
     table.insert(batch(base))
     return table
 
@@ -103,7 +103,7 @@ def test_keys_may_be_anything(spark: SparkSession, tmp_path: Path, plan: str) ->
     low, high = -(2**63), 2**63 - 1
     schema = pa.schema([("a", pa.int64()), ("f", pa.float64()), ("v", pa.int32())])
     nan = float("nan")
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "f"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "f"], index=objcat.BucketIndex(2))
     keys = [(low, 0.0), (high, nan), (-1, 1.5), (0, -0.0), (3, float("inf"))]
     table.insert(pa.Table.from_pylist([{"a": a, "f": f, "v": 1} for a, f in keys], schema=schema))
     again = [(low, -0.0), (high, nan), (0, 0.0), (3, float("-inf"))]
@@ -123,7 +123,7 @@ def test_keys_may_be_anything(spark: SparkSession, tmp_path: Path, plan: str) ->
 @pytest.mark.parametrize("low", [0, -5])
 def test_several_whole_numbers_are_one_key(spark: SparkSession, tmp_path: Path, plan: str, low: int) -> None:
     schema = pa.schema([("a", pa.int64()), ("d", pa.date32()), ("n", pa.int16()), ("v", pa.int32())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "d", "n"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "d", "n"], index=objcat.BucketIndex(2))
 
     def grid(v: int) -> pa.Table:
         cells = [{"a": a, "d": d, "n": n, "v": v} for a in range(low, low + 6) for d in (low, 3, 4) for n in (low, 7, 127)]
@@ -140,7 +140,7 @@ def test_several_whole_numbers_are_one_key(spark: SparkSession, tmp_path: Path, 
 
 
 def test_a_table_without_base_files_is_its_log_rows(spark: SparkSession, tmp_path: Path, plan: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SMALL, key=["k"], ordering="o", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", SMALL, key=["k"], ordering="o", index=objcat.BucketIndex(2))
     table.upsert(batch([(1, 1, "a"), (2, 1, "a")]))
     table.upsert(batch([(1, 0, "b"), (2, 2, "b")]))
     assert values(table, spark) == {1: "a", 2: "b"}

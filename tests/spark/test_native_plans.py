@@ -34,13 +34,13 @@ APART = 2**40
 
 
 def orders(place: Path, *, buckets: int = 4, step: int = 1) -> objcat.Table:
-    table = objcat.connect(place).create_table("orders", ORDERS, key=["o_key"], index=objcat.Bucket(buckets))
+    table = objcat.connect(place).create_table("orders", ORDERS, key=["o_key"], index=objcat.BucketIndex(buckets))
     table.insert(pa.table({"o_key": list(range(0, 1000 * step, step)), "price": [1.0] * 1000}, schema=ORDERS))
     return table
 
 
 def lines(place: Path) -> objcat.Table:
-    table = objcat.connect(place).create_table("lines", LINES, key=["l_key", "line"], index=objcat.Bucket(4, columns=("l_key",)))
+    table = objcat.connect(place).create_table("lines", LINES, key=["l_key", "line"], index=objcat.BucketIndex(4, columns=("l_key",)))
     table.insert(
         pa.table({"l_key": [i // 3 for i in range(3000)], "line": [i % 3 for i in range(3000)], "tax": [2.0] * 3000}, schema=LINES)
     )
@@ -84,10 +84,10 @@ def test_a_join_with_another_table_shuffles_that_one_alone(spark: SparkSession, 
 
 
 def test_files_of_two_bucket_counts_have_no_layout(spark: SparkSession, tmp_path: Path) -> None:
-    """Between a split and the compaction of all its homes, under one of the counts Spark would lose rows of a join."""
+    """Between a split and the compaction of all its file groups, under one of the counts Spark would lose rows of a join."""
     o, li = orders(tmp_path), lines(tmp_path)
     o.maintenance.split_buckets()
-    o.maintenance.compact(homes=sorted(o.snapshot.live_homes(o._context.manifests))[:3])
+    o.maintenance.compact(file_groups=sorted(o.snapshot.live_group_ids(o._context.manifests))[:3])
     left, right = o.scan().to_spark(spark), li.scan().to_spark(spark)
     assert "Bucketed" not in text_of(left)
     assert exchanges(joined(left, right)) >= 1
@@ -125,7 +125,7 @@ def test_a_file_of_one_row_group_is_one_task(spark: SparkSession, tmp_path: Path
     """A lookup is one task, and not one that reads and others that find nothing."""
 
     def tasks(name: str, count: int) -> int:
-        table = objcat.connect(tmp_path).create_table(name, pa.schema([("k", pa.int64())]), key=["k"], index=objcat.Bucket(1))
+        table = objcat.connect(tmp_path).create_table(name, pa.schema([("k", pa.int64())]), key=["k"], index=objcat.BucketIndex(1))
         table.insert(pa.table({"k": range(count)}))
         return int(table.scan(where="k = 7").to_spark(spark)._jdf.queryExecution().toRdd().getNumPartitions())
 
@@ -145,7 +145,7 @@ def test_only_columns_that_are_needed_are_read(spark: SparkSession, tmp_path: Pa
     assert set(schemas) <= {
         f"struct<{fields}>" for fields in ("tax:double", "l_key:bigint,line:int", "l_key:bigint,line:int,tax:double", KEPT)
     }
-    bases = li.scan(mode="read_optimised").to_spark(spark)
+    bases = li.scan(mode="read_optimized").to_spark(spark)
     assert "ReadSchema: struct<tax:double>" in text_of(bases.agg(F.sum("tax")))
 
 
@@ -213,7 +213,7 @@ def test_a_users_own_rules_and_repartitions_stay(spark: SparkSession, few_logs: 
 
 def test_a_users_repartition_of_log_rows_stays(spark: SparkSession, tmp_path: Path) -> None:
     """Of a table without base files, where nothing but log rows is below it."""
-    table = objcat.connect(tmp_path).create_table("t", ORDERS, key=["o_key"], index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", ORDERS, key=["o_key"], index=objcat.BucketIndex(4))
     table.upsert(pa.table({"o_key": list(range(50)), "price": [1.0] * 50}, schema=ORDERS))
     rows = table.scan().to_spark(spark)
     for frame in (rows.repartition(3, "o_key"), rows.union(rows.repartition(3, "o_key"))):

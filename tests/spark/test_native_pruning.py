@@ -71,7 +71,7 @@ ROWS = pa.Table.from_pylist([row(g, i) for g in range(10) for i in range(3)], sc
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> objcat.Table:
     made = objcat.connect(tmp_path_factory.mktemp("lake")).create_table(
-        "t", SCHEMA, key=["id"], partition_by=["g"], key_scope="partition", index=objcat.Bucket(1)
+        "t", SCHEMA, key=["id"], partition_by=["g"], key_scope="partition", index=objcat.BucketIndex(1)
     )
     made.insert(ROWS)
     return made
@@ -225,7 +225,7 @@ def test_a_floating_column_is_compared_with_a_number_of_any_length(spark: SparkS
 )
 def test_an_exact_column_is_compared_with_a_number_of_any_length(spark: SparkSession, tmp_path: Path, number: str) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("wide", pa.decimal128(38, 10)), ("narrow", pa.decimal128(5, 2))])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     values = [("9999999999999999999999999999.5", "1.10"), ("0.0000000001", "-999.99"), (None, None), ("-1", "0.00"), ("0", "1.00")]
     rows = [{"wide": wide and Decimal(wide), "narrow": narrow and Decimal(narrow)} for wide, narrow in values]
     table.insert([{"id": id_, **row} for id_, row in zip((0, 1, 2, -1, 9 * 10**18), rows, strict=True)])
@@ -239,7 +239,7 @@ def test_an_exact_column_is_compared_with_a_number_of_any_length(spark: SparkSes
 def test_an_update_on_spark_goes_by_a_number_of_any_length(spark: SparkSession, tmp_path: Path, term: str) -> None:
     """What a scan can filter by is its filter: said as a part of the program, Spark would round such a number or refuse it."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("wide", pa.decimal128(38, 10)), ("n", pa.int64())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     values = ["9999999999999999999999999999.5", "0.0000000001", None, "-1", "0"]
     table.insert([{"id": id_, "wide": wide and Decimal(wide), "n": 0} for id_, wide in zip((0, 1, 2, -1, 9), values, strict=True)])
     expected = set(table.scan(where=term, columns=["id"]).to_arrow()["id"].to_pylist())
@@ -251,7 +251,7 @@ def test_an_update_on_spark_goes_by_a_number_of_any_length(spark: SparkSession, 
 
 def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.Bucket(8))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.BucketIndex(8))
     table.insert(pa.table({"a": list(range(400)), "b": [str(i % 2) for i in range(400)], "v": [1] * 400}, schema=schema))
     frame = table.scan().to_spark(spark)
     assert files_read(frame.where("a = 7 and b = '1'")) == 1
@@ -267,12 +267,12 @@ def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: 
 
 def test_metadata_is_not_taken_for_columns(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("file_name", pa.string()), ("_metadata", pa.int64()), ("row_index", pa.int64())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(2))
     rows = [{"id": i, "file_name": f"f{i}", "_metadata": i, "row_index": -i} for i in range(2000)]
     table.insert(pa.Table.from_pylist(rows, schema=schema))
     table.upsert(pa.Table.from_pylist([{**row, "_metadata": -1} for row in rows], schema=schema))
-    # Of one home only, so that its log rows are a part of an object.
-    table.maintenance.compact(homes=sorted(table.snapshot.live_homes(table._context.manifests))[:1])
+    # Of one file group only, so that its log rows are a part of an object.
+    table.maintenance.compact(file_groups=sorted(table.snapshot.live_group_ids(table._context.manifests))[:1])
     scan = table.scan(where="_metadata = -1 and row_index <= 0 and file_name > 'f'")
     assert comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
     assert scan.to_arrow().num_rows == 2000
@@ -283,7 +283,7 @@ def test_what_is_known_is_asked_only_of_files_that_are_read(spark: SparkSession,
     schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
     # With this clock checkpoints are written at once.
     lake = objcat.connect(tmp_path, env=FakeEnv(3))
-    written = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.Bucket(1))
+    written = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.BucketIndex(1))
     written.upsert([{"id": i, "city": f"city {i}"} for i in range(100)])
     for _ in range(40):
         written.upsert([{"id": 0, "city": "city 0"}])
@@ -325,7 +325,7 @@ def paged_rows() -> pa.Table:
 
 def test_of_a_row_group_only_the_pages_are_decoded_that_a_filter_can_mean(spark: SparkSession, tmp_path: Path) -> None:
     rows = paged_rows()
-    table = objcat.connect(tmp_path).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", rows.schema, key=["id"], index=objcat.BucketIndex(1))
     table.insert(rows)
     for where, decoded_max in [
         ("id = 41000", 20_000),

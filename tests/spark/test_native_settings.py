@@ -120,13 +120,13 @@ def made_of(kind: str, place: Path) -> objcat.Table:
         SCHEMA,
         key=["Id"],
         ordering="n" if kind == "event time" else None,
-        kind="copy_on_write" if kind == "copy_on_write" else "merge_on_read",
-        index=objcat.Bucket(2),
+        table_type="copy_on_write" if kind == "copy_on_write" else "merge_on_read",
+        index=objcat.BucketIndex(2),
     )
     made.insert(pa.Table.from_pylist(rows(range(40), ""), schema=SCHEMA))
     made.upsert(pa.Table.from_pylist(rows(range(20, 50), "+"), schema=SCHEMA))
     made.maintenance.split_buckets()
-    made.maintenance.compact(homes=sorted(made.refresh().live_homes(made._context.manifests))[1:3])
+    made.maintenance.compact(file_groups=sorted(made.refresh().live_group_ids(made._context.manifests))[1:3])
     rename = objcat.RenameColumn
     made.alter.apply(
         [
@@ -203,7 +203,7 @@ def test_reading_leaves_the_settings_of_the_session_alone(spark: SparkSession, t
 @pytest.mark.parametrize("damage", ["gone", "garbage"])
 def test_a_file_that_is_gone_or_garbage_is_an_error_whatever_the_session_ignores(spark: SparkSession, tmp_path: Path, damage: str) -> None:
     schema = pa.schema([("id", pa.int64())])
-    made = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    made = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(2))
     made.insert(pa.table({"id": list(range(100))}, schema=schema))
     frame = made.scan().to_spark(spark)
     victim = min(tmp_path.glob("tables/*/data/**/*_00000.parquet"))
@@ -229,7 +229,7 @@ def test_a_log_object_of_some_mebibytes_is_read_by_all_cores_unless_the_session_
 ) -> None:
     count = 300_000
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.int64())])
-    made = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    made = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(2))
     noise = random.Random(7)
     made.upsert(pa.table({"id": range(count), "value": [noise.getrandbits(63) for _ in range(count)]}, schema=schema))
     (path,) = tmp_path.glob("tables/*/data/**/*.log.parquet")

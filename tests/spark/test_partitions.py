@@ -1,4 +1,4 @@
-"""Partitions on Spark: rows of a home meet in one task under every setting of a session, and lie where the local engine puts them."""
+"""Partitions on Spark: rows of a file group meet in one task under every setting of a session, and lie where the local engine puts them."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def frame(spark: SparkSession, batch: list[dict[str, Any]]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(batch, SCHEMA), from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)).repartition(3)
 
 
-def homes(table: objcat.Table) -> set[Any]:
-    return set(table.refresh().live_homes(table._context.manifests))
+def group_ids(table: objcat.Table) -> set[Any]:
+    return set(table.refresh().live_group_ids(table._context.manifests))
 
 
 def told(found: list[dict[str, Any]]) -> Counter[str]:
@@ -100,9 +100,9 @@ def told(found: list[dict[str, Any]]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("by", PARTITIONINGS, ids=" ".join)
-def test_rows_of_a_home_meet_and_lie_where_the_local_engine_puts_them(spark: SparkSession, tmp_path: Path, by: tuple[str, ...]) -> None:
+def test_rows_of_a_group_meet_and_lie_where_the_local_engine_puts_them(spark: SparkSession, tmp_path: Path, by: tuple[str, ...]) -> None:
     lake = objcat.connect(tmp_path)
-    given: dict[str, Any] = {"key": ["id"], "partition_by": by, "key_scope": "partition", "index": objcat.Bucket(2)}
+    given: dict[str, Any] = {"key": ["id"], "partition_by": by, "key_scope": "partition", "index": objcat.BucketIndex(2)}
     here, there = (lake.create_table(name, SCHEMA, **given) for name in ("here", "there"))
     batch = rows()
     data = frame(spark, batch)
@@ -114,7 +114,7 @@ def test_rows_of_a_home_meet_and_lie_where_the_local_engine_puts_them(spark: Spa
     }
     with session(spark, **zones):
         there.insert(data)
-    assert homes(there) == homes(here)
+    assert group_ids(there) == group_ids(here)
     assert told(there.scan().to_arrow().to_pylist()) == told(here.scan().to_arrow().to_pylist())
     assert len(there.scan().to_arrow()) == len(batch)
 
@@ -131,10 +131,12 @@ def test_rows_of_a_home_meet_and_lie_where_the_local_engine_puts_them(spark: Spa
     ],
     ids=lambda settings: " ".join(f"{name.rpartition('__')[2]}={value}" for name, value in settings.items()),
 )
-def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Path, kind: TableType, settings: dict[str, str]) -> None:
+def test_no_setting_of_a_session_parts_a_group(spark: SparkSession, tmp_path: Path, kind: TableType, settings: dict[str, str]) -> None:
     lake = objcat.connect(tmp_path)
     by = ["hour(t)", "truncate(id, 4000000000000000000)", "day(local)"]
-    table = lake.create_table("t", SCHEMA, key=["id", "t"], partition_by=by, key_scope="partition", kind=kind, index=objcat.Bucket(2))
+    table = lake.create_table(
+        "t", SCHEMA, key=["id", "t"], partition_by=by, key_scope="partition", table_type=kind, index=objcat.BucketIndex(2)
+    )
     batch = [{**row, "t": row["t"] or dt.datetime(2026, 1, 1, tzinfo=UTC)} for row in rows()]
     data = frame(spark, batch)
     with session(spark, spark__sql__adaptive__enabled="false", spark__sql__shuffle__partitions="5", **settings):
@@ -151,7 +153,7 @@ def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Pat
 @KINDS
 def test_equal_keys_of_two_partitions_are_two_rows_on_spark_too(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     table = objcat.connect(tmp_path).create_table(
-        "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2)
+        "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(2)
     )
     both = [{**row, "city": city} for row in rows(20) for city in ("Rome", "Oslo")]
     table.insert(frame(spark, both))
@@ -168,7 +170,7 @@ def test_equal_keys_of_two_partitions_are_two_rows_on_spark_too(spark: SparkSess
 @KINDS
 def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], table_type=kind, index=objcat.BucketIndex(2))
     batch = [{**row, "city": row["city"] or "none"} for row in rows(60)]
     table.insert(frame(spark, batch[:20]))
     table.alter.set_partitioning(["city", "truncate(id, 4000000000000000000)"])
@@ -185,14 +187,16 @@ def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, 
 
 
 @KINDS
-def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
+def test_a_redo_writes_the_groups_that_another_commit_touched(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     from objcat.spark.engine import SparkEngine
     from objcat.tasks.model import Operation, WriteResult, WriteTask
     from objcat.timeline.commit import Committer
     from objcat.write.transaction import WriteOperation
 
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
+    table = lake.create_table(
+        "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(2)
+    )
     other = lake.table("t")
     theirs = {**rows(1)[0], "city": "Rome", "id": 10**6}
 
@@ -220,8 +224,8 @@ def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession
     )
     result, _ = operation.run(table._context.timeline.open())
     footprint = other.inspect.history()[1].footprint[table.id]
-    (home,) = {*footprint.creates, *footprint.replaces, *footprint.appends}
-    assert engine.asked == [None, frozenset({home})]
+    (group_id,) = {*footprint.creates, *footprint.replaces, *footprint.appends}
+    assert engine.asked == [None, frozenset({group_id})]
     assert (result.attempts, result.rows) == (2, 120)
     assert table.scan().to_arrow().num_rows == 121
 
@@ -229,7 +233,7 @@ def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession
 @KINDS
 def test_a_table_without_a_key_takes_frames(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", SCHEMA, key=None, partition_by=["city"], kind=kind)
+    table = lake.create_table("t", SCHEMA, key=None, partition_by=["city"], table_type=kind)
     for _ in range(3):
         result = table.insert(frame(spark, rows(60)))
         assert (result.rows, result.inserted) == (60, 60)
@@ -254,9 +258,9 @@ def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: Sp
 @pytest.mark.parametrize(
     ("kind", "index", "verb"),
     [
-        ("merge_on_read", objcat.Bucket(1), "insert"),
-        ("copy_on_write", objcat.Bucket(1), "upsert"),
-        ("merge_on_read", objcat.Simple(), "upsert"),
+        ("merge_on_read", objcat.BucketIndex(1), "insert"),
+        ("copy_on_write", objcat.BucketIndex(1), "upsert"),
+        ("merge_on_read", objcat.SimpleIndex(), "upsert"),
     ],
 )
 def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
@@ -265,7 +269,7 @@ def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
     monkeypatch.setattr("objcat.metadata.manifest_levels.SHARD_ITEMS", 8)
     lake = objcat.connect(tmp_path)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("v", pa.int64())])
-    made = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=index)
+    made = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", table_type=kind, index=index)
     made.insert([{"id": key, "city": f"city {key:02}", "v": 0} for key in range(60)])
     for _ in range(SPACING_SLOTS):
         made.upsert([{"id": 0, "city": "city 00", "v": 0}])

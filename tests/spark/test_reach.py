@@ -83,7 +83,7 @@ def test_what_calls_java_by_name_is_known(spark: SparkSession) -> None:
 def test_a_path_of_an_entry_stays_below_its_log(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Who may write to the bucket may name any file; Spark is not told to read it."""
     lake = objcat.connect(tmp_path / "lake")
-    table = lake.create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(1))
     (table.insert if kind == "bases" else table.upsert)([{"id": 1}])
     outside = leads_out(table, tmp_path)
     assert outside.exists()

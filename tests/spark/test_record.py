@@ -22,7 +22,13 @@ Rows = dict[int, tuple[str, int]]
 
 def create(place: Path, kind: TableType) -> objcat.Table:
     return objcat.connect(str(place)).create_table(
-        "t", SCHEMA, key=["id"], partition_by=["part"], kind=kind, index=objcat.Record(4), properties={"target_file_bytes": "1024"}
+        "t",
+        SCHEMA,
+        key=["id"],
+        partition_by=["part"],
+        table_type=kind,
+        index=objcat.RecordIndex(4),
+        properties={"target_file_bytes": "1024"},
     )
 
 
@@ -60,21 +66,21 @@ def test_rows_of_frames_are_found_by_both_engines(
 @pytest.mark.slow
 def test_only_file_groups_are_read_that_the_index_names(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(str(tmp_path)).create_table(
-        "t", SCHEMA, key=["id"], index=objcat.Record(4), properties={"target_file_bytes": "1024"}
+        "t", SCHEMA, key=["id"], index=objcat.RecordIndex(4), properties={"target_file_bytes": "1024"}
     )
     # Every file holds keys between all others.
     for part in range(3):
         table.insert([{"id": key, "part": "x", "v": 0} for key in range(part, 60, 3)])
-    homes = {key: home for home, keys in keys_by_home(table).items() for key in keys}
-    needed = {homes[7], homes[8]}
+    group_ids = {key: group_id for group_id, keys in keys_by_group(table).items() for key in keys}
+    needed = {group_ids[7], group_ids[8]}
     hidden = {
         group.base.path: table._context.fileio.read(group.base.path)
         for group in table.snapshot.file_groups(table._context.manifests)
-        if group.base is not None and str(group.home) not in needed
+        if group.base is not None and str(group.group_id) not in needed
     }
     assert len(hidden) >= 3
     table._context.fileio.delete(hidden)
-    other = next(key for key, home in homes.items() if home not in needed)
+    other = next(key for key, group_id in group_ids.items() if group_id not in needed)
     table.upsert(spark.createDataFrame([(7, "x", 1), (8, "x", 1), (100, "x", 1)], FRAME))
     with pytest.raises(CorruptTable, match="is missing in"):
         table.upsert(spark.createDataFrame([(other, "x", 2)], FRAME))
@@ -84,11 +90,11 @@ def test_only_file_groups_are_read_that_the_index_names(spark: SparkSession, tmp
     assert rows(table) == {**dict.fromkeys(range(60), ("x", 0)), 7: ("x", 1), 8: ("x", 1), 100: ("x", 1)}
 
 
-def keys_by_home(table: objcat.Table) -> dict[str, list[int]]:
-    """Of every file group, by its home as text, the keys."""
+def keys_by_group(table: objcat.Table) -> dict[str, list[int]]:
+    """Of every file group, by its file group as text, the keys."""
     found: dict[str, list[int]] = {}
     by_file = {
-        group.base.path: str(group.home) for group in table.refresh().file_groups(table._context.manifests) if group.base is not None
+        group.base.path: str(group.group_id) for group in table.refresh().file_groups(table._context.manifests) if group.base is not None
     }
     for row in table.scan(columns=["id", "_file"]).to_arrow().to_pylist():
         found.setdefault(by_file[row["_file"]], []).append(row["id"])

@@ -62,7 +62,7 @@ def rows(ids: Sequence[int]) -> pa.Table:
 def create(where: Path, layout: str) -> objcat.Table:
     """A table with rows 0 to 19: in base files alone, or some of them in log rows too."""
     kind: TableType = "copy_on_write" if layout == "copy_on_write" else "merge_on_read"
-    table = objcat.connect(where).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table = objcat.connect(where).create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
     table.insert(rows(range(20)))
     if layout == "both":
         table.upsert(rows(range(5)))
@@ -258,7 +258,7 @@ def test_nulls_that_are_allowed_later(spark: SparkSession, tmp_path: Path, layou
     columns = {"id": pa.int64(), "city": pa.string(), "place": inner, "stops": pa.list_(pa.field("element", pa.int32(), nullable=False))}
     schema = pa.schema([pa.field(name, data_type, nullable=False) for name, data_type in columns.items()])
     kind: TableType = "copy_on_write" if layout == "copy_on_write" else "merge_on_read"
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
     table.insert([{"id": i, "city": "Rome", "place": {"x": i}, "stops": [i]} for i in range(10)])
     table.maintenance.compact()
     table.alter.apply([objcat.DropNotNull(path) for path in ("city", "place", "place.x", "stops", "stops.element")])

@@ -43,7 +43,7 @@ def table_of(
     """Rows that come in any order. more: each key twice, with another column in the key."""
     data_type, key = KEYS[kind]
     schema = pa.schema([("k", data_type), ("n", pa.int32()), ("v", pa.int64())])
-    columns = objcat.Bucket(3, columns=("k",))
+    columns = objcat.BucketIndex(3, columns=("k",))
     table = objcat.connect(place).create_table(name, schema, key=["k", "n"] if more else ["k"], index=columns, **(kept or {}))
     rows = [{"k": key(i), "n": n, "v": i} for i in range(0, ROWS, step) for n in range(2 if more else 1)]
     random.Random(7).shuffle(rows)
@@ -111,7 +111,7 @@ def test_what_is_not_sorted_for_sure_is_sorted(spark: SparkSession, tmp_path: Pa
     with_logs.upsert([{"k": KEYS["bigint"][1](5), "n": 0, "v": 5}])
     assert clustered.maintenance.cluster(by=["v"]) is not None
     split.maintenance.split_buckets()
-    split.maintenance.compact(homes=sorted(split.snapshot.live_homes(split._context.manifests))[:1])
+    split.maintenance.compact(file_groups=sorted(split.snapshot.live_group_ids(split._context.manifests))[:1])
     by_parts = table_of(tmp_path, "by_parts", kept={"partition_by": ["truncate(v, 100)"], "key_scope": "partition"})
     for table in (with_logs, clustered, by_parts, split):
         frame = joined(other.scan().to_spark(spark), table.scan().to_spark(spark), "right")
@@ -122,7 +122,9 @@ def test_what_is_not_sorted_for_sure_is_sorted(spark: SparkSession, tmp_path: Pa
 
 
 def test_more_buckets_on_the_other_side_leave_that_side_in_order(spark: SparkSession, tmp_path: Path) -> None:
-    few = objcat.connect(tmp_path).create_table("few", pa.schema([("k", pa.int64()), ("v", pa.int64())]), key=["k"], index=objcat.Bucket(2))
+    few = objcat.connect(tmp_path).create_table(
+        "few", pa.schema([("k", pa.int64()), ("v", pa.int64())]), key=["k"], index=objcat.BucketIndex(2)
+    )
     few.insert(pa.table({"k": [KEYS["bigint"][1](i) for i in range(0, ROWS, 5)], "v": range(0, ROWS, 5)}))
     more = table_of(tmp_path, "more")
     frame = joined(few.scan().to_spark(spark), more.scan().to_spark(spark))

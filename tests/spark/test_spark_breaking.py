@@ -95,10 +95,10 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[st
 )
 def test_no_setting_of_the_session_changes_a_row(spark: SparkSession, tmp_path: Path, settings: dict[str, str]) -> None:
     lake = objcat.connect(tmp_path)
-    plain = lake.create_table("plain", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    plain = lake.create_table("plain", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     plain.insert(BATCH)
-    logs = lake.create_table("logs", SCHEMA, key=["id"], index=objcat.Bucket(2))
-    copy = lake.create_table("copy", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    logs = lake.create_table("logs", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
+    copy = lake.create_table("copy", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     with session(spark, **settings):
         logs.upsert(plain.scan().to_spark(spark))
         copy.insert(logs.scan().to_spark(spark))
@@ -138,7 +138,7 @@ def test_text_that_spark_would_take_for_something_else_means_itself(spark: Spark
 
 @pytest.mark.parametrize("setting", ["spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"])
 def test_a_damaged_file_is_an_error_whatever_the_session_says(spark: SparkSession, tmp_path: Path, setting: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "value": i} for i in range(20)])
     frame = table.scan().to_spark(spark)
     victim = next((tmp_path / "tables").glob("*/data/**/*.parquet"))
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_an_error_whatever_the_session_says(spark: SparkSessio
 
 def test_columns_that_differ_in_case_alone_are_one_sentence_or_two_columns(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("p", pa.int64()), pa.field("v", pa.int64())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["p"], index=objcat.Bucket(2), kind="copy_on_write")
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["p"], index=objcat.BucketIndex(2), table_type="copy_on_write")
     table.insert([{"p": 1, "v": 0}, {"p": 2, "v": 0}])
     frame = spark.createDataFrame([(2, 5), (3, 1)], "p long, P long")
     with pytest.raises(InvalidBatch, match="differ in upper and lower case alone"):
@@ -165,7 +165,7 @@ def test_columns_that_differ_in_case_alone_are_one_sentence_or_two_columns(spark
 
 @pytest.mark.parametrize("folder", ["x[1] {a,b}*?", "p%20q#日本", "year=2020"])
 def test_a_lake_may_lie_in_any_folder(spark: SparkSession, tmp_path: Path, folder: str) -> None:
-    table = objcat.connect(tmp_path / folder).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path / folder).create_table("t", IDS, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "value": i} for i in range(5)])
     assert len(both(table, spark)) == 5
 
@@ -186,7 +186,7 @@ def test_keys_of_another_type_make_one_file_of_a_bucket_or_a_sentence(
     spark: SparkSession, tmp_path: Path, zone: str, wanted: pa.DataType, key: str
 ) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", pa.schema([("k", wanted), ("v", pa.int64())]), key=["k"], index=objcat.Bucket(4))
+    table = lake.create_table("t", pa.schema([("k", wanted), ("v", pa.int64())]), key=["k"], index=objcat.BucketIndex(4))
     with session(spark, spark__sql__session__timeZone=zone):
         try:
             table.insert(spark.range(100).selectExpr(f"{key} k", "id v"))
@@ -217,7 +217,7 @@ def test_a_key_of_any_type_is_the_same_key_on_both_engines(spark: SparkSession, 
     data_type, values = KEYS[name]
     schema = pa.schema([pa.field("k", data_type), pa.field("v", pa.int64())])
     rows = pa.table({"k": pa.array(values, data_type), "v": pa.array(range(len(values)), pa.int64())}, schema=schema)
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(3))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.BucketIndex(3))
     table.insert(rows)
     frame = table.scan().to_spark(spark)
     table.upsert(frame)
@@ -269,7 +269,7 @@ ON_ANY = [operation for operation in FAILING if operation != "overwrite partitio
 def test_a_job_that_fails_is_one_sentence_and_leaves_nothing(
     spark: SparkSession, tmp_path: Path, index: str, operation: str, what: str, by_jobs: None
 ) -> None:
-    settings: dict[str, Any] = {"index": objcat.Bucket(2) if index == "bucket" else objcat.Simple()}
+    settings: dict[str, Any] = {"index": objcat.BucketIndex(2) if index == "bucket" else objcat.SimpleIndex()}
     if index == "moves":
         settings |= {"partition_by": ["value"], "key_scope": "table"}
     table = objcat.connect(tmp_path).create_table("shop.orders", IDS, key=["id"], **settings)
@@ -288,7 +288,7 @@ def test_a_job_that_fails_is_one_sentence_and_leaves_nothing(
 
 
 def test_a_source_that_lost_a_file_and_an_update_that_overflows_are_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path / "lake").create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path / "lake").create_table("t", IDS, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "value": i} for i in range(5)])
     before = set(table._context.fileio.list_keys())
     spark.range(5).selectExpr("id", "id value").coalesce(1).write.parquet(str(tmp_path / "source"))
@@ -316,7 +316,7 @@ READING: dict[str, Callable[[Any, SparkSession], Any]] = {
 def test_a_write_whose_rows_spark_reads_natively_is_done_again_when_they_are_cleaned(
     spark: SparkSession, tmp_path: Path, kind: TableType, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2), kind=kind)
+    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.BucketIndex(2), table_type=kind)
     table.insert([{"id": i, "value": i} for i in range(10)])
     real = objcat.Scan.to_spark
     done: list[Any] = []
@@ -342,14 +342,14 @@ def test_the_last_of_equal_keys_counts_across_partitions(spark: SparkSession, tm
     frame = spark.range(0, 600, 1, 5).selectExpr("id % 50 id", "id value")
     expected = {key: 550 + key for key in range(50)}
     for operation in ("upsert", "insert"):
-        table = lake.create_table(operation, IDS, key=["id"], index=objcat.Bucket(4))
+        table = lake.create_table(operation, IDS, key=["id"], index=objcat.BucketIndex(4))
         getattr(table, operation)(frame)
         assert {row["id"]: row["value"] for row in table.scan().to_arrow().to_pylist()} == expected
         assert len(both(table, spark)) == 50
 
 
 def test_a_frame_stays_at_its_snapshot_while_writers_write(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": i, "value": i} for i in range(20)])
     frame = table.scan().to_spark(spark)
     table.upsert([{"id": i, "value": -1} for i in range(30)])
@@ -363,7 +363,7 @@ def test_a_column_of_the_name_that_sparks_reader_keeps_for_numbers_of_rows(
 ) -> None:
     name = "_tmp_metadata_row_index"
     schema = pa.schema([pa.field("id", pa.int64()), pa.field(name, data_type)])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(2))
     for rows in (range(100), range(10)):
         values = pa.array([i * 10 for i in rows]).cast(data_type)
         table.upsert(pa.table([pa.array(rows, pa.int64()), values], schema=schema))
@@ -377,7 +377,9 @@ ODD_NAMES = ["a.b", ".a", "a", "a b", "`q`", '"d"', "🙂", "_metadata", "key", 
 def test_odd_column_names(spark: SparkSession, tmp_path: Path) -> None:
     nested = pa.field("s", pa.struct([("x.y", pa.int64()), ("`z`", pa.list_(pa.int64()))]))
     schema = pa.schema([pa.field("id", pa.int64()), *(pa.field(name, pa.int64()) for name in ODD_NAMES), nested])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "a.b", ".a", "`q`"], ordering="_metadata", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table(
+        "t", schema, key=["id", "a.b", ".a", "`q`"], ordering="_metadata", index=objcat.BucketIndex(2)
+    )
     row = {name: number for number, name in enumerate(ODD_NAMES)} | {"s": {"x.y": 5, "`z`": [1]}}
     table.insert(pa.Table.from_pylist([row | {"id": 1}, row | {"id": 2}], schema=schema))
     assert len(both(table, spark)) == 2

@@ -24,7 +24,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
 
 def filled(place: Path, kind: TableType) -> objcat.Table:
     table = objcat.connect(place).create_table(
-        "t", SCHEMA, key=None, partition_by=["city"], kind=kind, properties={"target_file_bytes": "2000"}
+        "t", SCHEMA, key=None, partition_by=["city"], table_type=kind, properties={"target_file_bytes": "2000"}
     )
     for step in range(4):
         table.insert([{"id": key, "city": "Rome" if key % 2 else None} for key in range(step * 50, step * 50 + 50)])
@@ -62,8 +62,8 @@ def test_rows_without_a_key_are_deleted_by_workers(
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("key", [["id"], None], ids=str)
 def test_what_a_scan_cannot_filter_by_is_computed(spark: SparkSession, tmp_path: Path, kind: TableType, key: Any) -> None:
-    index = objcat.Bucket(2) if key else None
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=key, kind=kind, index=index)
+    index = objcat.BucketIndex(2) if key else None
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=key, table_type=kind, index=index)
     table.insert([{"id": i, "city": ("Rome", "Oslo", None)[i % 3]} for i in range(30)])
     done = table.delete("id < 20 AND lower(city) LIKE 'r%' AND id % 2 = 0", spark=spark)
     gone = set(range(0, 20, 6))
@@ -83,7 +83,7 @@ def test_what_a_scan_cannot_filter_by_is_computed(spark: SparkSession, tmp_path:
 def test_hours_and_days_are_those_of_the_session_whoever_computes_them(spark: SparkSession, tmp_path: Path, key: Any, zone: str) -> None:
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", schema, key=key, index=objcat.Bucket(1) if key else None)
+    table = lake.create_table("t", schema, key=key, index=objcat.BucketIndex(1) if key else None)
     table.insert([{"id": hour, "at": dt.datetime(2026, 1, 2, hour, tzinfo=dt.UTC), "day": None} for hour in (1, 4, 6, 9)])
     with session(spark, spark__sql__session__timeZone=zone):
         lake.sql("DELETE FROM t WHERE hour(at) = 1", spark)
@@ -95,7 +95,9 @@ def test_hours_and_days_are_those_of_the_session_whoever_computes_them(spark: Sp
 
 def test_rows_that_are_older_than_the_horizon_by_now_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False), ("v", pa.int64())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", lateness="7 days", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table(
+        "t", schema, key=["id"], ordering="at", allowed_lateness="7 days", index=objcat.BucketIndex(2)
+    )
     today = dt.datetime.now(dt.UTC).date()
     table.insert([{"id": key, "at": today - dt.timedelta(days=3 * key), "v": key} for key in range(8)])
     done = table.delete("v > 0", spark=spark)

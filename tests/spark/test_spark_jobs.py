@@ -46,7 +46,7 @@ def descriptions(spark: SparkSession) -> list[str]:
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> objcat.Table:
-    return objcat.connect(tmp_path).create_table("shop.orders", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    return objcat.connect(tmp_path).create_table("shop.orders", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
 
 
 def test_a_write_says_what_it_is_and_the_description_of_before_is_back(spark: SparkSession, keyed: objcat.Table, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_rows_that_are_others_when_they_are_computed_again_are_neither_lost_nor_
 ) -> None:
     """What was shuffled is lost when some tasks have ended, as with an executor; the frame draws its keys."""
     # Of so many buckets every task has some.
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(32))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(32))
     shuffled = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
     began = tmp_path / "began"
     began.mkdir()

@@ -64,7 +64,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("index", "ordering"),
-    [(objcat.Bucket(6), "v"), (objcat.Record(2), None)],
+    [(objcat.BucketIndex(6), "v"), (objcat.RecordIndex(2), None)],
     ids=["buckets with deletes that stay", "record index"],
 )
 def test_executors_compact_as_this_process_does(
@@ -77,7 +77,7 @@ def test_executors_compact_as_this_process_does(
     two = there.maintenance.compact(spark=spark)
     assert one is not None and two is not None
     assert "objcat: compact t" in descriptions(spark)
-    assert (two.rows, len(two.homes)) == (one.rows, len(one.homes))
+    assert (two.rows, len(two.file_groups)) == (one.rows, len(one.file_groups))
     assert content(there) == content(here) == expected
     for table in (here, there):
         # What comes late is still kept out by the deletes that stayed.
@@ -89,12 +89,12 @@ def test_executors_compact_as_this_process_does(
 def test_plans_rounds_and_statements_go_to_executors(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Else a round that the write begins may still be at it when the next is asked for, and that one leaves the work to it.
     monkeypatch.setattr(fileio.env, "_default", Inline())
-    table = filled(tmp_path, index=objcat.Bucket(3))
+    table = filled(tmp_path, index=objcat.BucketIndex(3))
     expected = content(table)
     plan = table.maintenance.schedule_compaction()
     assert plan is not None
     (executed,) = table.maintenance.execute_scheduled(spark=spark)
-    assert executed.result is not None and executed.result.homes == plan.homes
+    assert executed.result is not None and executed.result.file_groups == plan.file_groups
     table.set_properties({"compact_after_commits": "1"})
     table.upsert([{"id": 7, "v": 77}])
     lake = objcat.connect(tmp_path)
@@ -128,7 +128,7 @@ def test_executors_cluster_as_this_process_does(spark: SparkSession, tmp_path: P
     assert found[0] == found[1] and (by != ["v"] or found[0] < two.groups)
 
 
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Record(2)], ids=["bucket", "record"])
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), objcat.RecordIndex(2)], ids=["bucket", "record"])
 def test_executors_cluster_tables_with_a_key(spark: SparkSession, tmp_path: Path, index: Any, request: pytest.FixtureRequest) -> None:
     """And what Spark and this process write and read on top of files in another order is the same."""
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=index, properties={"target_file_bytes": "4000"})
@@ -149,7 +149,7 @@ def test_executors_cluster_tables_with_a_key(spark: SparkSession, tmp_path: Path
 
 
 def test_what_a_worker_meets_is_said_in_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
-    table = filled(tmp_path, index=objcat.Bucket(3))
+    table = filled(tmp_path, index=objcat.BucketIndex(3))
     slot = table.refresh().slot
     lost = next(tmp_path.glob("tables/*/data/**/*.log.parquet"))
     lost.unlink()
@@ -165,7 +165,7 @@ def test_what_a_worker_meets_is_said_in_its_own_words(spark: SparkSession, tmp_p
 
 def looked_after(place: Path) -> objcat.Table:
     properties = {"compact_after_commits": "2"}
-    return objcat.connect(place, env=Inline()).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
+    return objcat.connect(place, env=Inline()).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2), properties=properties)
 
 
 def compactions(table: objcat.Table) -> int:

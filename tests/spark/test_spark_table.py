@@ -57,8 +57,8 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[An
 def test_a_table_is_created_with_the_schema_of_a_frame(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     rows = trips(spark, range(20), "1.50")
-    table = lake.create_table("t", rows.schema, key=["id"], index=objcat.Bucket(2))
-    assert table.schema.types == lake.create_table("same", rows.toArrow().schema, key=["id"], index=objcat.Bucket(2)).schema.types
+    table = lake.create_table("t", rows.schema, key=["id"], index=objcat.BucketIndex(2))
+    assert table.schema.types == lake.create_table("same", rows.toArrow().schema, key=["id"], index=objcat.BucketIndex(2)).schema.types
     assert not table.schema.field("fare").nullable, "as the frame says"
     table.insert(rows)
     assert len(both(table, spark)) == 20
@@ -89,7 +89,9 @@ def test_a_table_that_is_made_from_rows_takes_nulls_later(spark: SparkSession, t
 
 
 def test_spark_and_local_write_one_table_and_read_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id", "city"], ordering="at", index=objcat.Bucket(4, columns=("id",)))
+    table = objcat.connect(tmp_path).create_table(
+        "t", SCHEMA, key=["id", "city"], ordering="at", index=objcat.BucketIndex(4, columns=("id",))
+    )
     table.insert(trips(spark, range(200), "1.50"))
     table.upsert(trips(spark, range(150, 300), "2.25"))
     table.upsert(trips(spark, range(10), "3.75").toArrow())
@@ -107,7 +109,7 @@ def test_spark_and_local_write_one_table_and_read_the_same(spark: SparkSession, 
 
 
 def test_groups_without_log_rows_are_scanned_by_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert(trips(spark, range(100), "1.50"))
     plan = table.scan(where="fare > 1").to_spark(spark)._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan
@@ -117,7 +119,7 @@ def test_groups_without_log_rows_are_scanned_by_spark_itself(spark: SparkSession
 
 
 def test_a_table_that_is_only_partly_merged_is_read_by_spark_alone(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(8))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(8))
     table.insert(trips(spark, range(100), "1.50"))
     table.upsert(trips(spark, range(1), "9.00"))
     plan = table.scan().to_spark(spark)._jdf.queryExecution().executedPlan().toString()
@@ -138,12 +140,12 @@ def test_rows_say_from_which_file_and_commit_they_are(
     spark: SparkSession, tmp_path: Path, kind: TableType, ordering: str | None, where: str | pc.Expression | None
 ) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id"], table_type=kind, ordering=ordering, index=objcat.BucketIndex(2))
     table.insert(trips(spark, range(60), "1.50"))
     table.upsert(trips(spark, range(40, 80), "2.25").toArrow())
     table.delete([{"id": 3}])
     if kind == "merge_on_read":
-        table.maintenance.compact(homes=sorted(table.refresh().live_homes(table._context.manifests))[:1])
+        table.maintenance.compact(file_groups=sorted(table.refresh().live_group_ids(table._context.manifests))[:1])
     table.upsert(trips(spark, range(5), "3.75"))
     columns = ["_commit_slot", "id", "_file", "_commit_time"]
     slots = {int(id_): int(slot) for slot, id_, *_ in both(table, spark, columns=columns, where=where)}
@@ -154,7 +156,7 @@ def test_rows_say_from_which_file_and_commit_they_are(
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_log_rows_are_written_without_a_look_at_what_they_replace(spark: SparkSession, tmp_path: Path, engine: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert(trips(spark, range(100), "1.50"))
     table.upsert(trips(spark, range(10), "2.25"))
     names = {path.rpartition("/")[2] for path in table.inspect.files().column("path").to_pylist()}
@@ -181,7 +183,7 @@ def test_an_empty_table_reads_as_no_rows(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_key_that_is_twice_in_a_frame_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], ordering="at", index=objcat.BucketIndex(2))
     later = trips(spark, range(50), "2.00").withColumn("at", F.lit(dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
     table.insert(trips(spark, range(50), "1.00").union(later))
     table.upsert(trips(spark, range(50), "3.00").union(later.withColumn("fare", F.lit("4.00").cast("decimal(10,2)"))))
@@ -255,7 +257,7 @@ def test_a_streaming_frame_is_refused_by_every_write(spark: SparkSession, tmp_pa
 @pytest.mark.parametrize("server", ["versitygw", "fake-gcs-server", "azurite"])
 def test_spark_writes_and_reads_a_server_through_fileio(spark: SparkSession, servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
-    table = objcat.connect(f"{store.url}/lake", dict(store.options)).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(f"{store.url}/lake", dict(store.options)).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert(trips(spark, range(50), "1.50"))
     table.upsert(trips(spark, range(40, 60), "2.25"))
     assert len(both(table, spark)) == 60
@@ -265,7 +267,7 @@ def test_log_files_are_as_large_as_the_table_says(spark: SparkSession, tmp_path:
     lake = objcat.connect(tmp_path)
     counts = []
     for number, properties in enumerate([{}, {"target_log_bytes": "50000"}]):
-        table = lake.create_table(f"t{number}", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
+        table = lake.create_table(f"t{number}", SCHEMA, key=["id"], index=objcat.BucketIndex(2), properties=properties)
         table.upsert(trips(spark, range(6_000), "id").coalesce(1))
         counts.append(table.inspect.stats().log_objects)
         assert table.scan().count() == 6_000

@@ -29,7 +29,9 @@ def rows_of(table: objcat.Table) -> dict[int, str]:
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_batches_of_both_engines_keep_their_order_in_one_slot(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
-    a, b = (lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), domain="d", kind=kind) for name in ("a", "b"))
+    a, b = (
+        lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), shared_log="d", table_type=kind) for name in ("a", "b")
+    )
     with lake.transaction() as tx:
         tx["a"].insert(frame(spark, (1, "spark", 1), (2, "spark", 1), (3, "spark", 1)))
         tx["a"].upsert([{"id": 2, "value": "local", "at": 1}])
@@ -44,7 +46,7 @@ def test_batches_of_both_engines_keep_their_order_in_one_slot(spark: SparkSessio
 
 def test_a_delete_without_a_value_beside_a_write_of_that_row_is_found_in_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("o", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(2))
+    table = lake.create_table("o", SCHEMA, key=["id"], ordering="at", index=objcat.BucketIndex(2))
     with pytest.raises(InvalidBatch, match=r"\(id=2\)"), lake.transaction() as tx:
         tx["o"].upsert(frame(spark, (1, "a", 1), (2, "a", 1)))
         tx["o"].delete(frame(spark, (2, "", 1)).select("id"))

@@ -21,7 +21,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.stri
 def lake(tmp_path: Path) -> objcat.Lake:
     lake = objcat.connect(tmp_path)
     lake.sql("CREATE NAMESPACE shop")
-    table = lake.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = lake.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert([{"id": i, "city": ("Rome", "Oslo {x}")[i % 2], "amount": i / 2} for i in range(40)])
     table.upsert([{"id": 1, "city": None, "amount": 100.0}])
     return lake
@@ -54,7 +54,7 @@ def test_both_engines_answer_alike(spark: SparkSession, lake: objcat.Lake, query
 def test_each_part_of_a_path_counts(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     rows = pa.table({"id": [1], "before": [{"rows": {"x": 11}}], "rows": [{"x": 21}], "x": [31]})
-    lake.create_table("a.rows", rows.schema, key=["id"], index=objcat.Bucket(1)).insert(rows)
+    lake.create_table("a.rows", rows.schema, key=["id"], index=objcat.BucketIndex(1)).insert(rows)
     query = "SELECT before.rows.x AS deep, rows.x AS x, a.rows.before.rows.x AS whole, a.rows.rows.x AS inner FROM a.rows"
     found = [row.asDict() for row in lake.sql(f"{query} WHERE before.rows.x = 11", spark).collect()]
     assert found == lake.sql(query).to_pylist() == [{"deep": 11, "x": 31, "whole": 11, "inner": 21}]
@@ -99,7 +99,7 @@ def test_what_spark_refuses_is_one_sentence(spark: SparkSession, lake: objcat.La
 
 def test_functions_mean_what_they_mean_without_spark(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    lake.create_table("t", MEANT, key=["k"], index=objcat.Bucket(1)).insert(pa.Table.from_pylist(ROWS, schema=MEANT))
+    lake.create_table("t", MEANT, key=["k"], index=objcat.BucketIndex(1)).insert(pa.Table.from_pylist(ROWS, schema=MEANT))
     found = lake.sql(QUERY, spark)
     assert isinstance(found, DataFrame)
     assert {text: column.to_pylist() for text, column in zip(MEANINGS, found.toArrow().columns, strict=True)} == MEANINGS

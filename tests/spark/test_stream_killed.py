@@ -49,7 +49,7 @@ def test_a_stream_that_is_killed_writes_exactly_once(tmp_path: Path, kills: int,
     lake = objcat.connect(tmp_path / "lake")
     lake.create_table("rows", pa.schema([("id", pa.int64()), ("batch", pa.int64())]), key=None)
     newest_schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("batch", pa.int64())])
-    lake.create_table("newest", newest_schema, key=["id"], kind="copy_on_write", index=objcat.Bucket(2))
+    lake.create_table("newest", newest_schema, key=["id"], table_type="copy_on_write", index=objcat.BucketIndex(2))
     expected = arrive(tmp_path / "in", files, chance)
     ways = chance.sample(WAYS, len(WAYS)) * kills
     died = sum(run(tmp_path, kill_after=chance.randint(1, WRITES_MAX), way=ways[number]) for number in range(kills))

@@ -27,7 +27,7 @@ ROWS = 10
 
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
-    return objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    return objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_a_stream_whose_batches_a_restore_took_back_is_told_so(table: objcat.Tab
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_foreach_batch_writes_any_table(source: DataFrame, arrivals, run, tmp_path: Path, kind: TableType) -> None:
-    table = objcat.connect(tmp_path / "lake").create_table("any", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path / "lake").create_table("any", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
     for number in range(2):
         arrivals(number)
     run(source.writeStream.foreachBatch(foreach_batch(table, app_id="app", delete_when="id = 3")))

@@ -28,7 +28,7 @@ HAS_LIMITS = bool(inspect.signature(DataSourceStreamReader.latestOffset).paramet
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
     """Slots: 1 inserts 1 and 2, 2 updates 2, 3 merges, 4 deletes 1, 5 inserts 3."""
-    table = objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.upsert([{"id": 1, "value": "a"}, {"id": 2, "value": "a"}])
     table.upsert([{"id": 2, "value": "b"}])
     table.maintenance.compact()
@@ -99,7 +99,7 @@ def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_valu
     tmp_path: Path, narrow: pa.DataType, wide: str, fits: Any, more: Any
 ) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", narrow)])
-    table = objcat.connect(tmp_path / "lake").create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path / "lake").create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "v": 1}])
     table.alter.widen_column("v", wide)
     table.upsert([{"id": 2, "v": fits}])
@@ -135,7 +135,7 @@ def wide_row(key: int, **values: Any) -> dict[str, Any]:
 @pytest.fixture
 def wide(tmp_path: Path) -> objcat.Table:
     lake = objcat.connect(tmp_path / "lake")
-    table = lake.create_table("t", WIDE, key=["id"], index=objcat.Bucket(1), partition_by=["day"], key_scope="partition")
+    table = lake.create_table("t", WIDE, key=["id"], index=objcat.BucketIndex(1), partition_by=["day"], key_scope="partition")
     table.insert([wide_row(1)])
     return table
 
@@ -239,7 +239,7 @@ def test_a_read_up_to_a_slot_has_the_columns_of_that_slot(wide: objcat.Table, tm
 @pytest.mark.parametrize("mode", ["changes", "net_changes"])
 def test_a_row_that_goes_to_a_partition_of_another_partitioning_ends_before_it_begins(tmp_path: Path, mode: str) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
-    settings: dict[str, Any] = {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(2)}
+    settings: dict[str, Any] = {"key": ["id"], "key_scope": "partition", "index": objcat.BucketIndex(2)}
     table = objcat.connect(tmp_path / "lake").create_table("t", schema, partition_by=["city"], **settings)
     rows = [{"id": number, "city": "ab"[number % 2]} for number in range(6)]
     table.insert(rows)
@@ -310,8 +310,8 @@ def test_a_pipeline_of_two_hops_equals_a_computation_of_all(table: objcat.Table,
     chance = random.Random(11)
     lake = objcat.connect(tmp_path / "lake")
     sums_schema = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64()), pa.field("keys", pa.int64())])
-    sums = lake.create_table("sums", sums_schema, key=["value"], kind="copy_on_write", index=objcat.Bucket(2))
-    copy = lake.create_table("copy", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    sums = lake.create_table("sums", sums_schema, key=["value"], table_type="copy_on_write", index=objcat.BucketIndex(2))
+    copy = lake.create_table("copy", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     update = foreach_batch(sums, app_id="sums", delete_when="count = 0")
 
     def add(frame: DataFrame, batch: int) -> None:

@@ -39,7 +39,7 @@ def elsewhere(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[S
     ],
 )
 def test_a_time_in_a_filter_is_utc_on_both_engines(elsewhere: SparkSession, tmp_path: Path, where: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     two = dt.datetime(2020, 1, 1, 2)
     times = [
         {"at": two.replace(tzinfo=dt.UTC), "local": two, "day": dt.date(2020, 1, 1)},

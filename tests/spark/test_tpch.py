@@ -60,7 +60,7 @@ def test_sums_equal_those_of_the_source_files(spark: SparkSession, tmp_path: Pat
     frame = spark.read.parquet(str(source))
     lake = objcat.connect(tmp_path)
     key = ["l_orderkey", "l_linenumber"]
-    table = lake.create_table("lineitem", frame.limit(0).toArrow().schema, key=key, kind=kind, index=objcat.Bucket(4))
+    table = lake.create_table("lineitem", frame.limit(0).toArrow().schema, key=key, table_type=kind, index=objcat.BucketIndex(4))
     table.bulk_insert(frame)
     changed = {"l_quantity": (frame.l_quantity + 1).cast(frame.schema["l_quantity"].dataType), "l_returnflag": F.lit("N")}
     table.upsert(frame.where("l_orderkey % 10 = 3").withColumns(changed))

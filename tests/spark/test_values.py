@@ -99,7 +99,7 @@ def check(table: objcat.Table, spark: SparkSession, expected: pa.Table) -> None:
 @pytest.mark.parametrize("writer", ["local", "spark"])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_values_of_every_type_survive(spark: SparkSession, tmp_path: Path, kind: TableType, writer: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
 
     def given(rows: pa.Table) -> Any:
         return rows if writer == "local" else frame(spark, rows)
@@ -128,7 +128,7 @@ PLACES = [*TEXTS[:-1], "..", ".", "a/b", "%2F", "a=b", "CON", "~", None]
 def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("place", pa.string()), ("v", pa.int64())])
     table = objcat.connect(tmp_path).create_table(
-        "t", schema, key=["id"], partition_by=["place"], key_scope="partition", kind=kind, index=objcat.Bucket(2)
+        "t", schema, key=["id"], partition_by=["place"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(2)
     )
     keys = [text for text in PLACES if text is not None]
     rows = [{"id": key, "place": place, "v": 0} for key in keys[:6] for place in PLACES]
@@ -153,5 +153,5 @@ def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, 
 def test_a_type_that_some_engine_cannot_hold_is_refused_at_once(tmp_path: Path, kind: TableType, data_type: pa.DataType) -> None:
     lake = objcat.connect(tmp_path)
     with pytest.raises(InvalidSchema, match=r"'v' has the type .*, which Spark cannot hold: cast it"):
-        lake.create_table("t", pa.schema([pa.field("id", pa.int64()), pa.field("v", data_type)]), key=["id"], kind=kind)
+        lake.create_table("t", pa.schema([pa.field("id", pa.int64()), pa.field("v", data_type)]), key=["id"], table_type=kind)
     assert lake.tables() == []

@@ -39,10 +39,10 @@ class Asked:
 @pytest.fixture
 def lake(tmp_path: Path) -> objcat.Lake:
     lake = objcat.connect(tmp_path)
-    orders = lake.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    orders = lake.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     orders.insert([{"id": i, "city": ("Rome", "Oslo")[i % 2], "amount": i / 2} for i in range(20)])
     orders.upsert([{"id": 1, "city": None, "amount": 100.0}])
-    lake.create_table("cities", SCHEMA, key=["id"], index=objcat.Bucket(1)).insert([{"id": 1, "city": "Rome", "amount": 0.0}])
+    lake.create_table("cities", SCHEMA, key=["id"], index=objcat.BucketIndex(1)).insert([{"id": 1, "city": "Rome", "amount": 0.0}])
     return lake
 
 
@@ -75,7 +75,7 @@ def test_every_query_sees_the_newest_slots_and_a_frame_its_own(spark: SparkSessi
 def test_tables_come_and_go_and_change(spark: SparkSession, asked: Asked, lake: objcat.Lake) -> None:
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.sql("SELECT * FROM lake.shop.later")
-    later = lake.create_table("shop.later", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    later = lake.create_table("shop.later", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     later.insert([{"id": 7, "city": "Rome", "amount": None}])
     assert rows(spark, "SELECT * FROM lake.shop.later") == [(7, "Rome", None)]
     later.alter.rename_column("city", "town")
@@ -108,7 +108,7 @@ def test_queries_leave_no_threads(spark: SparkSession, asked: Asked) -> None:
 
 
 def test_namespaces_are_databases(spark: SparkSession, asked: Asked, lake: objcat.Lake) -> None:
-    lake.create_table("shop.old.orders", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    lake.create_table("shop.old.orders", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     assert rows(spark, "SHOW NAMESPACES IN lake") == [("shop",)]
     assert rows(spark, "SHOW NAMESPACES IN lake.shop") == [("shop.old",)]
     assert [row[1] for row in rows(spark, "SHOW TABLES IN lake")] == ["cities"]
@@ -180,7 +180,7 @@ def test_a_catalog_is_of_one_session_until_it_is_closed(spark: SparkSession, lak
     found = objcat.spark.views(spark, lake, catalog="mine")
     assert rows(spark, "SELECT count(*) FROM mine.shop.orders") == [(20,)]
     other = objcat.connect(tmp_path / "other")
-    other.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    other.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     found = objcat.spark.views(spark, other, catalog="mine")
     assert rows(spark, "SELECT count(*) FROM mine.t") == [(0,)]
     session = spark.newSession()

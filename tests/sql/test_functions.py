@@ -15,7 +15,7 @@ from tests.sql.meanings import AGGREGATED, AGGREGATES, MEANINGS, QUERY, ROWS, SC
 @pytest.fixture
 def lake(tmp_path: Path) -> objcat.Lake:
     lake = objcat.connect(tmp_path)
-    lake.create_table("t", SCHEMA, key=["k"], index=objcat.Bucket(1)).insert(pa.Table.from_pylist(ROWS, schema=SCHEMA))
+    lake.create_table("t", SCHEMA, key=["k"], index=objcat.BucketIndex(1)).insert(pa.Table.from_pylist(ROWS, schema=SCHEMA))
     return lake
 
 

@@ -54,7 +54,7 @@ def text(value: str) -> str:
 
 def made(place: Path, name: str, **settings: Any) -> objcat.Table:
     schema = pa.schema([("id", pa.int64()), (name, pa.string()), ("inner", pa.struct([(name, pa.int64())]))])
-    return objcat.connect(place).create_table("trips", schema, key=["id"], index=objcat.Bucket(1), **settings)
+    return objcat.connect(place).create_table("trips", schema, key=["id"], index=objcat.BucketIndex(1), **settings)
 
 
 @pytest.mark.parametrize("what", NAMES)

@@ -25,7 +25,7 @@ ROWS = pa.table(
 def lake(tmp_path: Path) -> objcat.Lake:
     lake = objcat.connect(tmp_path)
     for name in ("plain", "rows", "a.rows", "a.b.c.rows", "b.other"):
-        lake.create_table(name, ROWS.schema, key=["id"], index=objcat.Bucket(1)).insert(ROWS)
+        lake.create_table(name, ROWS.schema, key=["id"], index=objcat.BucketIndex(1)).insert(ROWS)
     return lake
 
 

@@ -49,7 +49,7 @@ def trips() -> pa.Table:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> objcat.Lake:
     lake = objcat.connect(tmp_path_factory.mktemp("lake"))
-    made = lake.create_table("shop.trips", TRIPS, key=["id"], index=objcat.Bucket(4))
+    made = lake.create_table("shop.trips", TRIPS, key=["id"], index=objcat.BucketIndex(4))
     made.insert(trips().slice(0, 60))
     made.upsert(trips().slice(50))
     lake.create_table("city", CITY, key=["name"]).insert([{"name": "Rome", "country": "I"}, {"name": "Paris", "country": "F"}])
@@ -140,7 +140,7 @@ def test_what_a_scan_is_asked_for(query: str, expected: Need) -> None:
 
 def test_a_query_reads_no_files_but_those_that_its_filter_leaves(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("trips", TRIPS, key=["id"], index=objcat.Bucket(4))
+    table = lake.create_table("trips", TRIPS, key=["id"], index=objcat.BucketIndex(4))
     table.insert(trips())
     kept = {group.base.path for group in table.scan(where="id = 7").plan.groups if group.base is not None}
     for path in tmp_path.glob("tables/*/data/**/*.parquet"):

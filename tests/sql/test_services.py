@@ -53,7 +53,7 @@ OTHERWISE = {
 @pytest.fixture
 def lake(tmp_path: Path) -> objcat.Lake:
     found = objcat.connect(tmp_path)
-    found.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    found.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     for city in ("Rome", "Oslo"):
         found.table("shop.orders").upsert([{"id": i, "city": city} for i in range(4)])
     return found

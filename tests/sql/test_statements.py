@@ -31,7 +31,7 @@ def test_a_table_is_declared_as_in_python(lake: objcat.Lake) -> None:
             id BIGINT NOT NULL COMMENT 'of the event', at TIMESTAMP, n TIMESTAMP_NTZ, day DATE, city STRING, ok BOOLEAN, small TINYINT,
             price DECIMAL(12,3), raw BINARY, where_ STRUCT<x: DOUBLE, y: ARRAY<STRING>>, tags MAP<STRING, INT>, PRIMARY KEY (id, city)
         ) USING objcat PARTITIONED BY (days(at), city, truncate(city, 2)) CLUSTERED BY (id) INTO 8 BUCKETS
-        COMMENT 'what happened' TBLPROPERTIES ('kind' = 'copy_on_write', ordering = 'at', 'key_scope' = 'partition', owner = 'us')
+        COMMENT 'what happened' TBLPROPERTIES ('table_type' = 'copy_on_write', ordering = 'at', 'key_scope' = 'partition', owner = 'us')
     """)
     assert told.num_rows == 0
     spec = lake.table("events").spec
@@ -42,11 +42,11 @@ def test_a_table_is_declared_as_in_python(lake: objcat.Lake) -> None:
         ordering="at",
         partition_by=["day(at)", "city", "truncate(city, 2)"],
         key_scope="partition",
-        index=objcat.Bucket(8, ("id",)),
-        kind="copy_on_write",
+        index=objcat.BucketIndex(8, ("id",)),
+        table_type="copy_on_write",
         properties={"owner": "us", "comment": "what happened"},
     ).spec
-    for name in ("table_schema", "key", "ordering", "kind", "key_scope", "partitioning", "index", "properties"):
+    for name in ("table_schema", "key", "ordering", "table_type", "key_scope", "partitioning", "index", "properties"):
         assert getattr(spec, name) == getattr(expected, name), name
     assert lake.table("events").schema.field("where_").type == pa.struct(
         [("x", pa.float64()), ("y", pa.list_(pa.field("element", pa.string())))]
@@ -160,7 +160,7 @@ def test_rows_are_updated(lake: objcat.Lake) -> None:
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_rows_are_merged(lake: objcat.Lake, kind: str) -> None:
-    lake.sql(f"CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT, note STRING) TBLPROPERTIES ('kind' = '{kind}')")
+    lake.sql(f"CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT, note STRING) TBLPROPERTIES ('table_type' = '{kind}')")
     lake.sql("CREATE TABLE s (key BIGINT, v BIGINT, op STRING)")
     lake.sql("INSERT INTO t SELECT id, id * 10, 'old' FROM (VALUES (1), (2), (3), (4)) x(id)")
     lake.sql("INSERT INTO s VALUES (1, 100, 'u'), (2, 200, 'd'), (9, 900, 'u'), (8, 1, 'u')")
@@ -281,7 +281,7 @@ def test_services_are_called(lake: objcat.Lake) -> None:
         ("CALL clean('shop.orders', keep => 1)", "keep_slots"),
         ("CALL clean()", "of which table"),
         ("CALL release('shop.orders', 1, 2)", "takes 1 arguments"),
-        ("CALL compact('shop.orders', homes => array(1))", "no argument 'homes'"),
+        ("CALL compact('shop.orders', file_groups => array(1))", "no argument 'file_groups'"),
         ("CALL compact('shop.orders', log_byte_min => 1)", "log_bytes_min"),
         ("CALL clean('shop.orders', keep_slots => 1 + 1)", "not a plain value"),
         ("CALL 7", "names no service"),

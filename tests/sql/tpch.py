@@ -42,7 +42,7 @@ def load(lake: objcat.Lake, files: Path, kind: TableType) -> None:
         path = str(files / f"{name}.parquet")
         with pq.ParquetFile(path):
             stream = batches(path)
-        lake.create_table(name, stream.schema, key=key, kind=kind, index=objcat.Bucket(4)).bulk_insert(stream)
+        lake.create_table(name, stream.schema, key=key, table_type=kind, index=objcat.BucketIndex(4)).bulk_insert(stream)
 
 
 def run(lake: objcat.Lake, spark: Any = None) -> Answers:

@@ -11,12 +11,12 @@ import pytest
 from objcat.datafile.batch_checks import conform, conform_delete
 from objcat.errors import InvalidBatch
 from objcat.metadata.schema import schema_from_arrow
-from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.metadata.table_spec import BucketIndex, TableSpec, make_spec
 
 
 def spec(**columns: pa.DataType) -> TableSpec:
     schema = schema_from_arrow(pa.schema([("id", pa.int64()), *columns.items()]))
-    return make_spec("t", schema, key=["id"], ordering=None, index=Bucket(), kind="merge_on_read", properties={})
+    return make_spec("t", schema, key=["id"], ordering=None, index=BucketIndex(), table_type="merge_on_read", properties={})
 
 
 @pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), None])
@@ -78,7 +78,7 @@ def test_a_missing_nullable_column_is_null_and_order_does_not_matter() -> None:
 
 def test_minus_zero_and_nan_keys_become_one() -> None:
     schema = schema_from_arrow(pa.schema([("id", pa.float64())]))
-    table = make_spec("t", schema, key=["id"], ordering=None, index=Bucket(), kind="merge_on_read", properties={})
+    table = make_spec("t", schema, key=["id"], ordering=None, index=BucketIndex(), table_type="merge_on_read", properties={})
     fitted = conform(pa.table({"id": [-0.0, 0.0]}), table)
     assert [math.copysign(1, value) for value in fitted.column("id").to_pylist()] == [1.0, 1.0]
 

@@ -16,7 +16,7 @@ import pytest
 from objcat.datafile.bloom import has_filter, may_hold, options_of, parse_filter, physical_type, ranges_of, value_hashes
 from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
 from objcat.metadata.schema import schema_from_arrow
-from objcat.metadata.table_spec import Bloom, TableSpec, make_spec
+from objcat.metadata.table_spec import BloomIndex, TableSpec, make_spec
 
 ROWS = 1000
 DAY = dt.date(1969, 1, 1)
@@ -110,7 +110,7 @@ def test_a_header_of_another_kind_is_no_filter(tmp_path: Path) -> None:
 def spec_of(*names: str) -> TableSpec:
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("s", pa.string(), nullable=False), pa.field("f", pa.float64())])
     kept = schema_from_arrow(schema)
-    return make_spec("t", kept, key=list(names), ordering=None, index=Bloom(), kind="merge_on_read", properties={})
+    return make_spec("t", kept, key=list(names), ordering=None, index=BloomIndex(), table_type="merge_on_read", properties={})
 
 
 def filters_of(path: Path, probe: Probe) -> FileFilters:

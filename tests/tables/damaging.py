@@ -30,7 +30,7 @@ def batch(count: int, seed: int) -> pa.Table:
 
 def written(fileio: FileIO, size: str, *, seed: int = 1, **settings: Any) -> objcat.Table:
     """A table with a base file, and log objects of two commits above it; nothing was read of it."""
-    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], **{"index": objcat.Bucket(1), **settings})
+    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], **{"index": objcat.BucketIndex(1), **settings})
     table.insert(batch(ROWS[size], seed))
     for other in (2, 3):
         table.upsert(batch(ROWS[size], other))
@@ -96,8 +96,8 @@ def without_digests(file: Any) -> Any:
 
 def of_one_row(file: Any) -> Any:
     """As an entry says it that counts one row, and no digests."""
-    homes = {"homes": (LogRows(file.homes[0].home, 0, 1),)} if isinstance(file, LogObject) else {}
-    return msgspec.structs.replace(file, rows=1, digest=None, footer=None, **homes)
+    slices = {"slices": (LogRows(file.slices[0].group_id, 0, 1),)} if isinstance(file, LogObject) else {}
+    return msgspec.structs.replace(file, rows=1, digest=None, footer=None, **slices)
 
 
 def places(data: bytes) -> Iterator[tuple[str, int]]:

@@ -27,7 +27,7 @@ class Followed:
         self.backend = MemoryBackend(f"followed-{next(_names)}")
         self.lake = objcat.Lake(FileIO(self.backend, env=FakeEnv(5)))
         ordering = "o" if ordered else None
-        self.table = self.lake.create_table("t", SCHEMA, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(buckets))
+        self.table = self.lake.create_table("t", SCHEMA, key=["id"], table_type=kind, ordering=ordering, index=objcat.BucketIndex(buckets))
         self.buckets = buckets
         self.ordered = ordered
         self.model = Model(ordered=ordered)

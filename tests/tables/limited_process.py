@@ -34,9 +34,9 @@ def rows(count: int, value: int, *, after: int = 0) -> pa.Table:
 
 def make(url: str) -> None:
     lake = objcat.connect(url)
-    lake.create_table("small", SCHEMA, key=["id"], index=objcat.Bucket(4)).upsert(rows(1000, 0))
+    lake.create_table("small", SCHEMA, key=["id"], index=objcat.BucketIndex(4)).upsert(rows(1000, 0))
     for name in (MERGE_ON_READ, COPY_ON_WRITE):
-        table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(4), kind=name)
+        table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(4), table_type=name)
         table.insert(rows(ROWS, 0))
         if name == MERGE_ON_READ:
             table.upsert(rows(ROWS // 4, 1))

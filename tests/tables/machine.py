@@ -85,8 +85,8 @@ def partition_of(partitioning: Partitioning, key: int, part: str | None) -> str:
     return "/".join(f"{name}={values[name]}" if name in values else name for name in partitioning.shape)
 
 
-BUCKETS = (objcat.Bucket(1), objcat.Bucket(2), objcat.Bucket(4))
-LOCATED = (objcat.Simple(), objcat.Bloom())
+BUCKETS = (objcat.BucketIndex(1), objcat.BucketIndex(2), objcat.BucketIndex(4))
+LOCATED = (objcat.SimpleIndex(), objcat.BloomIndex())
 """Indexes that are no hash: keys live in whatever file group took them."""
 
 
@@ -126,7 +126,7 @@ class ReplacingMachine(RuleBasedStateMachine):
             SCHEMA,
             key=["id", "part"] if self.whole else ["id"],
             ordering="o" if ordered else None,
-            kind=kind,
+            table_type=kind,
             partition_by=["part"] if self.moving else by,
             key_scope="table" if self.moving or self.whole else "partition",
             index=self.indexes[index % len(self.indexes)],

@@ -42,7 +42,7 @@ def main() -> None:
     lake = objcat.connect(url)
     if work.startswith("make "):
         kind: TableType = COPY_ON_WRITE if work.endswith(COPY_ON_WRITE) else MERGE_ON_READ
-        table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), kind=kind)
+        table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1), table_type=kind)
         table.insert(rows(every=1, value=0))
         print(0)
         return

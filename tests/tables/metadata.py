@@ -16,7 +16,7 @@ from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.metadata.table_spec import BucketIndex, TableSpec, make_spec
 from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Txn
 from objcat.timeline.log_state import LogState
@@ -27,7 +27,9 @@ ID = 1
 
 
 def make_table(count: int = 4, schema: pa.Schema = SCHEMA) -> TableSpec:
-    return make_spec(TABLE, schema_from_arrow(schema), key=["id"], ordering=None, index=Bucket(count), kind="merge_on_read", properties={})
+    return make_spec(
+        TABLE, schema_from_arrow(schema), key=["id"], ordering=None, index=BucketIndex(count), table_type="merge_on_read", properties={}
+    )
 
 
 def entry(slot: int, delta: TableDelta | None, *, action: Action = Action.DELTA_COMMIT, footprint: Footprint | None = None) -> Entry:
@@ -49,27 +51,27 @@ def txn_of(slot: int) -> Txn:
 
 
 def footprint_of(delta: TableDelta) -> Footprint:
-    """What an entry with these changes says that it touched, homes of its index too."""
+    """What an entry with these changes says that it touched, file groups of its index too."""
     bases = (*delta.bases, *(() if delta.index is None else delta.index.bases))
-    homes = tuple(base.home for base in bases)
+    group_ids = tuple(base.group_id for base in bases)
     return Footprint(
-        creates=() if delta.as_of is not None else homes,
-        replaces=homes if delta.as_of is not None else (),
-        appends=tuple(part.home for log in delta.logs for part in log.homes),
+        creates=() if delta.as_of is not None else group_ids,
+        replaces=group_ids if delta.as_of is not None else (),
+        appends=tuple(part.group_id for log in delta.logs for part in log.slices),
         retires=delta.retires,
         splits=delta.splits,
     )
 
 
-def base(slot: int, home: FileGroupId, *, rows: int = 10, bounds: Mapping[int, Bound] | None = None) -> BaseFile:
-    path = f"data/{txn_of(slot)}/{home.partition}-{home.bucket}-{home.bucket_count}.parquet"
-    return BaseFile(path=path, bytes=100 + slot, rows=rows, home=home, bounds=dict(bounds or {}))
+def base(slot: int, group_id: FileGroupId, *, rows: int = 10, bounds: Mapping[int, Bound] | None = None) -> BaseFile:
+    path = f"data/{txn_of(slot)}/{group_id.partition}-{group_id.bucket}-{group_id.bucket_count}.parquet"
+    return BaseFile(path=path, bytes=100 + slot, rows=rows, group_id=group_id, bounds=dict(bounds or {}))
 
 
-def log(slot: int, homes: Iterable[FileGroupId], *, number: int = 0, bounds: Mapping[int, Bound] | None = None) -> LogObject:
-    parts = tuple(LogRows(home, i * 2, i * 2 + 2) for i, home in enumerate(homes))
+def log(slot: int, group_ids: Iterable[FileGroupId], *, number: int = 0, bounds: Mapping[int, Bound] | None = None) -> LogObject:
+    parts = tuple(LogRows(group_id, i * 2, i * 2 + 2) for i, group_id in enumerate(group_ids))
     path = f"data/{txn_of(slot)}/{number}.log.parquet"
-    return LogObject(path=path, bytes=50, rows=2 * len(parts), row_group_rows=16, homes=parts, bounds=dict(bounds or {}))
+    return LogObject(path=path, bytes=50, rows=2 * len(parts), row_group_rows=16, slices=parts, bounds=dict(bounds or {}))
 
 
 class History:

@@ -21,7 +21,7 @@ def main() -> None:
     outcomes = []
     for name in job["names"]:
         try:
-            table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(1), domain=job["domain"])
+            table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(1), shared_log=job["domain"])
             table.upsert([{"id": job["number"], "value": name}])
             outcomes.append({"name": name, "won": table.id, "log": table._context.fileio.url})
         except ObjcatError as error:

@@ -28,7 +28,7 @@ ID = pa.field("id", pa.int64(), nullable=False)
 
 
 def made(place: Path, *fields: Any) -> objcat.Table:
-    return objcat.connect(place).create_table("t", pa.schema([ID, *fields]), key=["id"], index=objcat.Bucket(1))
+    return objcat.connect(place).create_table("t", pa.schema([ID, *fields]), key=["id"], index=objcat.BucketIndex(1))
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)

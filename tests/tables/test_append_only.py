@@ -36,7 +36,7 @@ _names = itertools.count()
 
 
 def create(lake: objcat.Lake, kind: TableType = "merge_on_read", by: tuple[str, ...] = (), *, target: int = TARGET) -> objcat.Table:
-    return lake.create_table("t", SCHEMA, key=None, partition_by=by, kind=kind, properties={"target_file_bytes": str(target)})
+    return lake.create_table("t", SCHEMA, key=None, partition_by=by, table_type=kind, properties={"target_file_bytes": str(target)})
 
 
 def a_lake() -> objcat.Lake:
@@ -114,7 +114,7 @@ def test_a_small_insert_becomes_log_rows_and_compaction_merges_them() -> None:
     assert group.base is not None and len(group.logs) == 4
     assert table.maintenance.compact() is not None
     (compacted,) = groups(table)
-    assert compacted.is_plain and compacted.home == group.home
+    assert compacted.is_plain and compacted.group_id == group.group_id
     assert table.maintenance.compact() is None
     assert table.scan().to_arrow().num_rows == 504
     assert table.maintenance.clean(keep_slots=1).files == 5
@@ -129,7 +129,7 @@ def test_a_small_insert_into_a_copy_on_write_table_rewrites_the_smallest_file() 
     assert group.is_plain
     assert (result.files, result.rows) == (1, 1)
     entry = table.inspect.history()[-1].footprint[table.id]
-    assert entry.replaces == (group.home,) and not entry.creates
+    assert entry.replaces == (group.group_id,) and not entry.creates
     # Rows keep the transaction that wrote them, and the file that was written on the way is gone.
     table._context.fileio.env.map(lambda _: None, range(8))
     assert stored(table) == named(table) | {base for base in stored(table) if base.startswith(f"data/{table.inspect.history()[1].txn}")}
@@ -187,7 +187,7 @@ def test_two_inserts_that_chose_one_file_both_land(kind: TableType, first: int) 
 
 
 def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that draw one free home: the second is given another, and its files stay."""
+    """Two that draw one free group_id: the second is given another, and its files stay."""
     backend = RacingBackend(f"append-{next(_names)}")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
     table = create(lake)
@@ -204,7 +204,7 @@ def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     result = watched.table("t").insert(batch(8))
     assert (result.attempts, result.slots_lost) == (2, 1)
     assert len([key for key in written if key.endswith(".parquet")]) == 1
-    assert sorted(group.home.bucket for group in groups(table)) == [5, 6]
+    assert sorted(group.group_id.bucket for group in groups(table)) == [5, 6]
     assert counted(table) == Counter({(7, "Rome"): 1, (8, "Rome"): 1})
 
 
@@ -239,7 +239,7 @@ def test_what_needs_a_key_is_refused() -> None:
     ("given", "says"),
     [
         ({"ordering": "id"}, "has no key: leave it out"),
-        ({"index": objcat.Bucket(4)}, "has no key: leave index out"),
+        ({"index": objcat.BucketIndex(4)}, "has no key: leave index out"),
         ({"properties": {"target_file_bytes": "many"}}, "'target_file_bytes' is 'many'"),
         ({"properties": {"target_file_bytes": "0"}}, "whole number from 1,024"),
         ({"key": []}, "needs a key"),
@@ -264,8 +264,8 @@ def test_the_target_size_is_a_property_that_may_change() -> None:
 
 def test_a_partition_that_is_full_says_so() -> None:
     spec = create(a_lake()).spec
-    piece = BaseFile(path="p", bytes=1, rows=1, home=FileGroupId("", 0, spec.index.count))
-    live = {home: FileGroup(home) for home in (FileGroupId("", bucket, spec.index.count) for bucket in range(spec.index.count))}
+    piece = BaseFile(path="p", bytes=1, rows=1, group_id=FileGroupId("", 0, spec.index.count))
+    live = {group_id: FileGroup(group_id) for group_id in (FileGroupId("", bucket, spec.index.count) for bucket in range(spec.index.count))}
     with pytest.raises(InvalidInput, match="as many as it can"):
         assign_file_groups(spec, WriteResult(bases=(piece,), rows=1), live, lambda: 0, fills=False)
 
@@ -283,20 +283,20 @@ def test_a_partition_that_is_full_says_so() -> None:
     ],
 )
 def test_a_bucket_count_for_a_size(given: dict[str, Any], count: int) -> None:
-    assert objcat.Bucket.for_size(**given).count == count
-    assert objcat.Bucket.for_size(**given, columns=("id",)).columns == ("id",)
+    assert objcat.BucketIndex.for_size(**given).count == count
+    assert objcat.BucketIndex.for_size(**given, columns=("id",)).columns == ("id",)
 
 
 @pytest.mark.parametrize("given", [{}, {"size_bytes": 1, "rows": 1}, {"rows": -1}, {"size_bytes": 1.5}, {"rows": 1, "row_bytes": 0}])
 def test_a_size_that_is_none_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
-        objcat.Bucket.for_size(**given)
+        objcat.BucketIndex.for_size(**given)
 
 
 def test_buckets_of_a_wrong_size_are_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objcat.write.bucket_size_warning.BUCKET_BYTES_MAX", 500)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-    table = a_lake().create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = a_lake().create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     for _ in range(3):
         table.insert([{"id": 1}])
     said = [record.message for record in caplog.records if "split_buckets" in record.message]
@@ -304,7 +304,7 @@ def test_buckets_of_a_wrong_size_are_told_once(caplog: pytest.LogCaptureFixture,
     caplog.clear()
     monkeypatch.undo()
     monkeypatch.setattr("objcat.write.bucket_size_warning.BUCKETS_MANY", 8)
-    small = a_lake().create_table("t", schema, key=["id"], index=objcat.Bucket(64), kind="copy_on_write")
+    small = a_lake().create_table("t", schema, key=["id"], index=objcat.BucketIndex(64), table_type="copy_on_write")
     for _ in range(3):
         small.upsert([{"id": key} for key in range(64)])
     assert len([record for record in caplog.records if "for_size" in record.message]) == 1

@@ -46,7 +46,7 @@ def memory() -> MemoryBackend:
 @pytest.fixture
 def lake(memory: MemoryBackend) -> objcat.Lake:
     lake = objcat.Lake(FileIO(memory, env=FakeEnv(1)))
-    table = lake.create_table("n.t", SCHEMA, key=["id"], domain="d", index=objcat.Bucket(2))
+    table = lake.create_table("n.t", SCHEMA, key=["id"], shared_log="d", index=objcat.BucketIndex(2))
     table.insert([{"id": key, "value": "old", "size": 1.0} for key in range(6)])
     return lake
 
@@ -115,7 +115,7 @@ TEXTS: Mapping[str, Call] = {
     "namespace": lambda lake, bad: lake.namespaces.create(bad),
     "dropped namespace": lambda lake, bad: lake.namespaces.drop(bad),
     "properties of a namespace": lambda lake, bad: lake.namespaces.properties(bad),
-    "kind": lambda lake, bad: lake.create_table("u", SCHEMA, key=["id"], kind=bad),
+    "table type": lambda lake, bad: lake.create_table("u", SCHEMA, key=["id"], table_type=bad),
     "isolation": lambda lake, bad: lake.transaction(isolation=bad),
     "table of a transaction": lambda lake, bad: transact(lake, bad),  # noqa: PLW0108 - defined below
 }
@@ -172,11 +172,11 @@ def test_what_is_no_mapping_of_texts(memory: MemoryBackend, lake: objcat.Lake, w
         ({"key": "id"}, r"key is the text 'id': give a list of names, \['id'\]"),
         ({"ordering": 5}, "ordering=5 is not text"),
         ({"ordering": ["size"]}, r"ordering=\['size'\] is not text"),
-        ({"index": 16}, r"index is 16: give objcat\.Bucket\(16\)"),
-        ({"index": objcat.Bucket(2, columns=5)}, r"Bucket\(columns\) is 5"),  # type: ignore[arg-type]
-        ({"index": objcat.Bucket(2, columns=(1,))}, r"Bucket\(columns\) holds 1"),  # type: ignore[arg-type]
-        ({"kind": "copy_on_writ"}, "kind='copy_on_writ' is not known.*did you mean 'copy_on_write'"),
-        ({"domain": 5}, "5 is not a domain name"),
+        ({"index": 16}, r"index is 16: give objcat\.BucketIndex\(16\)"),
+        ({"index": objcat.BucketIndex(2, columns=5)}, r"BucketIndex\(columns\) is 5"),  # type: ignore[arg-type]
+        ({"index": objcat.BucketIndex(2, columns=(1,))}, r"BucketIndex\(columns\) holds 1"),  # type: ignore[arg-type]
+        ({"table_type": "copy_on_writ"}, "table_type='copy_on_writ' is not known.*did you mean 'copy_on_write'"),
+        ({"shared_log": 5}, "5 is not a shared_log name"),
     ],
 )
 def test_settings_of_a_table(memory: MemoryBackend, lake: objcat.Lake, settings: dict[str, Any], says: str) -> None:
@@ -184,7 +184,7 @@ def test_settings_of_a_table(memory: MemoryBackend, lake: objcat.Lake, settings:
     with pytest.raises(InvalidInput, match=says):
         lake.create_table("u", **{"schema": SCHEMA, "key": ["id"], **settings})
     assert objects(memory) == before
-    if "domain" not in settings:
+    if "shared_log" not in settings:
         with pytest.raises(InvalidInput, match=says):
             objcat.create_table_at(lake.fileio.child("alone"), **{"schema": SCHEMA, "key": ["id"], **settings})
         assert objects(memory) == before
@@ -200,12 +200,15 @@ def test_what_is_no_time_span(memory: MemoryBackend, lake: objcat.Lake, bad: Any
 
 
 @pytest.mark.parametrize("bad", [5, "a", [("", 0, 2)], FileGroupId("", 0, 2), [None], {FileGroupId("", 0, 2): 1}], ids=repr)
-def test_what_are_no_homes(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
+def test_what_are_no_groups(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
     table = lake.table("n.t")
     table.upsert([{"id": 1, "value": "new"}])
     before = objects(memory)
-    for call in (lambda: table.maintenance.compact(homes=bad), lambda: schedule_compaction(table._context.timeline, table.id, homes=bad)):
-        with pytest.raises(InvalidInput, match=r"^homes .*: give a list of homes"):
+    for call in (
+        lambda: table.maintenance.compact(file_groups=bad),
+        lambda: schedule_compaction(table._context.timeline, table.id, file_groups=bad),
+    ):
+        with pytest.raises(InvalidInput, match=r"^file_groups .*: give a list of file groups"):
             call()
     assert objects(memory) == before
 
@@ -291,7 +294,7 @@ def test_plain_values_are_taken(lake: objcat.Lake) -> None:
     assert savepoint(table._context.timeline, table.id, slot=0, name="") is not None
     assert release(table._context.timeline, table.id, slot=0) is not None
     assert split_buckets(table._context.timeline, table.id, count=4) is not None
-    assert table.maintenance.compact(homes=(FileGroupId("", 0, 4), FileGroupId("", 1, 4))) is not None
+    assert table.maintenance.compact(file_groups=(FileGroupId("", 0, 4), FileGroupId("", 1, 4))) is not None
     assert table.maintenance.rollback_failed_writes(older_than_s=0.5) == []
     assert table.maintenance.clean(before=0).bound == 0
 

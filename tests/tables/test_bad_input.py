@@ -47,7 +47,14 @@ ROWS_ALONE: dict[str, tuple[Any, type[ObjcatError], str]] = {
 def table(request: pytest.FixtureRequest) -> objcat.Table:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
     made = lake.create_table(
-        "t", SCHEMA, key=["id"], ordering="at", kind=request.param, partition_by=["city"], key_scope="partition", index=objcat.Bucket(2)
+        "t",
+        SCHEMA,
+        key=["id"],
+        ordering="at",
+        table_type=request.param,
+        partition_by=["city"],
+        key_scope="partition",
+        index=objcat.BucketIndex(2),
     )
     made.insert([ROW])
     return made
@@ -136,13 +143,13 @@ def test_python_objects_in_a_frame_are_not_written_as_their_addresses(data_type:
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_rows_are_sorted_by_text_that_is_given_as_views(kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
-    table = lake.create_table("t", pa.schema([("city", pa.string()), ("raw", pa.binary())]), key=None, kind=kind)
+    table = lake.create_table("t", pa.schema([("city", pa.string()), ("raw", pa.binary())]), key=None, table_type=kind)
     table.bulk_insert(pl.DataFrame({"city": ["Rome", "Oslo", None], "raw": [b"\xff", None, b""]}), sort=["city", "raw"])
     assert table.scan().to_arrow().column("city").to_pylist() == ["Oslo", "Rome", None]
 
 
 UNREADABLE = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
-INDEXES = [objcat.Bucket(2), objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
+INDEXES = [objcat.BucketIndex(2), objcat.SimpleIndex(), objcat.BloomIndex(), objcat.MemoryIndex(), objcat.RecordIndex(2)]
 
 
 @pytest.mark.parametrize("role", ["key", "place", "at"])
@@ -168,7 +175,7 @@ CHOICES: dict[str, Any] = {"text": pl.String, "categories": pl.Categorical, "cho
 @pytest.mark.parametrize("index", INDEXES[1:], ids=lambda index: type(index).__name__)
 def test_frames_of_polars_where_keys_are_looked_up(index: Any, form: str, kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
-    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], kind=kind, index=index)
+    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], table_type=kind, index=index)
     assert table.spec.is_global
     table.insert(pl.DataFrame({"id": [1, 2], "city": pl.Series(["Rome", "Oslo"], dtype=CHOICES[form])}))
     changes: dict[str, Any] = {"id": [1, 2, 3], "city": ["Oslo", "Oslo", "Rome"], "op": ["u", "d", "u"]}
@@ -235,7 +242,9 @@ WRITES: dict[str, Callable[[objcat.Lake, objcat.Table, Any], object]] = {
 def test_what_has_one_name_twice_is_refused_and_no_value_is_lost(write: Callable[..., object], what: str) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
     nested = [("s", NESTED), ("l", pa.list_(NESTED)), ("m", pa.map_(pa.string(), NESTED)), ("t", pa.struct([("s", NESTED)]))]
-    table = lake.create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False), *nested]), key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table(
+        "t", pa.schema([pa.field("id", pa.int64(), nullable=False), *nested]), key=["id"], index=objcat.BucketIndex(1)
+    )
     table.upsert([{"id": 1, "s": {"a": 5}}])
     batch, says = TWICE[what]
     refused(table, lambda: write(lake, table, batch), InvalidBatch, f"the batch has {says}: drop or rename one; nothing was written")

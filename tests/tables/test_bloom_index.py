@@ -31,7 +31,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> objcat.Lake:
 
 def create(lake: objcat.Lake, kind: TableType, **settings: Any) -> objcat.Table:
     table = lake.create_table(
-        "t", SCHEMA, key=["id"], kind=kind, index=objcat.Bloom(), properties={"target_file_bytes": "1024"}, **settings
+        "t", SCHEMA, key=["id"], table_type=kind, index=objcat.BloomIndex(), properties={"target_file_bytes": "1024"}, **settings
     )
     for part in range(6):
         table.insert(batch(*range(part, 600, 6)))
@@ -150,7 +150,9 @@ def test_key_columns_without_filters_are_read(lake: objcat.Lake, kind: TableType
     schema = pa.schema([pa.field("k", data_type), pa.field("n", pa.int64()), pa.field("v", pa.int64())])
     values = [0.0, float("nan"), 2.5] if data_type == pa.float64() else [True, False]
     for number, key in enumerate((["k"], ["k", "n"], ["n", "k"])):
-        table = lake.create_table(f"f{number}", schema, key=key, kind=kind, index=objcat.Bloom(), properties={"target_file_bytes": "1024"})
+        table = lake.create_table(
+            f"f{number}", schema, key=key, table_type=kind, index=objcat.BloomIndex(), properties={"target_file_bytes": "1024"}
+        )
         for v in range(3):
             for value in values:
                 table.upsert([{"k": value, "n": 1, "v": v}])
@@ -159,6 +161,6 @@ def test_key_columns_without_filters_are_read(lake: objcat.Lake, kind: TableType
 
 def test_lateness_is_refused(lake: objcat.Lake, kind: TableType) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.timestamp("us", "UTC"))])
-    with pytest.raises(InvalidInput, match="lateness is for tables with the bucket index"):
-        lake.create_table("late", schema, key=["id"], ordering="at", lateness="1 day", index=objcat.Bloom())
+    with pytest.raises(InvalidInput, match="allowed_lateness is for tables with the bucket index"):
+        lake.create_table("late", schema, key=["id"], ordering="at", allowed_lateness="1 day", index=objcat.BloomIndex())
     assert kind

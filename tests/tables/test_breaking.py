@@ -83,7 +83,7 @@ CASES = {
     "insert": Case(lambda _, table: table.insert(BATCH), BEFORE, AFTER),  # type: ignore[union-attr]
     "delete": Case(lambda _, table: table.delete([{"id": 1}]), BEFORE, {2: "old"}),  # type: ignore[union-attr]
     "open and upsert": Case(lambda lake, _: lake.table("t").upsert(BATCH), BEFORE, AFTER),
-    "create": Case(lambda lake, _: lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2)), None, {}),
+    "create": Case(lambda lake, _: lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2)), None, {}),
 }
 
 
@@ -103,7 +103,9 @@ def strike(case: Case, fault: Fault, first: int, last: int, *, rival: bool) -> b
     memory = MemoryBackend("struck")
     clean = lake_on(memory, 1)
     if case.before is not None:
-        clean.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2)).insert([{"id": k, "value": v} for k, v in case.before.items()])
+        clean.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2)).insert(
+            [{"id": k, "value": v} for k, v in case.before.items()]
+        )
     script = Strike(fault, 0, -1)
     backend = FaultyBackend(memory, script)
     shaky = lake_on(backend, 2)
@@ -187,11 +189,11 @@ def test_metadata_that_is_not_text_does_not_make_the_table_unreadable(lake: objc
     ("given", "says"),
     [
         ({"properties": {"owner": 7}}, "properties holds"),
-        ({"index": objcat.Bucket(4.0)}, "whole number"),  # type: ignore[arg-type]
-        ({"index": objcat.Bucket("4")}, "whole number"),  # type: ignore[arg-type]
-        ({"index": objcat.Bucket(True)}, "whole number"),
+        ({"index": objcat.BucketIndex(4.0)}, "whole number"),  # type: ignore[arg-type]
+        ({"index": objcat.BucketIndex("4")}, "whole number"),  # type: ignore[arg-type]
+        ({"index": objcat.BucketIndex(True)}, "whole number"),
         ({"key": "id"}, r"give a list of names, \['id'\]"),
-        ({"index": objcat.Bucket(4, columns="id")}, r"give a list of names, \['id'\]"),  # type: ignore[arg-type]
+        ({"index": objcat.BucketIndex(4, columns="id")}, r"give a list of names, \['id'\]"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_of_a_wrong_type_do_not_make_a_table_that_nobody_opens(lake: objcat.Lake, given: dict[str, Any], says: str) -> None:
@@ -269,7 +271,7 @@ def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lak
     assert keys_of(lake) == before
 
 
-def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_base_files_of_one_group_never_reach_the_log(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
     real = write_base_files.write_inserts
@@ -285,7 +287,7 @@ def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monke
 
 
 def test_threads_on_one_handle_see_what_was_acknowledged_before_they_ask(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     wrong: list[str] = []
 
     def work(number: int) -> None:
@@ -328,7 +330,7 @@ WIDE_ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def wide(lake: objcat.Lake) -> objcat.Table:
-    table = lake.create_table("wide", WIDE, key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table("wide", WIDE, key=["id"], index=objcat.BucketIndex(2))
     table.upsert(pa.Table.from_pylist(WIDE_ROWS, schema=WIDE))
     return table
 
@@ -426,7 +428,7 @@ class TableBesideModel(RuleBasedStateMachine):
     def create(self, ordered: bool, buckets: int) -> None:
         self.ordered = ordered
         table = self.lake.create_table(
-            "t", MODEL_SCHEMA, key=["a", "f"], ordering="o" if ordered else None, index=objcat.Bucket(buckets, columns=("a",))
+            "t", MODEL_SCHEMA, key=["a", "f"], ordering="o" if ordered else None, index=objcat.BucketIndex(buckets, columns=("a",))
         )
         self.handles = [table, self.lake.table("t")]
         self.model: dict[tuple[int, str], tuple[int, int | None]] = {}  # key -> (ordering, value, None once deleted)

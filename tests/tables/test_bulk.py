@@ -69,7 +69,14 @@ def test_batches_beyond_memory_are_as_batches_within(
 ) -> None:
     dice = random.Random(7)
     table = objcat.connect(tmp_path).create_table(
-        "t", SCHEMA, key=["id"], ordering=ordering, kind=kind, partition_by=partition_by, key_scope="partition", index=objcat.Bucket(4)
+        "t",
+        SCHEMA,
+        key=["id"],
+        ordering=ordering,
+        table_type=kind,
+        partition_by=partition_by,
+        key_scope="partition",
+        index=objcat.BucketIndex(4),
     )
     model: dict[int, tuple[int, str]] = {}
     for step, operation in enumerate(("insert", "upsert", "insert", "upsert")):
@@ -97,7 +104,7 @@ def test_what_deletes_in_a_batch_keep_out_does_not_depend_on_memory(
     seen = []
     for name, share in (("many", external_sort.RUN_SHARE), ("one", 1)):
         monkeypatch.setattr(external_sort, "RUN_SHARE", share)
-        table = lake.create_table(name, SCHEMA, key=["id"], ordering=ordering, kind=kind, index=objcat.Bucket(2))
+        table = lake.create_table(name, SCHEMA, key=["id"], ordering=ordering, table_type=kind, index=objcat.BucketIndex(2))
         states = []
         for step in range(3):
             dice = random.Random(step)
@@ -112,7 +119,7 @@ def test_what_deletes_in_a_batch_keep_out_does_not_depend_on_memory(
 
 def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = objcat.connect(tmp_path)
-    table = lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id"], table_type="copy_on_write", index=objcat.BucketIndex(2))
     table.insert(batch(list(range(500)), "old"))
     other = lake.table("t")
     real = external_sort.sorted_runs
@@ -133,7 +140,7 @@ def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, mon
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_bad_rows_late_in_a_stream_write_nothing(tmp_path: Path, kind: TableType) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind)
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], table_type=kind)
     rows = batch(list(range(2000)), "x")
     holed = rows.set_column(0, "id", pc.if_else(pc.equal(rows["id"], 1900), None, rows["id"]))
     with pytest.raises(NullKey, match="'id' is null"):
@@ -193,9 +200,9 @@ def full_directory(place: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("full", ["stream", "runs"])
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()])
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), objcat.SimpleIndex()])
 def test_a_local_disk_without_room_is_said_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, index: objcat.Bucket | objcat.Simple
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, index: objcat.BucketIndex | objcat.SimpleIndex
 ) -> None:
     table = objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=index)
     rows = batch(list(range(3000)), "a")

@@ -47,7 +47,7 @@ def lake(memory: MemoryBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, name: str, **settings: Any) -> objcat.Table:
-    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), **settings)
+    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), **settings)
 
 
 def rows_of(table: objcat.Table, **scan: Any) -> dict[int, str]:
@@ -208,7 +208,7 @@ def test_properties_of_a_table_live_with_the_table(lake: objcat.Lake) -> None:
 )
 @pytest.mark.parametrize("domain", [None, "shared"])
 def test_upkeep_of_a_dropped_table_says_that_it_is_gone(lake: objcat.Lake, call: Callable[[objcat.Table], Any], domain: str | None) -> None:
-    table = create(lake, "t", domain=domain)
+    table = create(lake, "t", shared_log=domain)
     table.upsert(row(1))
     lake.drop_table("t")
     before = set(lake.fileio.list_keys())
@@ -231,7 +231,8 @@ def test_upkeep_of_a_dropped_table_says_that_it_is_gone(lake: objcat.Lake, call:
         ("schema_modus", "schema_mode"),
         ("split_above", "split_above_bytes"),
         ("orderin", "ordering"),
-        ("kind", "kind"),
+        ("tabel_type", "table_type"),
+        ("table_type", "table_type"),
     ],
 )
 def test_a_note_that_was_meant_for_a_setting_is_refused(lake: objcat.Lake, name: str, meant: str) -> None:
@@ -294,8 +295,8 @@ def test_names_that_no_engine_could_say_are_refused_before_any_request(lake: obj
     ):
         with pytest.raises(InvalidInput, match=says):
             attempt()
-    with pytest.raises(InvalidInput, match="not a domain name"):
-        create(lake, "t", domain=" ")
+    with pytest.raises(InvalidInput, match="not a shared_log name"):
+        create(lake, "t", shared_log=" ")
     assert lake.fileio.metrics.snapshot().requests == {}
     assert lake.catalog.fileio.metrics.snapshot().requests == {}
 
@@ -345,7 +346,7 @@ def test_a_namespace_is_no_table(lake: objcat.Lake) -> None:
 
 
 def test_tables_of_one_domain_share_a_log_and_nothing_else(lake: objcat.Lake) -> None:
-    orders, lines = create(lake, "orders", domain="sales"), create(lake, "shop.lines", domain="Sales")
+    orders, lines = create(lake, "orders", shared_log="sales"), create(lake, "shop.lines", shared_log="Sales")
     alone = create(lake, "alone")
     assert orders._context.fileio.url == lines._context.fileio.url != alone._context.fileio.url
     assert [entry.slot for entry in lines.inspect.history()] == [1]
@@ -359,7 +360,7 @@ def test_tables_of_one_domain_share_a_log_and_nothing_else(lake: objcat.Lake) ->
 
 
 def test_a_drop_takes_one_table_of_a_domain_and_what_comes_back_takes_no_other_along(lake: objcat.Lake) -> None:
-    orders, lines = create(lake, "orders", domain="sales"), create(lake, "lines", domain="sales")
+    orders, lines = create(lake, "orders", shared_log="sales"), create(lake, "lines", shared_log="sales")
     orders.upsert(row(1, "order"))
     lines.upsert(row(1, "line"))
     lake.drop_table("lines")
@@ -369,7 +370,7 @@ def test_a_drop_takes_one_table_of_a_domain_and_what_comes_back_takes_no_other_a
     back = lake.undrop_table("lines")
     assert (rows_of(back), rows_of(orders)) == ({1: "line"}, {1: "order", 2: "order"})
     lake.drop_table("lines")
-    again = create(lake, "lines", domain="sales")
+    again = create(lake, "lines", shared_log="sales")
     assert again._context.fileio.url == orders._context.fileio.url
     assert again.id != back.id
     assert rows_of(again) == {}
@@ -402,8 +403,8 @@ def test_a_url_finds_a_name_in_a_lake_and_a_table_by_itself(tmp_path: Path) -> N
 
 
 def test_a_log_that_several_tables_share_is_not_opened_without_a_name(lake: objcat.Lake) -> None:
-    table = create(lake, "a", domain="d")
-    create(lake, "b", domain="d")
+    table = create(lake, "a", shared_log="d")
+    create(lake, "b", shared_log="d")
     with pytest.raises(ObjcatError):
         objcat.table_at(table._context.fileio)
 
@@ -451,7 +452,7 @@ def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.La
     lake.namespaces.create("n", {"a": "b"})
     create(lake, "n.dropped")
     lake.drop_table("n.dropped")
-    create(lake, "kept", domain="d")
+    create(lake, "kept", shared_log="d")
     for number in range(count):
         lake.catalog.change(lambda names, n=number: _namespace(names, f"n.of_some_length_so_that_they_add_up_{n:04}" * 4))  # type: ignore[misc]
     fold, fileio = NamesFold(), lake.catalog.fileio

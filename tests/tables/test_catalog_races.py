@@ -51,7 +51,7 @@ def lake_on(backend: Any, seed: int = 1) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, name: str = "t", **settings: Any) -> objcat.Table:
-    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), **settings)
+    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), **settings)
 
 
 def rows_of(table: objcat.Table) -> dict[int, str]:
@@ -123,7 +123,7 @@ def test_one_of_several_creators_has_the_name(open_lake: Callable[[], objcat.Lak
 
 def test_names_in_one_new_namespace_and_domain_all_come_to_be(open_lake: Callable[[], objcat.Lake]) -> None:
     names = [f"new.ns.t{number}" for number in range(6)]
-    tables = at_once(*[lambda name=name: create(open_lake(), name, domain="d") for name in names])
+    tables = at_once(*[lambda name=name: create(open_lake(), name, shared_log="d") for name in names])
     assert [getattr(table, "name", table) for table in tables] == names
     assert len({table._context.fileio.url for table in tables}) == 1
     check_whole(open_lake())
@@ -183,8 +183,8 @@ def test_a_table_comes_back_once(open_lake: Callable[[], objcat.Lake]) -> None:
 @pytest.mark.parametrize("domain", [None, "d"])
 def test_a_drop_under_writers_loses_nothing_that_was_acknowledged(open_lake: Callable[[], objcat.Lake], domain: str | None) -> None:
     lake = open_lake()
-    create(lake, domain=domain)
-    neighbour = create(lake, "neighbour", domain=domain)
+    create(lake, shared_log=domain)
+    neighbour = create(lake, "neighbour", shared_log=domain)
     acknowledged: list[int] = []
     started = threading.Semaphore(0)
 
@@ -288,8 +288,8 @@ def test_a_certain_loser_takes_its_own_prefix_away_and_nothing_else(backend: Int
 
 
 def test_the_loser_of_a_domain_moves_into_the_log_of_the_winner(backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake) -> None:
-    backend.before_slot_of("_catalog/", lambda: create(lake, "first", domain="d"))
-    second = create(slow, "second", domain="d")
+    backend.before_slot_of("_catalog/", lambda: create(lake, "first", shared_log="d"))
+    second = create(slow, "second", shared_log="d")
     assert second._context.fileio.url == lake.table("first")._context.fileio.url
     assert len({key.split("/")[1] for key in lake.fileio.list_keys("tables/")}) == 1
     with lake.transaction() as tx:
@@ -301,10 +301,10 @@ def test_the_loser_of_a_domain_moves_into_the_log_of_the_winner(backend: Interru
 def test_the_loser_of_a_name_in_a_shared_log_leaves_a_closed_table_that_nobody_sees(
     backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake
 ) -> None:
-    create(lake, "first", domain="d")
+    create(lake, "first", shared_log="d")
     backend.before_slot_of("_catalog/", lambda: create(lake))
     with pytest.raises(TableExists):
-        create(slow, domain="d")
+        create(slow, shared_log="d")
     view = lake.table("first")._context.timeline.open()
     (loser,) = set(view.state) - {lake.table("first").id}
     assert view.log.marks(loser).closed_at is not None
@@ -441,7 +441,7 @@ def test_the_name_of_a_table_that_comes_back_is_taken_meanwhile(backend: Interru
 OPERATIONS: dict[str, tuple[Callable[[objcat.Lake], Any], list[str], list[str]]] = {
     # What is done to a lake with `ns.old` and the dropped `gone`, and the names before and after.
     "create": (lambda lake: create(lake, "new.t"), ["ns.old"], ["new.t", "ns.old"]),
-    "create in a domain": (lambda lake: create(lake, "t", domain="d"), ["ns.old"], ["ns.old", "t"]),
+    "create in a domain": (lambda lake: create(lake, "t", shared_log="d"), ["ns.old"], ["ns.old", "t"]),
     "rename": (lambda lake: lake.rename_table("ns.old", "b.new"), ["ns.old"], ["b.new"]),
     "drop": (lambda lake: lake.drop_table("ns.old"), ["ns.old"], []),
     "undrop": (lambda lake: lake.undrop_table("gone"), ["ns.old"], ["gone", "ns.old"]),
@@ -456,7 +456,7 @@ def test_death_between_any_two_requests(operation: str, fault: Fault) -> None:
     for nth in range(1, 60):
         memory = MemoryBackend("death")
         clean = lake_on(memory, 1)
-        create(clean, "ns.old", domain="d").upsert(row(1, "old"))
+        create(clean, "ns.old", shared_log="d").upsert(row(1, "old"))
         create(clean, "gone").upsert(row(1, "gone"))
         clean.drop_table("gone")
         backend = FaultyBackend(memory, [Rule(fault=fault, nth=nth)])
@@ -606,10 +606,10 @@ def test_a_table_whose_first_write_is_refused_goes_unless_another_has_written_to
     for nth in range(1, 1000):
         memory = MemoryBackend(f"run{nth}")
         other = lake_on(memory)
-        create(other, "neighbour", domain=domain)
-        lake, done = interrupting(memory, nth, lambda: other.write(row(7), "t", key=["id"], domain=domain))  # noqa: B023
+        create(other, "neighbour", shared_log=domain)
+        lake, done = interrupting(memory, nth, lambda: other.write(row(7), "t", key=["id"], shared_log=domain))  # noqa: B023
         with pytest.raises(NullKey, match=r"nothing was written$"):
-            lake.import_parquet(source, "t", key=["id"], domain=domain)
+            lake.import_parquet(source, "t", key=["id"], shared_log=domain)
         fresh = lake_on(memory, seed=5)
         check_whole(fresh)
         if not done:
@@ -627,14 +627,14 @@ def test_a_first_write_goes_on_when_another_takes_the_table_back(tmp_path: Path,
     for nth in range(1, 1000):
         memory = MemoryBackend(f"run{nth}")
         other = lake_on(memory)
-        create(other, "neighbour", domain=domain)
+        create(other, "neighbour", shared_log=domain)
 
         def refused() -> None:
             with pytest.raises(NullKey):
-                other.import_parquet(source, "t", key=["id"], domain=domain)  # noqa: B023
+                other.import_parquet(source, "t", key=["id"], shared_log=domain)  # noqa: B023
 
         lake, done = interrupting(memory, nth, refused)
-        lake.write(row(7), "t", key=["id"], domain=domain)
+        lake.write(row(7), "t", key=["id"], shared_log=domain)
         fresh = lake_on(memory, seed=5)
         assert rows_of(fresh.table("t")) == {7: "a"}
         check_whole(fresh)

@@ -29,7 +29,7 @@ _stores = itertools.count()
 @pytest.fixture
 def table() -> objcat.Table:
     lake = objcat.Lake(FileIO(MemoryBackend(f"chains-{next(_stores)}"), env=FakeEnv()))
-    made = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    made = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     made.insert(ROWS[::2])
     made.upsert(ROWS[1::2])
     return made

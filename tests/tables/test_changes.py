@@ -140,7 +140,7 @@ def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind:
     lake = objcat.Lake(FileIO(MemoryBackend("narrower"), env=FakeEnv(3)))
     nested = pa.struct([("x", pa.list_(pa.int32()))])
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("n", nested)])
-    table = lake.create_table("t", schema, key=["id"] if keyed else None, kind=kind)
+    table = lake.create_table("t", schema, key=["id"] if keyed else None, table_type=kind)
     table.insert([{"id": 1, "v": 1, "n": {"x": [1]}}])
     table.alter.apply([objcat.WidenColumn("v", "bigint"), objcat.WidenColumn("n.x.element", "bigint")])
     table.insert([{"id": 2, "v": 2**40, "n": {"x": [2**40]}}])
@@ -163,7 +163,7 @@ def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind:
 def test_of_types_that_hold_not_the_values_of_each_other_none_is_rounded(net: bool) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("apart"), env=FakeEnv(3)))
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32())])
-    table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", schema, key=["id"], index=objcat.BucketIndex(1))
     table.insert([{"id": 1, "v": 1}])
     table.alter.widen_column("v", "double")
     table.upsert([{"id": 1, "v": 2.5}])
@@ -181,7 +181,7 @@ def test_of_types_that_hold_not_the_values_of_each_other_none_is_rounded(net: bo
 def test_a_transaction_over_two_tables_changes_each_of_them_once() -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("two-followed"), env=FakeEnv(5)))
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
-    left, right = (lake.create_table(name, schema, key=["id"], index=objcat.Bucket(2), domain="d") for name in ("a", "b"))
+    left, right = (lake.create_table(name, schema, key=["id"], index=objcat.BucketIndex(2), shared_log="d") for name in ("a", "b"))
     with lake.transaction() as tx:
         tx["a"].insert([{"id": 1, "v": 1}])
         tx["a"].upsert([{"id": 1, "v": 2}, {"id": 2, "v": 2}])
@@ -197,7 +197,7 @@ def test_partitions_are_followed_one_by_one() -> None:
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string(), nullable=False), pa.field("v", pa.int64())]
     )
-    table = lake.create_table("t", schema, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(2))
+    table = lake.create_table("t", schema, key=["id", "city"], partition_by=["city"], index=objcat.BucketIndex(2))
     table.insert([{"id": n, "city": city, "v": n} for n in range(4) for city in ("Rome", "Oslo")])
     table.upsert([{"id": 1, "city": "Rome", "v": 9}, {"id": 1, "city": "Lima", "v": 9}])
     table.delete([{"id": 2, "city": "Oslo"}])
@@ -217,7 +217,7 @@ def test_keys_of_floats_and_text_are_told_apart_as_the_merge_does() -> None:
     schema = pa.schema(
         [pa.field("id", pa.float64(), nullable=False), pa.field("name", pa.string(), nullable=False), pa.field("v", pa.int64())]
     )
-    table = lake.create_table("t", schema, key=["id", "name"], index=objcat.Bucket(1))
+    table = lake.create_table("t", schema, key=["id", "name"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 0.0, "name": "", "v": 1}, {"id": float("nan"), "name": "ä", "v": 1}, {"id": 1.5, "name": "", "v": 1}])
     table.upsert([{"id": -0.0, "name": "", "v": 2}, {"id": float("nan"), "name": "ä", "v": 2}])
     rows = table.changes(since=1).to_arrow().to_pylist()
@@ -243,7 +243,7 @@ def test_a_dropped_table_is_not_followed_and_its_columns_are_checked() -> None:
 def test_a_table_without_a_key_tells_rows_apart_by_what_they_are(kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"keyless-followed-{kind}"), env=FakeEnv(5)))
     schema = pa.schema([("line", pa.int64()), ("tags", pa.list_(pa.string()))])
-    table = lake.create_table("log", schema, key=None, kind=kind)
+    table = lake.create_table("log", schema, key=None, table_type=kind)
 
     def read(since: int, **options: Any) -> list[tuple[str, int, int]]:
         rows = table.changes(since=since, **options).to_arrow().to_pylist()

@@ -51,7 +51,7 @@ def lake(backend: InterruptedBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, kind: TableType) -> objcat.Table:
-    table = lake.create_table("t", SCHEMA, key=["k"], kind=kind, index=objcat.Bucket(2), domain="d")
+    table = lake.create_table("t", SCHEMA, key=["k"], table_type=kind, index=objcat.BucketIndex(2), shared_log="d")
     table.upsert(rows(*range(8), value=0))
     return table
 

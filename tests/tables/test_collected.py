@@ -29,7 +29,7 @@ def until_published(table: objcat.Table) -> None:
 def grown(name: str, kind: TableType) -> tuple[objcat.Table, objcat.Table]:
     """A handle that stands on a checkpoint that is gone, and the one that went on."""
     store = FileIO(MemoryBackend(name))
-    writer = objcat.create_table_at(store, SCHEMA, key=["k"], kind=kind, index=objcat.Bucket(2))
+    writer = objcat.create_table_at(store, SCHEMA, key=["k"], table_type=kind, index=objcat.BucketIndex(2))
     for i in range(40):
         writer.upsert([{"k": i, "v": i}])
     until_published(writer)
@@ -67,7 +67,7 @@ def test_a_handle_moves_to_a_newer_checkpoint(kind: TableType, use: Callable[[ob
 
 def test_a_damaged_checkpoint_is_named_with_what_mends_it() -> None:
     store = FileIO(MemoryBackend("damaged"))
-    table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.Bucket(2))
+    table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.BucketIndex(2))
     for i in range(40):
         table.upsert([{"k": i, "v": i}])
     until_published(table)
@@ -87,7 +87,7 @@ def test_a_damaged_checkpoint_is_named_with_what_mends_it() -> None:
 
 def test_a_writer_publishes_nothing_that_stands_on_what_was_deleted() -> None:
     store = FileIO(MemoryBackend("deleted"))
-    table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.Bucket(2048))
+    table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.BucketIndex(2048))
     table.upsert(pa.table({"k": range(4096), "v": range(4096)}))
     for i in range(20):
         table.upsert([{"k": i, "v": -1}])

@@ -69,7 +69,7 @@ def short_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
 def place(name: str, kind: Any, index: Any) -> Place:
     backend = Looked(name)
     store = FileIO(backend)
-    writer = objcat.create_table_at(store, SCHEMA, key=["k"], kind=kind, index=index, partition_by=["day"], key_scope="partition")
+    writer = objcat.create_table_at(store, SCHEMA, key=["k"], table_type=kind, index=index, partition_by=["day"], key_scope="partition")
     for number in range(ROWS):
         writer.upsert([{"k": number, "v": number, "day": "ab"[number % 2]}])
     until_published(writer)
@@ -215,10 +215,10 @@ OPERATIONS: list[Callable[[objcat.Table], None]] = [
     doctor,
 ]
 TABLES = {
-    "merge-on-read": ("merge_on_read", objcat.Bucket(2)),
-    "copy-on-write": ("copy_on_write", objcat.Bucket(2)),
-    "simple": ("merge_on_read", objcat.Simple()),
-    "record": ("copy_on_write", objcat.Record(2)),
+    "merge-on-read": ("merge_on_read", objcat.BucketIndex(2)),
+    "copy-on-write": ("copy_on_write", objcat.BucketIndex(2)),
+    "simple": ("merge_on_read", objcat.SimpleIndex()),
+    "record": ("copy_on_write", objcat.RecordIndex(2)),
 }
 
 

@@ -24,7 +24,7 @@ _names = itertools.count()
 
 def create(kind: TableType = "copy_on_write", *, buckets: int = 2) -> objcat.Table:
     lake = objcat.Lake(FileIO(MemoryBackend(f"commits-{next(_names)}"), env=FakeEnv(7)))
-    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets))
+    return lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(buckets))
 
 
 def points(table: objcat.Table) -> dict[str, CommitInfo]:

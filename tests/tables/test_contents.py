@@ -25,7 +25,7 @@ def rows(ids: range, city: str) -> list[dict[str, Any]]:
 
 
 def create(lake: objcat.Lake, **settings: Any) -> objcat.Table:
-    defaults: dict[str, Any] = {"key": ["id", "city"], "partition_by": ["city"], "index": objcat.Bucket(2)}
+    defaults: dict[str, Any] = {"key": ["id", "city"], "partition_by": ["city"], "index": objcat.BucketIndex(2)}
     return lake.create_table("t", SCHEMA, **defaults | settings)
 
 
@@ -55,7 +55,7 @@ def test_stats_count_what_there_is(lake: objcat.Lake) -> None:
 
 
 def test_files_are_those_that_the_snapshot_needs(lake: objcat.Lake) -> None:
-    table = create(lake, partition_by=(), index=objcat.Bucket(1))
+    table = create(lake, partition_by=(), index=objcat.BucketIndex(1))
     table.insert(rows(range(100), "Rome"))
     table.upsert(rows(range(200, 210), "Oslo"))
     table.upsert(rows(range(300, 305), "Oslo"))
@@ -71,7 +71,7 @@ def test_files_are_those_that_the_snapshot_needs(lake: objcat.Lake) -> None:
 
 
 def test_bounds_of_files_are_text(lake: objcat.Lake) -> None:
-    table = create(lake, index=objcat.Bucket(1))
+    table = create(lake, index=objcat.BucketIndex(1))
     table.insert([*rows(range(100), "Rome"), *rows(range(7, 9), "Oslo")])
     found = {file["partition"]: file for file in table.inspect.files().to_pylist()}
     assert dict(found["city=Rome"]["lower"]) == {"id": "0", "city": "Rome", "raw": "ff00"}
@@ -102,7 +102,7 @@ def create_without_partitions(lake: objcat.Lake) -> objcat.Table:
 
 
 def test_files_that_buckets_share_after_a_split_count_once(lake: objcat.Lake) -> None:
-    table = create(lake, partition_by=(), index=objcat.Bucket(1))
+    table = create(lake, partition_by=(), index=objcat.BucketIndex(1))
     table.insert(rows(range(100), "Rome"))
     before = table.inspect.stats()
     table.maintenance.split_buckets(count=4)

@@ -88,7 +88,7 @@ everywhere = pytest.mark.parametrize(
 def fill(store: FileIO) -> objcat.Lake:
     """A lake whose metadata is of every kind: a log with a checkpoint, archived slots, changes beside the log, several tables in a log."""
     lake = objcat.Lake(store)
-    trips = lake.create_table("city.trips", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(4), properties={"owner": "Ann"})
+    trips = lake.create_table("city.trips", SCHEMA, key=["id"], ordering="at", index=objcat.BucketIndex(4), properties={"owner": "Ann"})
     trips.insert([{"id": n, "value": "first", "at": 0} for n in range(4)], metadata={"source": "meters"})
     for n in range(14):
         trips.set_properties({"round": str(n)})
@@ -100,8 +100,8 @@ def fill(store: FileIO) -> objcat.Lake:
     trips.delete([{"id": 3}])
     trips._context.timeline.publish(trips._context.timeline.refresh(trips._context.timeline.open()))
     assert archive(trips._context.timeline, keep_slots=2).tombstones > 10
-    stock = lake.create_table("city.stock", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(2), domain="shop")
-    sales = lake.create_table("city.sales", SCHEMA, key=["id"], index=objcat.Bucket(1), domain="shop")
+    stock = lake.create_table("city.stock", SCHEMA, key=["id"], table_type="copy_on_write", index=objcat.BucketIndex(2), shared_log="shop")
+    sales = lake.create_table("city.sales", SCHEMA, key=["id"], index=objcat.BucketIndex(1), shared_log="shop")
     with lake.transaction() as tx:
         tx["city.stock"].insert([{"id": 1, "value": "apples", "at": 0}])
         tx["city.sales"].insert([{"id": 1, "value": "apples", "at": 0}])
@@ -110,7 +110,7 @@ def fill(store: FileIO) -> objcat.Lake:
     sales.maintenance.compact()
     sales.maintenance.clean(keep_slots=2)
     lake.rename_table("city.stock", "shop.stock")
-    alone = objcat.create_table_at(store.child(ALONE), SCHEMA, key=["id"], index=objcat.Bucket(1))
+    alone = objcat.create_table_at(store.child(ALONE), SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     alone.upsert([{"id": 1, "value": "alone", "at": 0}])
     return lake
 
@@ -184,7 +184,7 @@ def test_a_copied_lake_is_the_same_lake_and_the_two_go_different_ways(places: tu
 @everywhere
 def test_a_table_without_a_lake_is_copied_to_any_other_place(places: tuple[Place, Place]) -> None:
     source, target = (place.open() for place in places)
-    table = objcat.create_table_at(source.child(ALONE), SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.create_table_at(source.child(ALONE), SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": n, "value": "old", "at": 0} for n in range(5)])
     table.upsert([{"id": 1, "value": "new", "at": 0}])
     copy(source.child(ALONE), target.child("some/where/else"))

@@ -29,7 +29,7 @@ def lake() -> objcat.Lake:
 def create(
     lake: objcat.Lake, name: str = "t", *, kind: TableType = "copy_on_write", buckets: int = 4, ordering: str | None = None
 ) -> objcat.Table:
-    return lake.create_table(name, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets), ordering=ordering)
+    return lake.create_table(name, SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(buckets), ordering=ordering)
 
 
 def rows(*keys: int, value: str = "a", version: int = 1) -> list[dict[str, Any]]:
@@ -79,11 +79,11 @@ def test_a_row_keeps_the_transaction_that_wrote_it(lake: objcat.Lake) -> None:
 def test_only_the_touched_buckets_are_rewritten(lake: objcat.Lake) -> None:
     table = create(lake, buckets=8)
     table.upsert(rows(*range(100)))
-    before = {group.home: group.base for group in table.snapshot.file_groups(table._context.manifests)}
+    before = {group.group_id: group.base for group in table.snapshot.file_groups(table._context.manifests)}
     result = table.upsert(rows(7, value="b"))
-    after = {group.home: group.base for group in table.snapshot.file_groups(table._context.manifests)}
+    after = {group.group_id: group.base for group in table.snapshot.file_groups(table._context.manifests)}
     assert len(before) == 8
-    assert sum(before[home] != after[home] for home in before) == 1
+    assert sum(before[group_id] != after[group_id] for group_id in before) == 1
     assert (result.files, result.updated) == (1, 1)
     entry = table.inspect.history()[-1]
     footprint = entry.footprint[table.id]
@@ -169,7 +169,7 @@ def test_many_writers_of_one_bucket_lose_nothing(lake: objcat.Lake) -> None:
 
 
 def test_a_delete_that_stands_alone_outlives_a_compaction_that_came_in_between() -> None:
-    """Its home gets no base file, and the compaction, planned before it, took nothing of it over."""
+    """Its file group gets no base file, and the compaction, planned before it, took nothing of it over."""
     backend = MemoryBackend("cow-alone")
     table = create(objcat.Lake(FileIO(backend)), buckets=1, ordering="version")
     table.insert(rows(1))
@@ -188,7 +188,9 @@ def test_a_delete_that_stands_alone_outlives_a_compaction_that_came_in_between()
 
 def test_a_later_batch_of_a_transaction_takes_over_the_deletes_of_an_earlier_one(lake: objcat.Lake) -> None:
     """Of equal values of the ordering column the later write counts, also when other deletes are laid over the row afterwards."""
-    table = lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(1), ordering="version", domain="d")
+    table = lake.create_table(
+        "t", SCHEMA, key=["id"], table_type="copy_on_write", index=objcat.BucketIndex(1), ordering="version", shared_log="d"
+    )
     table.insert(rows(1, 2))
     with lake.transaction() as transaction:
         transaction["t"].delete([{"id": 1, "version": 5}, {"id": 2, "version": 5}])

@@ -153,8 +153,8 @@ def checkpointed(table: objcat.Table) -> objcat.Table:
     return opened
 
 
-@pytest.mark.parametrize("index", [objcat.Bucket(4), objcat.Record()], ids=["bucket", "record"])
-def test_checkpoints_keep_the_digests(fileio: FileIO, index: objcat.Bucket | objcat.Record) -> None:
+@pytest.mark.parametrize("index", [objcat.BucketIndex(4), objcat.RecordIndex()], ids=["bucket", "record"])
+def test_checkpoints_keep_the_digests(fileio: FileIO, index: objcat.BucketIndex | objcat.RecordIndex) -> None:
     table = written(fileio, "small", index=index)
     known = {file.path: (file.digest, file.footer) for _, file in files_of(table)}
     opened = checkpointed(table)
@@ -169,7 +169,7 @@ def test_checkpoints_keep_the_digests(fileio: FileIO, index: objcat.Bucket | obj
 
 
 def test_swapped_files_of_a_record_index_are_noticed_by_the_next_write(fileio: FileIO) -> None:
-    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], index=objcat.Record(buckets=1))
+    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], index=objcat.RecordIndex(buckets=1))
     for key in range(12):
         table.insert([{"id": key, "city": "Oslo", "v": 1}])
     of_index = sorted((file for _, file in files_of(table) if "-index-" in file.path), key=lambda file: file.bytes)
@@ -221,7 +221,7 @@ def test_doctor_reads_every_byte_when_it_looks_deep(fileio: FileIO) -> None:
 
 @pytest.mark.parametrize(("limit", "gone"), [(None, 6), (3, 7)])
 def test_history_names_the_slot_that_is_gone(fileio: FileIO, limit: int | None, gone: int) -> None:
-    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     for number in range(9):
         table.upsert([{"id": number}])
     fileio.delete([log_key(gone)])

@@ -32,7 +32,7 @@ COMMITS = 70
 Damage = Callable[[bytes], bytes | None]
 
 
-def grown(name: str, index: objcat.Bucket | objcat.Record, commits: int = COMMITS, seed: int = 1) -> FileIO:
+def grown(name: str, index: objcat.BucketIndex | objcat.RecordIndex, commits: int = COMMITS, seed: int = 1) -> FileIO:
     """A table with a checkpoint every 16 slots or so. seed: of its ids and times."""
     store = FileIO(MemoryBackend(name, env=FakeEnv(0, now_ms=1_700_000_000_000 + seed)), env=FakeEnv(seed))
     table = objcat.create_table_at(store, SCHEMA, key=["k"], index=index)
@@ -94,7 +94,7 @@ DAMAGES: dict[str, Damage] = {
 def pristine() -> dict[str, FileIO]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(txn_outcomes, "INLINE_MAX", 8)
-        return {"bucket": grown("bucket", objcat.Bucket(2)), "record": grown("record", objcat.Record(buckets=2))}
+        return {"bucket": grown("bucket", objcat.BucketIndex(2)), "record": grown("record", objcat.RecordIndex(buckets=2))}
 
 
 def copied(store: FileIO) -> FileIO:
@@ -230,7 +230,7 @@ TAILS: dict[str, Callable[[objcat.Table], object]] = {
 
 @pytest.fixture(scope="module")
 def another() -> FileIO:
-    return grown("another", objcat.Bucket(1), seed=99)
+    return grown("another", objcat.BucketIndex(1), seed=99)
 
 
 @pytest.mark.parametrize("tail", TAILS)

@@ -26,7 +26,7 @@ def table_of_four() -> objcat.Table:
 
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32()), pa.field("value", pa.string())])
     lake = objcat.Lake(FileIO(MemoryBackend("damaged", env=FakeEnv(0)), env=FakeEnv(1)))
-    table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(2), partition_by=["truncate(id, 100)"])
+    table = lake.create_table("t", schema, key=["id"], index=objcat.BucketIndex(2), partition_by=["truncate(id, 100)"])
     for number in range(3):
         table.upsert([{"id": n, "at": None, "value": f"{number}"} for n in range(8)])
     return table
@@ -85,25 +85,25 @@ def drop(path: str) -> Change:
 
 
 def swap_ranges(entry: dict[str, Any], table: str) -> None:
-    homes = log_of(entry, table)["homes"]
-    homes[0], homes[1] = homes[1], homes[0]
+    group_ids = log_of(entry, table)["homes"]
+    group_ids[0], group_ids[1] = group_ids[1], group_ids[0]
 
 
 LOG = "changes.T.logs.0"
 DAMAGES: dict[str, tuple[int, Change, str]] = {
     "changes are missing": (2, drop("changes"), r"changes\..* its footprint says appends"),
     "a change of another table": (2, put("changes", {"0123456789abcdef": {}}), r"changes\..* its footprint says appends"),
-    "the footprint is missing": (2, drop("footprint"), r"footprint\..*the homes that `changes` write to"),
-    "a home of the footprint is missing": (
+    "the footprint is missing": (2, drop("footprint"), r"footprint\..*the file groups that `changes` write to"),
+    "a file group of the footprint is missing": (
         2,
         lambda e, t: e["footprint"][t]["appends"].pop(),
-        r"footprint\..*the homes that `changes` write",
+        r"footprint\..*the file groups that `changes` write",
     ),
     "negative bytes": (2, put(f"{LOG}.bytes", -1), r"`int` >= 0.*logs\[0\]\.bytes"),
     "negative rows": (2, put(f"{LOG}.rows", -8), r"`int` >= 0.*logs\[0\]\.rows"),
     "no rows of a row group": (2, put(f"{LOG}.row_group_rows", 0), r"`int` >= 1.*row_group_rows"),
     "a negative bucket": (2, put(f"{LOG}.homes.0.0.1", -1), r"`int` >= 0.*homes"),
-    "a bucket beyond the count": (2, put(f"{LOG}.homes.1.0.1", 2), r"homes of data/.*bucket 2/2"),
+    "a bucket beyond the count": (2, put(f"{LOG}.homes.1.0.1", 2), r"file groups of data/.*bucket 2/2"),
     "no buckets": (2, put(f"{LOG}.homes.0.0.2", 0), r"`int` >= 1.*homes"),
     "rows beyond the file": (2, put(f"{LOG}.homes.1.2", 9), r"rows \d+ to 9.*within the 8 rows"),
     "a range that ends before it begins": (2, put(f"{LOG}.homes.0.2", 0), r"rows 0 to 0"),

@@ -53,7 +53,7 @@ def row(i: int, fare: float | None = None, city: str | None = "Rome") -> dict[st
 @pytest.fixture
 def table() -> objcat.Table:
     """Four file groups; one of them has log rows, which replace, add and delete."""
-    table = objcat.Lake(FileIO(MemoryBackend("lake"))).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.Lake(FileIO(MemoryBackend("lake"))).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert(pa.Table.from_pylist([row(i) for i in range(1, 401)], schema=SCHEMA))
     rows = table.scan(columns=["id", "_file"]).to_arrow().sort_by("id").to_pylist()
     mine = [r["id"] for r in rows if r["_file"] == rows[0]["_file"]]
@@ -306,7 +306,7 @@ def test_polars_reads_what_a_query_needs(table: objcat.Table) -> None:
 def test_columns_that_are_not_asked_for_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
     wide = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
-    table = objcat.Lake(FileIO(MemoryBackend("wide"))).create_table("t", wide, key=["id"], index=objcat.Bucket(1))
+    table = objcat.Lake(FileIO(MemoryBackend("wide"))).create_table("t", wide, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.table({"id": range(60_000), "text": [f"{i * 7919:064x}" for i in range(60_000)]}, schema=wide))
     whole = bytes_read(table, lambda: table.scan().to_arrow())
     dataset = table.scan().to_dataset()
@@ -323,7 +323,7 @@ def test_duckdb_reads_a_struct_in_a_struct_in_each_batch_of_many_rows() -> None:
     inner = pa.StructArray.from_arrays([numbers], names=["n"])
     nested = pa.StructArray.from_arrays([inner, numbers], names=["inner", "n"])
     rows = pa.table({"id": numbers, "s": nested, "text": numbers.cast(pa.string())})
-    table = objcat.Lake(FileIO(MemoryBackend("nested"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.Lake(FileIO(MemoryBackend("nested"))).create_table("t", rows.schema, key=["id"], index=objcat.BucketIndex(1))
     table.insert(rows)
     count = "select count(*) from {} where struct_extract(struct_extract(s, 'inner'), 'n') = id and struct_extract(s, 'n') = id"
     scan = table.scan()
@@ -374,7 +374,7 @@ def nested_rows(first: int, end: int, seed: int = 0) -> pa.Table:
 def test_duckdb_and_polars_read_every_nesting_as_arrow_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objcat.table.scan.BATCH_ROWS_MAX", 300)
     rows = nested_rows(0, 2500)
-    table = objcat.Lake(FileIO(MemoryBackend("nestings"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(2))
+    table = objcat.Lake(FileIO(MemoryBackend("nestings"))).create_table("t", rows.schema, key=["id"], index=objcat.BucketIndex(2))
     table.insert(rows)
     table.upsert(nested_rows(100, 900, seed=5))
     table.delete([{"id": n} for n in range(0, 2500, 50)])
@@ -400,7 +400,7 @@ def test_duckdb_and_polars_read_every_nesting_as_arrow_does(monkeypatch: pytest.
 
 def test_a_merge_takes_lists_whose_values_begin_elsewhere() -> None:
     rows = nested_rows(0, 3000)
-    table = objcat.Lake(FileIO(MemoryBackend("values"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(1))
+    table = objcat.Lake(FileIO(MemoryBackend("values"))).create_table("t", rows.schema, key=["id"], index=objcat.BucketIndex(1))
     table.insert(rows)
     values = pa.array([nested_value(IN_STRUCT, n) for n in range(6007)], IN_STRUCT)
     lists = pa.ListArray.from_arrays(pa.array(range(0, 6001, 2), pa.int32()), values.slice(7))

@@ -21,7 +21,7 @@ KINDS = ("merge_on_read", "copy_on_write")
 
 
 def make(tmp_path: Path, kind: TableType, **settings: Any) -> objcat.Table:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(4), **settings)
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(4), **settings)
     table.insert([{"id": i, "name": f"n{i}", "version": 1} for i in range(10)])
     return table
 

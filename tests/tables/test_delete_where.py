@@ -28,13 +28,13 @@ TABLES: list[dict[str, Any]] = [
 ]
 
 LOOKED_UP: list[dict[str, Any]] = [
-    {"key": ["id"], "index": objcat.Record(2), "ordering": "at"},
-    {"key": ["id"], "partition_by": ["city"], "key_scope": "table", "index": objcat.Simple()},
+    {"key": ["id"], "index": objcat.RecordIndex(2), "ordering": "at"},
+    {"key": ["id"], "partition_by": ["city"], "key_scope": "table", "index": objcat.SimpleIndex()},
 ]
 
 
 def make(tmp_path: Path, **settings: Any) -> objcat.Table:
-    settings = {"index": objcat.Bucket(4) if settings["key"] else None, **settings}
+    settings = {"index": objcat.BucketIndex(4) if settings["key"] else None, **settings}
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, **settings)
     table.insert([{"id": i, "city": "abc"[i % 3], "v": i, "at": 5} for i in range(60)])
     return table
@@ -50,7 +50,7 @@ def rows(table: objcat.Table) -> dict[int, int | None]:
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
-    table = make(tmp_path, kind=kind, **settings)
+    table = make(tmp_path, table_type=kind, **settings)
     if table.spec.is_keyless:
         table.insert([{"id": 70, "city": "a", "v": None, "at": 5}])
     else:
@@ -72,7 +72,7 @@ def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, setting
 @pytest.mark.parametrize("settings", [*TABLES, *LOOKED_UP], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, settings: dict[str, Any], where: str) -> None:
-    table = make(tmp_path, kind=kind, **settings)
+    table = make(tmp_path, table_type=kind, **settings)
     table.insert([{"id": 70, "city": "a", "v": None, "at": 5}])
     if not table.spec.is_keyless:
         table.upsert([{"id": 1, "city": "b", "v": 100, "at": 6}, {"id": 2, "city": "c", "v": 23, "at": 6}])
@@ -104,7 +104,7 @@ def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, set
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_nothing_passes_nothing_is_committed(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
-    table = make(tmp_path, kind=kind, **settings)
+    table = make(tmp_path, table_type=kind, **settings)
     before = set(tmp_path.glob("tables/*/data/**/*.parquet"))
     assert table.delete("v = 1000") is None
     assert table.delete("v > 10 and city = 'z'") is None
@@ -114,7 +114,7 @@ def test_where_nothing_passes_nothing_is_committed(tmp_path: Path, kind: str, se
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_older_rows_that_come_late_stay_out(tmp_path: Path, kind: str) -> None:
-    table = make(tmp_path, key=["id"], ordering="at", kind=kind)
+    table = make(tmp_path, key=["id"], ordering="at", table_type=kind)
     table.delete("id = 7")
     table.upsert([{"id": 7, "city": "b", "v": -1, "at": 4}])
     assert 7 not in rows(table)
@@ -128,7 +128,7 @@ def test_older_rows_that_come_late_stay_out(tmp_path: Path, kind: str) -> None:
 def test_what_others_change_meanwhile_is_looked_at_again(
     tmp_path: Path, kind: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = make(tmp_path, kind=kind, **settings)
+    table = make(tmp_path, table_type=kind, **settings)
     other = objcat.connect(tmp_path).table("t")
     module, name = ("objcat.tasks.regroup_rows", "current_cuts") if table.spec.is_keyless else ("objcat.table.scan", "scan_groups")
     real = getattr(import_module(module), name)
@@ -162,7 +162,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
 @pytest.mark.parametrize("key", [["id"], None], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_others_change_meanwhile_is_computed_again(tmp_path: Path, kind: str, key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make(tmp_path, kind=kind, key=key)
+    table = make(tmp_path, table_type=kind, key=key)
     other = objcat.connect(tmp_path).table("t")
     merging = import_module("objcat.table.merge")
     plan_once, done = merging.plan_scan, list[bool]()
@@ -190,7 +190,7 @@ def test_a_handle_that_is_behind_computes_by_the_names_of_now(tmp_path: Path) ->
 
 def test_a_table_with_lateness_computes_no_deletes(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False)])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", lateness="7 days")
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", allowed_lateness="7 days")
     with pytest.raises(InvalidInput, match="lateness"):
         table.delete("id % 2 = 0")
 

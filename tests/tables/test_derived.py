@@ -27,7 +27,7 @@ def rows(table: objcat.Table) -> dict[int, Any]:
 def test_a_derived_table_is_its_source_once(kind: TableType, net: bool) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("derived"), env=FakeEnv(3)))
     source = lake.create_table("s", SCHEMA, key=["id"])
-    derived = lake.create_table("d", pa.schema([SCHEMA.field("id"), SCHEMA.field("v")]), key=["id"], kind=kind)
+    derived = lake.create_table("d", pa.schema([SCHEMA.field("id"), SCHEMA.field("v")]), key=["id"], table_type=kind)
     assert derived.app_version("job") is None
 
     def follow() -> Any:
@@ -78,7 +78,7 @@ PAIR = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", p
 
 
 @pytest.mark.parametrize("net", [True, False])
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()], ids=str)
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), objcat.SimpleIndex()], ids=str)
 @pytest.mark.parametrize("scope", ["table", "partition"])
 @pytest.mark.parametrize("way", [([], ["city"]), (["city"], []), (["truncate(id, 2)"], ["truncate(city, 1)", "id"])], ids=str)
 def test_no_row_is_lost_that_one_commit_takes_to_another_partition(

@@ -22,22 +22,27 @@ SCHEMA = pa.schema(
 DEFAULTS: dict[str, Any] = {
     "key": ["id"],
     "ordering": None,
-    "index": objcat.Bucket(16),
+    "index": objcat.BucketIndex(16),
     "table_type": "merge_on_read",
     "partitioning": [],
     "key_scope": "table",
-    "lateness": None,
+    "allowed_lateness": None,
     "properties": {},
 }
 TABLES: dict[str, dict[str, Any]] = {
     "plain": {},
     "no key": {"key": None, "index": None},
-    "ordered and late": {"key": ["city", "id"], "ordering": "at", "lateness": dt.timedelta(days=7), "index": objcat.Bucket(4, ("id",))},
+    "ordered and late": {
+        "key": ["city", "id"],
+        "ordering": "at",
+        "allowed_lateness": dt.timedelta(days=7),
+        "index": objcat.BucketIndex(4, ("id",)),
+    },
     "partitioned": {"partitioning": ["city", "day(at)", "truncate(odd, (name), 2)", "odd, (name)"], "key_scope": "partition"},
-    "copy-on-write": {"table_type": "copy_on_write", "index": objcat.Simple(), "properties": {"owner": "ana"}},
-    "bloom": {"index": objcat.Bloom()},
-    "memory": {"index": objcat.Memory()},
-    "record": {"index": objcat.Record(4)},
+    "copy-on-write": {"table_type": "copy_on_write", "index": objcat.SimpleIndex(), "properties": {"owner": "ana"}},
+    "bloom": {"index": objcat.BloomIndex()},
+    "memory": {"index": objcat.MemoryIndex()},
+    "record": {"index": objcat.RecordIndex(4)},
 }
 
 
@@ -46,7 +51,7 @@ def described(table: objcat.Table) -> dict[str, Any]:
 
 
 def created(place: Path, name: str, said: dict[str, Any]) -> objcat.Table:
-    arguments = {{"table_type": "kind", "partitioning": "partition_by"}.get(what, what): value for what, value in said.items()}
+    arguments = {{"partitioning": "partition_by"}.get(what, what): value for what, value in said.items()}
     return objcat.connect(place).create_table(name, SCHEMA, **arguments)
 
 
@@ -68,7 +73,7 @@ def test_names_are_those_of_now(tmp_path: Path) -> None:
             **DEFAULTS,
             "key": ["id", "city"],
             "ordering": "at",
-            "index": objcat.Bucket(2),
+            "index": objcat.BucketIndex(2),
             "partitioning": ["day(at)"],
             "key_scope": "partition",
         },
@@ -80,9 +85,9 @@ def test_names_are_those_of_now(tmp_path: Path) -> None:
 
 
 def test_the_count_of_buckets_is_that_of_now(tmp_path: Path) -> None:
-    table = created(tmp_path, "n.t", {**DEFAULTS, "index": objcat.Bucket(2)})
+    table = created(tmp_path, "n.t", {**DEFAULTS, "index": objcat.BucketIndex(2)})
     table.maintenance.split_buckets(count=8)
-    assert table.index == objcat.Bucket(8)
+    assert table.index == objcat.BucketIndex(8)
 
 
 def test_where_it_is_and_without_a_request(tmp_path: Path) -> None:

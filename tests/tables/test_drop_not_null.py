@@ -51,7 +51,7 @@ def read(table: objcat.Table, **scan: Any) -> dict[int, dict[str, Any]]:
 
 def created(kind: TableType, **settings: Any) -> objcat.Table:
     lake = objcat.Lake(FileIO(MemoryBackend("nulls")))
-    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(1), **settings)
+    table = lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(1), **settings)
     table.insert(batch(dict.fromkeys(range(4), FULL)))
     return table
 

@@ -28,7 +28,7 @@ def told(how: str, url: str, options: Mapping[str, Any] | None = None) -> list[s
 
 
 def check(how: str, url: str, options: Mapping[str, Any] | None = None) -> None:
-    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     first = 2 if how == "thread" else 1
     assert told(how, url, options) == [str(slot) for slot in range(first, first + 7)]
     rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
@@ -48,7 +48,7 @@ def test_on_a_server(servers: Callable[[str], ServerHandle], server: str) -> Non
 
 
 def test_a_commit_is_no_error_because_the_main_thread_has_ended_meanwhile(tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.upsert([{"id": 1, "v": 1}])
     assert told("while it commits", str(tmp_path)) == ["2"]
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "v": 2}]

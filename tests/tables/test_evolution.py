@@ -23,7 +23,7 @@ from objcat.metadata.schema_evolution import (
     evolve,
     widened_spec,
 )
-from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.metadata.table_spec import BucketIndex, TableSpec, make_spec
 from objcat.metadata.type_widening import is_wider
 
 SCHEMA = pa.schema(
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 
 
 def spec(schema: pa.Schema = SCHEMA, **options: Any) -> TableSpec:
-    settings: dict[str, Any] = {"key": ["id"], "ordering": "at", "index": Bucket(4), "kind": "merge_on_read", "properties": {}}
+    settings: dict[str, Any] = {"key": ["id"], "ordering": "at", "index": BucketIndex(4), "table_type": "merge_on_read", "properties": {}}
     return make_spec("t", schema_from_arrow(schema), **settings | options)
 
 

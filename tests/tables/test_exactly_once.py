@@ -35,7 +35,7 @@ def lake(backend: RacingBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, kind: TableType = "merge_on_read") -> objcat.Table:
-    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    return lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
 
 
 def batch(version: int, app: str = "stream") -> tuple[list[dict[str, Any]], objcat.AppVersion]:

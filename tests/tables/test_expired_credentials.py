@@ -53,7 +53,7 @@ def test_every_moment_of_a_write(
     proxy, through = fault_proxy(servers(server).fresh_bucket())
     code, body, headers = EXPIRED[server]
     store = opened(through)
-    table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 0, "v": 0.0}])
     expected = {0: 0.0}
     reports: list[str] = []
@@ -125,7 +125,7 @@ def test_a_real_token_in_a_file_expires_at_every_moment_and_is_renewed_under_the
     good, expired = sas_token(direct, minutes=30), sas_token(direct, minutes=-30)
     held.write_text(good)
     store = open_store(through.url + "/lake", {"endpoint": through.options["endpoint"], "sas_token_file": str(held)}, policy=QUICK)
-    table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     expected = {}
     for number in range(4):
         table.upsert([{"id": number, "v": 0.0}])

@@ -20,7 +20,7 @@ LITTER = (".DS_Store", "._x", ".part.crc", "x.json~", "#x#", ".x.swp", "Thumbs.d
 
 
 def table_at(root: Path) -> objcat.Table:
-    table = objcat.connect(root).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.connect(root).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.upsert([{"id": number, "value": "first"} for number in range(5)])
     table.upsert([{"id": 1, "value": "second"}])
     return table

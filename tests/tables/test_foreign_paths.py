@@ -50,7 +50,9 @@ def leads_out(table: objcat.Table, tmp_path: Path, said: str = "../../../outside
 @pytest.mark.parametrize("kind", ["logs", "bases"])
 def test_a_path_of_an_entry_stays_below_its_log(tmp_path: Path, what: str, kind: str) -> None:
     lake = objcat.connect(tmp_path / "lake")
-    table, other = (lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(1)) for name in ("t", "u"))
+    table, other = (
+        lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], index=objcat.BucketIndex(1)) for name in ("t", "u")
+    )
     for one in (table, other):
         (one.insert if kind == "bases" else one.upsert)([{"id": 1}])
     root = Path(table._context.fileio.url[7:])

@@ -33,7 +33,7 @@ def test_a_commit_that_the_gateway_refuses_afterwards_is_kept(
 ) -> None:
     proxy, through = fault_proxy(servers(server).fresh_bucket())
     with open_store(through.url + "/lake", through.options, policy=QUICK) as store:
-        table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+        table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
         expected: list[dict[str, float]] = []
         for code, body in ((404, PAGE), (403, PAGE), (400, b""), *([(404, GONE)] if server == "versitygw" else [])):
             for times in (1, 100):

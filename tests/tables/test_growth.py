@@ -20,14 +20,14 @@ KEYS = 20
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of an upsert, by a handle that has just been opened. homes: that its entry says it touched."""
+    """Of an upsert, by a handle that has just been opened. group_ids: that its entry says it touched."""
 
     gets: int
     puts: int
     lists: int
     read_bytes: int
     written_bytes: int
-    homes: int
+    group_ids: int
 
 
 def cost(place: str, kind: Kind, groups: int, *, partitions: int = 1) -> Cost:
@@ -36,7 +36,7 @@ def cost(place: str, kind: Kind, groups: int, *, partitions: int = 1) -> Cost:
     name = f"of_{groups}"
     by = ["day"] if partitions > 1 else []
     table = lake.create_table(
-        name, SCHEMA, key=["id"], kind=kind, key_scope="partition", partition_by=by, index=objcat.Bucket(groups // partitions)
+        name, SCHEMA, key=["id"], table_type=kind, key_scope="partition", partition_by=by, index=objcat.BucketIndex(groups // partitions)
     )
     ids = range(8 * groups)
     table.insert(pa.table({"id": ids, "day": [i % partitions for i in ids], "v": [0] * len(ids)}, schema=SCHEMA))
@@ -50,18 +50,18 @@ def cost(place: str, kind: Kind, groups: int, *, partitions: int = 1) -> Cost:
     sent = table._context.fileio.metrics.snapshot() - before
     assert table.scan(where="v = 1").count() == KEYS and table.scan().count() == len(ids)
     footprint = table._context.timeline.log.read_known(done.slot).footprint[table.id]
-    homes = len({*footprint.appends, *footprint.replaces, *footprint.creates})
+    group_ids = len({*footprint.appends, *footprint.replaces, *footprint.creates})
     gets, puts, lists = (sum(count for what, count in sent.requests.items() if what.startswith(of)) for of in ("get", "put", "list"))
-    return Cost(gets, puts, lists, sent.bytes_read, sent.bytes_written, homes)
+    return Cost(gets, puts, lists, sent.bytes_read, sent.bytes_written, group_ids)
 
 
 @pytest.mark.parametrize("partitions", [1, 20])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_an_upsert_costs_the_same_in_a_table_of_many_file_groups(tmp_path: Path, kind: Kind, partitions: int) -> None:
     few, many = (cost(str(tmp_path), kind, groups, partitions=partitions) for groups in (FEW, MANY))
-    more = many.homes - few.homes
+    more = many.group_ids - few.group_ids
     rewritten = more if kind == "copy_on_write" else 0
-    assert few.homes <= many.homes <= KEYS
+    assert few.group_ids <= many.group_ids <= KEYS
     assert (many.gets, many.lists) == (few.gets + rewritten, few.lists), (few, many)
     # A write that takes longer than a second is announced, by one PUT more.
     assert abs(many.puts - few.puts - rewritten) <= 1, (few, many)

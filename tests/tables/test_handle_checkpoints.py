@@ -25,7 +25,7 @@ def rows(*keys: int) -> list[dict[str, Any]]:
 def test_a_writer_publishes_checkpoints_and_others_open_from_them(kind: TableType) -> None:
     backend = MemoryBackend("published")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv()))
-    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
     assert not any("list" in table.upsert(rows(number)).requests for number in range(70))
     assert list(table._context.fileio.list_keys("checkpoints/"))
     fresh = objcat.Lake(FileIO(backend, env=FakeEnv(2)))
@@ -43,7 +43,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_no_commit(caplog: pytest.LogC
     backend = MemoryBackend("refused")
     rules = [Rule(kinds=frozenset({"put"}), key=lambda key: "checkpoints/" in key, fault=Fault.THROTTLE, times=10_000)]
     lake = objcat.Lake(FileIO(FaultyBackend(backend, rules), env=FakeEnv()))
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     for number in range(40):
         table.upsert(rows(number))
     assert table.snapshot.slot == 40
@@ -53,7 +53,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_no_commit(caplog: pytest.LogC
 
 def test_chores_of_a_long_log_take_nothing_away() -> None:
     backend = MemoryBackend("chores")
-    table = objcat.Lake(FileIO(backend, env=FakeEnv())).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = objcat.Lake(FileIO(backend, env=FakeEnv())).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     for number in range(70):
         table.upsert(rows(number))
     before = table.inspect.history()

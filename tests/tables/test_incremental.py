@@ -151,28 +151,28 @@ def test_a_new_column_is_there_in_rows_that_are_older_than_it() -> None:
     assert followed.table.incremental(since=0, until=2).schema.names == ["id", "v", "o"]
 
 
-def test_a_read_optimised_scan_sees_what_compaction_has_merged() -> None:
+def test_a_read_optimized_scan_sees_what_compaction_has_merged() -> None:
     followed = Followed(buckets=2)
     followed.upsert(*range(6), how="insert")
     followed.upsert(1, 7)
-    assert {row["id"]: row["v"] for row in followed.table.scan(mode="read_optimised").to_arrow().to_pylist()} == followed.model.values(1)
+    assert {row["id"]: row["v"] for row in followed.table.scan(mode="read_optimized").to_arrow().to_pylist()} == followed.model.values(1)
     followed.same(done=followed.table.maintenance.compact())
-    assert {row["id"]: row["v"] for row in followed.table.scan(mode="read_optimised").to_arrow().to_pylist()} == followed.model.values()
+    assert {row["id"]: row["v"] for row in followed.table.scan(mode="read_optimized").to_arrow().to_pylist()} == followed.model.values()
     followed.delete(1)
-    assert followed.table.scan(mode="read_optimised").to_arrow().num_rows == 7
-    with pytest.raises(InvalidInput, match="read_optimised"):
-        followed.table.scan(mode="read-optimised")  # type: ignore[arg-type]
+    assert followed.table.scan(mode="read_optimized").to_arrow().num_rows == 7
+    with pytest.raises(InvalidInput, match="read_optimized"):
+        followed.table.scan(mode="read-optimized")  # type: ignore[arg-type]
 
 
-def test_a_read_optimised_scan_of_a_copy_on_write_table_is_its_snapshot_and_of_log_rows_alone_empty() -> None:
+def test_a_read_optimized_scan_of_a_copy_on_write_table_is_its_snapshot_and_of_log_rows_alone_empty() -> None:
     rewritten = Followed(kind="copy_on_write", ordered=True)
     rewritten.upsert(1, 2, 3, order=2)
     rewritten.delete(3, 9, order=4)
-    found = rewritten.table.scan(mode="read_optimised").to_arrow().to_pylist()
+    found = rewritten.table.scan(mode="read_optimized").to_arrow().to_pylist()
     assert {row["id"]: row["v"] for row in found} == rewritten.model.values()
     appended = Followed()
     appended.upsert(1, 2)
-    assert appended.table.scan(mode="read_optimised").to_arrow().num_rows == 0
+    assert appended.table.scan(mode="read_optimized").to_arrow().num_rows == 0
 
 
 def test_old_rows_that_a_barrier_discarded_do_not_keep_newer_ones_out() -> None:

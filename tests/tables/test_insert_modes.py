@@ -24,17 +24,17 @@ SCHEMA = pa.schema(
     ]
 )
 TABLES: list[dict[str, Any]] = [
-    {"index": objcat.Bucket(3)},
-    {"index": objcat.Bucket(3), "kind": "copy_on_write"},
-    {"index": objcat.Bucket(3), "ordering": "at"},
-    {"index": objcat.Simple()},
-    {"index": objcat.Bloom(), "kind": "copy_on_write"},
-    {"index": objcat.Memory(), "ordering": "at"},
-    {"index": objcat.Record()},
-    {"index": objcat.Record(), "partition_by": ["city"]},
-    {"index": objcat.Simple(), "partition_by": ["city"], "key_scope": "partition"},
+    {"index": objcat.BucketIndex(3)},
+    {"index": objcat.BucketIndex(3), "table_type": "copy_on_write"},
+    {"index": objcat.BucketIndex(3), "ordering": "at"},
+    {"index": objcat.SimpleIndex()},
+    {"index": objcat.BloomIndex(), "table_type": "copy_on_write"},
+    {"index": objcat.MemoryIndex(), "ordering": "at"},
+    {"index": objcat.RecordIndex()},
+    {"index": objcat.RecordIndex(), "partition_by": ["city"]},
+    {"index": objcat.SimpleIndex(), "partition_by": ["city"], "key_scope": "partition"},
 ]
-HASHED = [settings for settings in TABLES if isinstance(settings["index"], objcat.Bucket)]
+HASHED = [settings for settings in TABLES if isinstance(settings["index"], objcat.BucketIndex)]
 
 
 def make(store: FileIO | None = None, **settings: Any) -> objcat.Table:
@@ -82,7 +82,7 @@ def test_what_becomes_of_keys_that_are_there(settings: dict[str, Any]) -> None:
 
 
 def test_a_refusal_shows_some_of_the_keys() -> None:
-    table = make(index=objcat.Bucket(1))
+    table = make(index=objcat.BucketIndex(1))
     with pytest.raises(KeyExists, match=r"8 rows of .*\), \(.*\), \(.*\) and 5 more: .*on_existing='skip'"):
         table.insert(rows(range(12)), on_existing="fail")
 
@@ -117,7 +117,7 @@ def test_a_key_that_goes_meanwhile_is_not_there(settings: dict[str, Any]) -> Non
 
 def test_many_writers_of_one_key_insert_it_once() -> None:
     store = FileIO(MemoryBackend("many"), env=FakeEnv(1))
-    make(store, index=objcat.Bucket(2))
+    make(store, index=objcat.BucketIndex(2))
     handles = [objcat.Lake(store).table("t") for _ in range(4)]
     won = [handle.insert(rows(range(60, 61), v=place), on_existing="skip") for place, handle in enumerate(handles)]
     assert [done is not None for done in won] == [True, False, False, False] and state(handles[0])["k60"] == 0
@@ -135,7 +135,7 @@ WRONG: list[tuple[type[Exception], str, Callable[[objcat.Table], Any]]] = [
 
 @pytest.mark.parametrize(("error", "says", "insert"), WRONG, ids=[says for _, says, _ in WRONG])
 def test_what_is_refused(error: type[Exception], says: str, insert: Callable[[objcat.Table], Any]) -> None:
-    table = make(index=objcat.Bucket(2))
+    table = make(index=objcat.BucketIndex(2))
     with pytest.raises(error, match=says):
         insert(table)
     assert table.refresh().slot == 2

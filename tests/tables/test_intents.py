@@ -56,7 +56,7 @@ def keys(table: objcat.Table) -> list[int]:
 
 def create(backend: MemoryBackend, env: FakeEnv | None = None, *, kind: TableType = "merge_on_read") -> objcat.Table:
     lake = objcat.Lake(FileIO(backend, env=env or FakeEnv()))
-    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    return lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
 
 
 def intent_of(table: objcat.Table, txn: str) -> Intent:
@@ -250,7 +250,7 @@ def test_a_commit_that_nobody_knows_of_leaves_an_intent_whether_it_has_files_or_
 def test_who_is_rolled_back_before_it_reads_what_it_has_written_is_told_that_and_not_that_the_table_is_corrupt() -> None:
     """Rows without a key are written as files of their own first, and those that fill a file group are read again."""
     memory = MemoryBackend("read again", env=FakeEnv())
-    table = objcat.Lake(FileIO(memory, env=FakeEnv())).create_table("t", SCHEMA, key=None, kind="copy_on_write")
+    table = objcat.Lake(FileIO(memory, env=FakeEnv())).create_table("t", SCHEMA, key=None, table_type="copy_on_write")
     table.insert(rows(1))
     swept: list[Any] = []
 

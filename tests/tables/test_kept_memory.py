@@ -17,7 +17,7 @@ KEPT_BYTES_MAX = 2_000
 
 
 def test_a_writer_keeps_next_to_nothing_of_each_commit(tmp_path: Path) -> None:
-    table = objcat.connect(str(tmp_path)).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(str(tmp_path)).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     commits = effort(120, with_all=2_000)
 
     def commit(slots: int) -> int:

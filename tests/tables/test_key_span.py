@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objcat.metadata.schema import schema_from_arrow
-from objcat.metadata.table_spec import Simple, TableSpec, make_spec
+from objcat.metadata.table_spec import SimpleIndex, TableSpec, make_spec
 from objcat.tasks.key_lookup import RANGES_MAX, BatchKeys, KeySpan
 
 PARTS = st.lists(st.lists(st.integers(-(10**6), 10**6), max_size=60), min_size=1, max_size=5)
@@ -34,8 +34,8 @@ def spec_of(data_type: pa.DataType) -> TableSpec:
         schema,
         key=["k"],
         ordering=None,
-        index=Simple(),
-        kind="merge_on_read",
+        index=SimpleIndex(),
+        table_type="merge_on_read",
         properties={},
         partition_by=["p"],
         key_scope="partition",

@@ -28,7 +28,7 @@ def values(table: objcat.Table) -> dict[int, str]:
 
 def test_the_first_write_creates_and_later_ones_upsert(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
-    assert lake.write(ROWS, "shop.orders", key=["id"], index=objcat.Bucket(2)).slot == 1
+    assert lake.write(ROWS, "shop.orders", key=["id"], index=objcat.BucketIndex(2)).slot == 1
     lake.write(pd.DataFrame({"id": [3, 4], "v": ["C", "D"]}), "shop.orders", key=["id"])
     table = lake.table("shop.orders")
     assert values(table) == {1: "a", 2: "b", 3: "C", 4: "D"} and table.spec.index.count == 2

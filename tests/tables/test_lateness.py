@@ -42,7 +42,9 @@ class Late:
         self.type = ordering or pa.timestamp("us", tz="UTC")
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), pa.field("o", self.type, nullable=False)])
         lake = objcat.Lake(FileIO(self.backend, env=self.env))
-        self.table = lake.create_table("t", schema, key=["id"], ordering="o", lateness=f"{days} days", index=objcat.Bucket(buckets))
+        self.table = lake.create_table(
+            "t", schema, key=["id"], ordering="o", allowed_lateness=f"{days} days", index=objcat.BucketIndex(buckets)
+        )
         self.horizon_ms = days * DAY_MS
         self.buckets = buckets
         self.live: set[int] = set()
@@ -230,14 +232,14 @@ def create(**options: Any) -> objcat.Table:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"lateness": "7"}, "lateness='7' is not a time span"),
-        ({"lateness": "7 fortnights"}, "is not a time span"),
-        ({"lateness": 7}, "is not a time span"),
-        ({"lateness": dt.timedelta(0)}, "is not a time span"),
-        ({"lateness": "7 days", "ordering": None}, "has none"),
-        ({"lateness": "7 days", "ordering": "n"}, "'n' is bigint"),
-        ({"lateness": "7 days", "kind": "copy_on_write"}, "merge_on_read"),
-        ({"lateness": "7 days", "key": None, "ordering": None}, "has none"),
+        ({"allowed_lateness": "7"}, "allowed_lateness='7' is not a time span"),
+        ({"allowed_lateness": "7 fortnights"}, "is not a time span"),
+        ({"allowed_lateness": 7}, "is not a time span"),
+        ({"allowed_lateness": dt.timedelta(0)}, "is not a time span"),
+        ({"allowed_lateness": "7 days", "ordering": None}, "has none"),
+        ({"allowed_lateness": "7 days", "ordering": "n"}, "'n' is bigint"),
+        ({"allowed_lateness": "7 days", "table_type": "copy_on_write"}, "merge_on_read"),
+        ({"allowed_lateness": "7 days", "key": None, "ordering": None}, "has none"),
     ],
 )
 def test_what_is_no_horizon_is_said(options: dict[str, Any], said: str) -> None:
@@ -250,7 +252,7 @@ def test_what_is_no_horizon_is_said(options: dict[str, Any], said: str) -> None:
     [("7 days", 7 * DAY_MS), ("1 week", 7 * DAY_MS), ("1.5 Hours", 5_400_000), ("30seconds", 30_000), (dt.timedelta(minutes=2), 120_000)],
 )
 def test_spans_are_text_or_timedeltas(lateness: Any, ms: int) -> None:
-    assert create(lateness=lateness).spec.lateness_ms == ms
+    assert create(allowed_lateness=lateness).spec.lateness_ms == ms
 
 
 def test_a_table_without_a_horizon_remembers_deletes_for_ever() -> None:

@@ -23,9 +23,9 @@ from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.int64())])
 KINDS = ("merge_on_read", "copy_on_write")
-READING = (objcat.Simple(), objcat.Bloom())
+READING = (objcat.SimpleIndex(), objcat.BloomIndex())
 """Indexes under which a write reads keys."""
-INDEXES = (*READING, objcat.Memory(), objcat.Record(4))
+INDEXES = (*READING, objcat.MemoryIndex(), objcat.RecordIndex(4))
 Rows = list[tuple[int, str, int]]
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 class IndexedLake(objcat.Lake):
     """index: of the tables of a test."""
 
-    index: objcat.Simple | objcat.Bloom | objcat.Memory | objcat.Record
+    index: objcat.SimpleIndex | objcat.BloomIndex | objcat.MemoryIndex | objcat.RecordIndex
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def create(lake: IndexedLake, kind: TableType, *, target: int = 1024, **settings
         key=["id"],
         partition_by=["part"],
         key_scope="partition",
-        kind=kind,
+        table_type=kind,
         index=lake.index,
         properties={"target_file_bytes": str(target)},
         **settings,
@@ -77,11 +77,11 @@ def test_an_update_goes_to_the_file_group_that_holds_its_key(lake: IndexedLake, 
     table = create(lake, kind)
     for key in range(4):
         table.insert(batch(key))
-    homes = [group.home for group in table.refresh().file_groups(table._context.manifests)]
-    assert len(homes) == 4  # A file is larger than the target is.
+    group_ids = [group.group_id for group in table.refresh().file_groups(table._context.manifests)]
+    assert len(group_ids) == 4  # A file is larger than the target is.
     table.upsert(batch(0, 2, v=1))
     after = table.refresh().file_groups(table._context.manifests)
-    assert [group.home for group in after] == homes
+    assert [group.group_id for group in after] == group_ids
     touched = [group for group in after if group.logs or group.base_slot == table.snapshot.slot]
     assert len(touched) == 2
     assert rows(table) == [(0, "x", 1), (1, "x", 0), (2, "x", 1), (3, "x", 0)]
@@ -247,7 +247,9 @@ def test_no_key_is_overlooked_whatever_its_type(lake: IndexedLake, kind: TableTy
     }
     for number, (data_type, keys) in enumerate(values.items()):
         schema = pa.schema([pa.field("k", data_type), pa.field("v", pa.int64())])
-        table = lake.create_table(f"k{number}", schema, key=["k"], kind=kind, index=lake.index, properties={"target_file_bytes": "1024"})
+        table = lake.create_table(
+            f"k{number}", schema, key=["k"], table_type=kind, index=lake.index, properties={"target_file_bytes": "1024"}
+        )
         for part in (keys[::3], keys[1::3]):
             table.insert(pa.table({"k": pa.array(part, data_type), "v": [0] * len(part)}))
         result = table.upsert(pa.table({"k": pa.array(keys, data_type), "v": [1] * len(keys)}))
@@ -275,7 +277,7 @@ def test_columns_are_added_as_under_any_index(lake: IndexedLake, kind: TableType
 
 def test_keys_that_are_floats_are_found_as_they_compare(lake: IndexedLake, kind: TableType) -> None:
     schema = pa.schema([pa.field("k", pa.float64()), pa.field("v", pa.int64())])
-    table = lake.create_table("f", schema, key=["k"], kind=kind, index=lake.index, properties={"target_file_bytes": "1024"})
+    table = lake.create_table("f", schema, key=["k"], table_type=kind, index=lake.index, properties={"target_file_bytes": "1024"})
     table.insert([{"k": 0.0, "v": 1}, {"k": float("nan"), "v": 1}])
     table.insert([{"k": 5.0, "v": 1}])
     table.upsert([{"k": -0.0, "v": 2}, {"k": float("nan"), "v": 2}])

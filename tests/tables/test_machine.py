@@ -22,7 +22,7 @@ def new_lake() -> objcat.Lake:
 
 
 class LocalReplacingMachine(ReplacingMachine):
-    indexes = (*BUCKETS, *LOCATED, objcat.Record(2))
+    indexes = (*BUCKETS, *LOCATED, objcat.RecordIndex(2))
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class LocalMachine(TableMachine):
 
 
 class LocatedMachine(LocalMachine):
-    indexes = (*LOCATED, objcat.Memory(), objcat.Record(2))
+    indexes = (*LOCATED, objcat.MemoryIndex(), objcat.RecordIndex(2))
 
 
 class MovingMachine(LocatedMachine):

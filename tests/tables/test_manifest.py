@@ -32,7 +32,7 @@ PARTITIONS = 40
 BUCKETS = 25
 
 
-def homes_of(partition: int) -> list[FileGroupId]:
+def group_ids_of(partition: int) -> list[FileGroupId]:
     return [FileGroupId(f"p={partition:03}", bucket, BUCKETS) for bucket in range(BUCKETS)]
 
 
@@ -44,7 +44,7 @@ def history(monkeypatch: pytest.MonkeyPatch) -> History:
     history = History(make_table(BUCKETS))
     for partition in range(PARTITIONS):
         bounds = {ID: (partition * 100, partition * 100 + 99, 0)}
-        history.add(TableDelta(bases=tuple(base(partition + 1, home, bounds=bounds) for home in homes_of(partition))))
+        history.add(TableDelta(bases=tuple(base(partition + 1, group_id, bounds=bounds) for group_id in group_ids_of(partition))))
     history.save()
     return history
 
@@ -58,9 +58,9 @@ def test_a_plan_reads_the_shards_that_match_and_each_once(history: History) -> N
     assert len(shards) == 10 and {ref.run for ref in shards} == {0}
     before = gets(history)
     found = history.groups(partitions=["p=007"])
-    assert [group.home for group in found] == homes_of(7)
+    assert [group.group_id for group in found] == group_ids_of(7)
     assert gets(history) - before == 1, "partitions that are small are not divided"
-    history.groups(homes=homes_of(7)[:3])
+    history.groups(group_ids=group_ids_of(7)[:3])
     assert gets(history) - before == 1, "what was read is kept"
     assert history.groups(partitions=[]) == history.groups(partitions=["p=999"]) == []
     assert gets(history) - before == 1
@@ -88,14 +88,14 @@ def test_rows_of_a_state_are_made_once_and_never_those_of_another(history: Histo
 
 
 def test_the_same_plan_twice_shows_what_was_written_between(history: History) -> None:
-    home = FileGroupId("", 0, BUCKETS)
+    group_id = FileGroupId("", 0, BUCKETS)
     own = History(make_table(BUCKETS))
     for slot in range(1, 4):
-        own.add(TableDelta(bases=(base(slot, home, bounds={ID: (slot, slot, 0)}),), as_of=slot - 1))
-        assert own.groups(homes=[home]) == own.groups()
+        own.add(TableDelta(bases=(base(slot, group_id, bounds={ID: (slot, slot, 0)}),), as_of=slot - 1))
+        assert own.groups(group_ids=[group_id]) == own.groups()
         (group,) = own.groups()
         assert group.base is not None and group.base.path.startswith(f"data/{txn_of(slot)}/")
-        bounds = snapshot_at(own.state[TABLE], slot).bounds(own.manifests, own.spec.key_columns, homes=[home])
+        bounds = snapshot_at(own.state[TABLE], slot).bounds(own.manifests, own.spec.key_columns, group_ids=[group_id])
         assert bounds.column(f"lower_{ID}").to_pylist() == [slot]
 
 
@@ -109,7 +109,7 @@ def test_opening_reads_no_manifest(history: History) -> None:
 
 def test_a_checkpoint_writes_what_changed_and_reads_nothing(history: History) -> None:
     before, shards = history.fileio.metrics.snapshot(), history.state[TABLE].manifest
-    history.add(TableDelta(logs=(log(history.slot + 1, [homes_of(p)[p % 3] for p in range(0, PARTITIONS, 3)]),)))
+    history.add(TableDelta(logs=(log(history.slot + 1, [group_ids_of(p)[p % 3] for p in range(0, PARTITIONS, 3)]),)))
     history.save()
     spent = history.fileio.metrics.snapshot() - before
     assert spent.requests == {"put_create": 1}
@@ -121,7 +121,7 @@ def test_a_checkpoint_writes_what_changed_and_reads_nothing(history: History) ->
 
 def test_a_checkpoint_of_one_busy_range_writes_only_its_shard_anew(history: History) -> None:
     shards = history.state[TABLE].manifest
-    history.add(TableDelta(logs=(log(history.slot + 1, homes_of(5)),)))
+    history.add(TableDelta(logs=(log(history.slot + 1, group_ids_of(5)),)))
     history.save()
     now = history.state[TABLE].manifest
     assert {ref.run for ref in now} == {0}
@@ -131,32 +131,34 @@ def test_a_checkpoint_of_one_busy_range_writes_only_its_shard_anew(history: Hist
 
 def test_new_partitions_come_between_and_around(history: History) -> None:
     new = [FileGroupId(f"p={name}", bucket, BUCKETS) for name in ("", "0225", "zz") for bucket in range(BUCKETS)]
-    history.add(TableDelta(bases=tuple(base(history.slot + 1, home) for home in new)))
+    history.add(TableDelta(bases=tuple(base(history.slot + 1, group_id) for group_id in new)))
     history.save()
     now = history.state[TABLE].manifest
     ordered = sorted((ref for ref in now if ref.run == 0), key=lambda ref: ref.first.partition)
     assert all(one.last < two.first for one, two in pairwise(ordered)), "the ranges of the base overlap"
     assert len(history.groups()) == 1075
-    assert [group.home.partition for group in history.groups(partitions=["p=0225"])] == ["p=0225"] * BUCKETS
+    assert [group.group_id.partition for group in history.groups(partitions=["p=0225"])] == ["p=0225"] * BUCKETS
 
 
 def test_retired_partitions_leave_nothing_behind(history: History) -> None:
     for partition in range(PARTITIONS - 1):
-        history.add(TableDelta(retires=tuple(homes_of(partition))))
+        history.add(TableDelta(retires=tuple(group_ids_of(partition))))
         history.save()
     for _ in range(12):
-        history.add(TableDelta(logs=(log(history.slot + 1, homes_of(39)),)))
+        history.add(TableDelta(logs=(log(history.slot + 1, group_ids_of(39)),)))
         history.save()
-    assert [group.home for group in history.groups()] == homes_of(39)
+    assert [group.group_id for group in history.groups()] == group_ids_of(39)
     assert sum(ref.rows for ref in history.state[TABLE].manifest) < 1000 / 2
 
 
 def test_a_snapshot_is_small_and_so_is_its_plan(history: History) -> None:
     assert len(pickle.dumps(history.snapshot())) < 10_000
     bounds = {ID: (0, 10**9, 0)}
-    history.add(TableDelta(logs=(log(history.slot + 1, [home for p in range(PARTITIONS) for home in homes_of(p)], bounds=bounds),)))
+    history.add(
+        TableDelta(logs=(log(history.slot + 1, [group_id for p in range(PARTITIONS) for group_id in group_ids_of(p)], bounds=bounds),))
+    )
     groups = history.groups()
-    assert all(not group.base.bounds and not part.object.bounds and not part.object.homes for group in groups for part in group.logs)
+    assert all(not group.base.bounds and not part.object.bounds and not part.object.slices for group in groups for part in group.logs)
     assert len(pickle.dumps(groups[:10])) < 4_000, "a task holds what it reads, not what the table holds"
 
 
@@ -164,7 +166,7 @@ def test_an_older_state_stays_readable(history: History) -> None:
     older, expected = history.state, paths_of(history.groups())
     rng = random.Random(7)
     for _ in range(30):
-        history.add(TableDelta(logs=(log(history.slot + 1, [rng.choice(homes_of(rng.randrange(PARTITIONS))) for _ in range(9)]),)))
+        history.add(TableDelta(logs=(log(history.slot + 1, [rng.choice(group_ids_of(rng.randrange(PARTITIONS))) for _ in range(9)]),)))
         history.save()
     assert paths_of(snapshot_at(older[TABLE], 41).file_groups(Manifests(history.fileio))) == expected
 
@@ -217,13 +219,13 @@ def test_shards_are_even_and_keep_small_partitions_whole() -> None:
     assert sizes.max() <= 1.1 * manifest_levels.SHARD_ITEMS and sizes.min() >= manifest_levels.SHARD_ITEMS / 2
     starts = cut(np.ones(65_536, np.int64), np.zeros(65_536, np.int64))
     assert np.diff([*starts, 65_536]).max() <= 1.5 * manifest_levels.SHARD_ITEMS
-    assert cut(np.array([10**6, 10**6, 1]), np.zeros(3, np.int64)) == [0, 1, 2], "a home is never divided"
+    assert cut(np.array([10**6, 10**6, 1]), np.zeros(3, np.int64)) == [0, 1, 2], "a file group is never divided"
     assert cut(np.array([], np.int64), np.array([], np.int64)) == []
 
 
 @pytest.mark.parametrize("touched", [100, 3_000])
 def test_a_row_is_written_a_bounded_number_of_times(touched: int) -> None:
-    """The sizes of runs and shards over many checkpoints that each touch homes at random: what they write beside what they save."""
+    """The sizes of runs and shards over many checkpoints that each touch file groups at random: what they write beside what they save."""
     rng = np.random.default_rng(1)
     shards, size, files, written, spent_most = 62, 16_384, 0, 0, 0
     runs: list[np.ndarray] = []
@@ -296,7 +298,7 @@ def test_a_table_is_opened_from_its_checkpoint_and_a_plan_reads_one_manifest() -
 
 def test_a_table_is_read_the_same_in_the_middle_of_a_split() -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("lake")))
-    table = lake.create_table("t", ROW_SCHEMA, key=["id"], index=objcat.Bucket(16))
+    table = lake.create_table("t", ROW_SCHEMA, key=["id"], index=objcat.BucketIndex(16))
     stale = lake.table("t")
     expected: dict[int, int] = {}
 
@@ -316,11 +318,11 @@ def test_a_table_is_read_the_same_in_the_middle_of_a_split() -> None:
         wrote(table, range(number, 400, 31), 10 + number)
     for handle in (lake.table("t"), checkpointed(lake)):
         assert content(handle) == expected
-        homes = {group.home for group in handle.snapshot.file_groups(handle._context.manifests)}
-        assert homes == {FileGroupId("", bucket, 32) for bucket in range(32)}
+        group_ids = {group.group_id for group in handle.snapshot.file_groups(handle._context.manifests)}
+        assert group_ids == {FileGroupId("", bucket, 32) for bucket in range(32)}
         found = [row["id"] for row in handle.scan(where="v = 2", columns=["id"]).to_arrow().to_pylist()]
         assert sorted(found) == sorted(key for key, value in expected.items() if value == 2)
-    compact(table._context.timeline, table.id, homes=[FileGroupId("", bucket, 32) for bucket in range(0, 32, 3)])
+    compact(table._context.timeline, table.id, file_groups=[FileGroupId("", bucket, 32) for bucket in range(0, 32, 3)])
     split_buckets(table._context.timeline, table.id)
     wrote(table, range(0, 500, 11), 50)
     for number in range(16):

@@ -38,7 +38,7 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def table(tmp_path: Path) -> objcat.Table:
-    return objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    return objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
 
 
 def paired(value: Any, wanted: pa.DataType) -> Any:

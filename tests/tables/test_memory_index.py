@@ -32,8 +32,8 @@ def create(lake: objcat.Lake, kind: TableType, *, bytes_max: int = 10**6) -> obj
         key=["id"],
         partition_by=["part"],
         key_scope="partition",
-        kind=kind,
-        index=objcat.Memory(),
+        table_type=kind,
+        index=objcat.MemoryIndex(),
         properties={"target_file_bytes": "1024", "memory_index_bytes": str(bytes_max)},
     )
 

@@ -35,7 +35,7 @@ TABLES: list[dict[str, Any]] = [
     {"key": ["id"], "ordering": "at"},
     {"key": ["id"], "partition_by": ["city"], "key_scope": "partition"},
     {"key": ["city", "id"], "partition_by": ["city"]},
-    {"key": ["id"], "index": objcat.Simple()},
+    {"key": ["id"], "index": objcat.SimpleIndex()},
 ]
 KEYLESS: list[dict[str, Any]] = [{"key": None}, {"key": None, "partition_by": ["city"]}]
 
@@ -46,7 +46,7 @@ def row(i: int, **other: Any) -> dict[str, Any]:
 
 def make(place: Any, count: int = 20, **table: Any) -> objcat.Table:
     lake = objcat.Lake(place) if isinstance(place, FileIO) else objcat.connect(place)
-    made = lake.create_table("t", SCHEMA, **({"index": objcat.Bucket(4) if table["key"] else None} | table))
+    made = lake.create_table("t", SCHEMA, **({"index": objcat.BucketIndex(4) if table["key"] else None} | table))
     made.insert(pa.Table.from_pylist([row(i) for i in range(count)], SCHEMA))
     return made
 
@@ -73,7 +73,7 @@ def counts(result: objcat.CommitResult | None) -> tuple[int | None, int | None, 
 @pytest.mark.parametrize("settings", [*TABLES, *KEYLESS], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_update_sets_what_passes_and_nothing_else(kind: TableType, settings: dict[str, Any]) -> None:
-    table = make(memory(), kind=kind, **settings)
+    table = make(memory(), table_type=kind, **settings)
     expected = values(table)
     result = table.update({"v": "v * 10 + id", "note": "concat('was ', v)"}, where="v >= 10 and city = 'b'", metadata={"why": "asked"})
     changed = {i for i in expected if i >= 10 and i % 3 == 1}
@@ -94,7 +94,7 @@ def test_an_update_sets_what_passes_and_nothing_else(kind: TableType, settings: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_nothing_passes_nothing_is_committed(tmp_path: Path, kind: TableType) -> None:
-    table = make(tmp_path, kind=kind, key=["id"])
+    table = make(tmp_path, table_type=kind, key=["id"])
     before = set(tmp_path.glob("tables/*/data/**/*.parquet"))
     assert table.update({"v": 1}, where="v = 1000") is None
     assert table.update({"v": 1}, where="abs(v) = 1000") is None
@@ -176,7 +176,7 @@ def test_names_of_columns_mean_what_they_say() -> None:
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_clause_at_once(kind: TableType, settings: dict[str, Any]) -> None:
-    table = make(memory(), kind=kind, **settings)
+    table = make(memory(), table_type=kind, **settings)
     source = [{"id": i, "city": "abc"[i % 3], "amount": i * 100, "op": "d" if i % 5 == 0 else "u"} for i in range(10, 30)]
     result = (
         table.merge(source)
@@ -205,7 +205,7 @@ def test_every_clause_at_once(kind: TableType, settings: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_columns_of_the_source(kind: TableType) -> None:
-    table = make(memory(), kind=kind, key=["id"])
+    table = make(memory(), table_type=kind, key=["id"])
     source = pa.table({"id": pa.array([1, 50], pa.int32()), "city": ["q", "r"], "v": [-1, -2], "at": [6, 6], "other": [0, 0]})
     assert counts(table.merge(source).when_matched_update().when_not_matched_insert().execute()) == (1, 1, 0)
     assert values(table)[1] == -1 and values(table)[50] == -2 and values(table, "city")[1] == "q"
@@ -220,7 +220,7 @@ def test_the_first_clause_that_takes_a_row_counts() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_rows_of_the_source_for_one_of_the_table(kind: TableType) -> None:
-    table = make(memory(), kind=kind, key=["id"])
+    table = make(memory(), table_type=kind, key=["id"])
     twice = [{"id": 7, "v": 1}, {"id": 7, "v": 2}]
     with pytest.raises(InvalidBatch, match=r"one row \(id=7\)"):
         table.merge(twice).when_matched_update({"v": "source.v"}).execute()
@@ -231,7 +231,7 @@ def test_two_rows_of_the_source_for_one_of_the_table(kind: TableType) -> None:
     # A condition may leave one of them.
     table.merge(twice).when_matched_update({"v": "source.v"}, where="source.v > 1").execute()
     assert values(table)[7] == 2
-    ordered = make(memory(), kind=kind, key=["id"], ordering="at")
+    ordered = make(memory(), table_type=kind, key=["id"], ordering="at")
     late = [{"id": 7, "v": 1, "at": 8}, {"id": 7, "v": 2, "at": 7}, {"id": 8, "v": 3, "at": 4}]
     merge = ordered.merge(late).when_matched_update({"v": "source.v", "at": "source.at"})
     assert counts(merge.execute()) == (0, 1, 0)
@@ -240,7 +240,7 @@ def test_two_rows_of_the_source_for_one_of_the_table(kind: TableType) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_delete_by_a_merge_keeps_older_rows_out(kind: TableType) -> None:
-    table = make(memory(), kind=kind, key=["id"], ordering="at")
+    table = make(memory(), table_type=kind, key=["id"], ordering="at")
     table.merge([{"id": 7, "at": 9}]).when_matched_delete().execute()
     table.upsert(pa.Table.from_pylist([row(7, at=8)], SCHEMA))
     assert 7 not in values(table)
@@ -273,7 +273,7 @@ def test_what_a_merge_refuses() -> None:
     assert table.refresh().slot == 1
     lake = objcat.Lake(memory())
     times = pa.schema([pa.field("id", pa.int64()), pa.field("t", pa.timestamp("us", "UTC"))])
-    late = lake.create_table("late", times, key=["id"], ordering="t", lateness="1 day")
+    late = lake.create_table("late", times, key=["id"], ordering="t", allowed_lateness="1 day")
     refused(late.merge(rows).when_matched_delete(), "lateness")
 
 
@@ -290,7 +290,7 @@ def test_a_merge_counts_once() -> None:
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_columns_that_came(kind: TableType, settings: dict[str, Any]) -> None:
-    table = make(memory(), kind=kind, **settings)
+    table = make(memory(), table_type=kind, **settings)
     place = {"city": "b"} if table.spec.partition_columns else {}
     own = {} if table.spec.ordering_column is None else {"at": 5}
     assert counts(table.upsert_partial([{"id": 1, "note": "new", **place, **own}])) == (0, 1, 0)
@@ -309,7 +309,7 @@ def test_only_the_columns_that_came(kind: TableType, settings: dict[str, Any]) -
 def test_a_soft_delete_keeps_the_row(kind: TableType, settings: dict[str, Any]) -> None:
     lake = objcat.Lake(memory())
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.int64()), ("v", pa.int64()), ("gone", pa.bool_())])
-    table = lake.create_table("soft", schema, kind=kind, **settings)
+    table = lake.create_table("soft", schema, table_type=kind, **settings)
     table.insert(pa.table({"id": [1, 2, 3], "city": ["a", "a", "b"], "at": [5, 5, 5], "v": [1, 2, 3], "gone": [False] * 3}))
     assert counts(table.soft_delete("v = 2")) == (0, 1, 0)
     assert counts(table.soft_delete("v = 3", flag="gone")) == (0, 1, 0)
@@ -328,7 +328,7 @@ def test_a_soft_delete_keeps_the_row(kind: TableType, settings: dict[str, Any]) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_that_add_lose_nothing(kind: TableType, settings: dict[str, Any]) -> None:
     backend = RacingBackend("race")
-    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    table = make(FileIO(backend, env=FakeEnv(5)), table_type=kind, **settings)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
     source = [{"id": i, "city": "abc"[i % 3], "n": 100} for i in (3, 4, 90)]
 
@@ -351,7 +351,7 @@ def test_two_that_add_lose_nothing(kind: TableType, settings: dict[str, Any]) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_upsert_that_comes_first_is_seen(kind: TableType) -> None:
     backend = RacingBackend("race")
-    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, key=["id"])
+    table = make(FileIO(backend, env=FakeEnv(5)), table_type=kind, key=["id"])
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
     backend.races = [lambda: other.upsert(pa.Table.from_pylist([row(3, v=50), row(70, v=1)], SCHEMA))]
     result = table.merge([{"id": 3}, {"id": 70}]).when_matched_update({"v": "v + 1"}).execute()
@@ -419,7 +419,7 @@ def taken_by(clauses: list[str], bound: int, old: tuple[int, int] | None, new: t
     ),
 )
 def test_merges_beside_a_dict(kind: TableType, table: dict[str, Any], steps: Any) -> None:
-    made = make(memory(), count=8, kind=kind, **table)
+    made = make(memory(), count=8, table_type=kind, **table)
     ordered = "ordering" in table
     model: Model = {i: (i, 5) for i in range(8)}
     ended: dict[int, int] = {}

@@ -36,8 +36,8 @@ def lake(backend: RacingBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, kind: TableType, *, target: int = 1024, **settings: Any) -> objcat.Table:
-    settings = {"partition_by": ["part"], "index": objcat.Simple(), **settings}
-    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, properties={"target_file_bytes": str(target)}, **settings)
+    settings = {"partition_by": ["part"], "index": objcat.SimpleIndex(), **settings}
+    return lake.create_table("t", SCHEMA, key=["id"], table_type=kind, properties={"target_file_bytes": str(target)}, **settings)
 
 
 def batch(*keys: int, part: str | None = "x", v: int = 0, o: int = 1) -> list[dict[str, Any]]:
@@ -273,7 +273,7 @@ def test_keys_move_between_partitions_of_a_function_of_a_column(lake: objcat.Lak
     assert examine(table._context.timeline, deep=True).healthy
 
 
-INDEXES = pytest.mark.parametrize("index", [objcat.Simple(), objcat.Record(2)], ids=["simple", "record"])
+INDEXES = pytest.mark.parametrize("index", [objcat.SimpleIndex(), objcat.RecordIndex(2)], ids=["simple", "record"])
 
 
 @INDEXES
@@ -377,7 +377,7 @@ def test_a_batch_that_says_other_partitions_when_it_is_computed_again_replaces_n
 
 
 def test_what_cannot_be_done_is_said(lake: objcat.Lake, kind: TableType) -> None:
-    with pytest.raises(InvalidInput, match=r"index=objcat.Simple\(\)"):
+    with pytest.raises(InvalidInput, match=r"index=objcat.SimpleIndex\(\)"):
         create(lake, kind, index=None)
     table = create(lake, kind)
     table.insert(batch(1))

@@ -33,7 +33,7 @@ class World:
         self._seed = 0
         lake = self.client()
         for name in ("t", "u"):
-            lake.create_table(name, SCHEMA, key=["id"], domain="d", index=objcat.Bucket(2))
+            lake.create_table(name, SCHEMA, key=["id"], shared_log="d", index=objcat.BucketIndex(2))
         self.table = lake.table("t")
         self.table.insert([{"id": n, "value": "old"} for n in range(6)])
         self.table.upsert([{"id": 2, "value": "old"}])
@@ -122,7 +122,7 @@ OPENS: Mapping[str, Callable[[objcat.Lake, World], Any]] = {
     "by place": open_by_place,
     "to drop": lambda lake, _: lake.drop_table("t"),
     "in a transaction": lambda lake, _: transact(lake),
-    "to put another table into its domain": lambda lake, _: lake.create_table("v", SCHEMA, key=["id"], domain="d"),
+    "to put another table into its domain": lambda lake, _: lake.create_table("v", SCHEMA, key=["id"], shared_log="d"),
 }
 
 NEWER: Mapping[str, tuple[dict[str, Any], str]] = {
@@ -276,7 +276,7 @@ def test_a_checkpoint_that_needs_a_newer_reader_is_refused(world: World, fields:
 
 NAMES: Mapping[str, Callable[[objcat.Lake], Any]] = {
     "create": lambda lake: lake.create_table("new", SCHEMA, key=["id"]),
-    "create in a domain": lambda lake: lake.create_table("new", SCHEMA, key=["id"], domain="d"),
+    "create in a domain": lambda lake: lake.create_table("new", SCHEMA, key=["id"], shared_log="d"),
     "rename": lambda lake: lake.rename_table("t", "new"),
     "drop": lambda lake: lake.drop_table("t"),
     "namespace": lambda lake: lake.namespaces.create("n"),

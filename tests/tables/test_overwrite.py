@@ -32,9 +32,9 @@ SCHEMA = pa.schema(
 )
 KINDS = ("merge_on_read", "copy_on_write")
 KEYS: list[dict[str, Any]] = [
-    {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(2)},
-    {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(2), "ordering": "at"},
-    {"key": ["id"], "key_scope": "partition", "index": objcat.Simple()},
+    {"key": ["id"], "key_scope": "partition", "index": objcat.BucketIndex(2)},
+    {"key": ["id"], "key_scope": "partition", "index": objcat.BucketIndex(2), "ordering": "at"},
+    {"key": ["id"], "key_scope": "partition", "index": objcat.SimpleIndex()},
     {"key": None},
 ]
 
@@ -61,7 +61,7 @@ def rows(table: objcat.Table, **scan: Any) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("settings", KEYS, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_partitions_of_the_batch_are_replaced(kind: str, settings: dict[str, Any]) -> None:
-    table = make(kind=kind, **settings)
+    table = make(table_type=kind, **settings)
     before = rows(table)
     result = table.insert_overwrite(batch(range(100, 104), cities="bd", at=1), metadata={"why": "again"})
     expected = {row for row in before if row[1] != "b"} | {(i, "bd"[i % 2], i) for i in range(100, 104)}
@@ -88,10 +88,10 @@ def test_the_partitions_of_the_batch_are_replaced(kind: str, settings: dict[str,
 @pytest.mark.parametrize("settings", KEYS, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_table_is_replaced(kind: str, settings: dict[str, Any]) -> None:
-    table = make(kind=kind, **settings)
+    table = make(table_type=kind, **settings)
     table.overwrite(batch(range(5), cities="x", at=1))
     assert rows(table) == {(i, "x", i) for i in range(5)}
-    plain = make(kind=kind, partition_by=[], **settings)
+    plain = make(table_type=kind, partition_by=[], **settings)
     plain.insert_overwrite(batch(range(5), cities="x", at=1))
     assert rows(plain) == {(i, "x", i) for i in range(5)}
     assert plain.inspect.stats().rows == 5
@@ -112,7 +112,7 @@ def test_partitions_that_a_filter_names_are_replaced(settings: dict[str, Any]) -
 @pytest.mark.parametrize("settings", KEYS, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_partitions_are_taken_away(kind: str, settings: dict[str, Any]) -> None:
-    table = make(kind=kind, **settings)
+    table = make(table_type=kind, **settings)
     before = rows(table)
     assert table.delete_partition("city = 'z'") is None and table.refresh().slot == 2
     result = table.delete_partition("city <> 'b'", metadata={"why": "old"})
@@ -182,7 +182,7 @@ def test_rows_of_an_earlier_partitioning_are_not_replaced_with_those_of_a_partit
     )
 
 
-MOVING: list[dict[str, Any]] = [{"key": ["id"], "index": objcat.Simple()}, {"key": ["id"], "index": objcat.Record(2)}]
+MOVING: list[dict[str, Any]] = [{"key": ["id"], "index": objcat.SimpleIndex()}, {"key": ["id"], "index": objcat.RecordIndex(2)}]
 
 
 @pytest.mark.parametrize("settings", [*KEYS, *MOVING], ids=repr)
@@ -231,7 +231,7 @@ def test_a_replacement_counts_once() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_beside_others(kind: str, settings: dict[str, Any]) -> None:
     backend = RacingBackend("race")
-    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    table = make(FileIO(backend, env=FakeEnv(5)), table_type=kind, **settings)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
     write = other.upsert if settings["key"] else other.insert
     # What comes first is replaced; another partition is nobody's business.
@@ -309,7 +309,7 @@ def test_a_replacement_wins_beside_a_writer_of_its_own_speed(kind: str, settings
     """The writer commits whenever the replacement has sent as many requests as a small write itself: its file, a look, its slot. Looks that
     the replacement sends side by side count as requests one after the other, so the writer is even a little faster."""
     backend = MemoryBackend("busy")
-    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    table = make(FileIO(backend, env=FakeEnv(5)), table_type=kind, **settings)
     upsert, theirs = upserter(backend, settings)
 
     def before(beside: Beside, _request: Request) -> None:
@@ -333,7 +333,7 @@ def test_a_replacement_wins_beside_a_writer_of_its_own_speed(kind: str, settings
 def test_a_slot_that_is_lost_costs_a_look_and_a_put(kind: str, settings: dict[str, Any], replace: str) -> None:
     """Others take ten slots in turn, each in the moment in which it is asked for."""
     backend = MemoryBackend("busy")
-    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    table = make(FileIO(backend, env=FakeEnv(5)), table_type=kind, **settings)
     upsert, theirs = upserter(backend, settings)
     asked: list[int] = []
 
@@ -376,7 +376,7 @@ def test_a_replacement_that_names_many_files_puts_their_list_once() -> None:
     """Changes of more than 64 KiB lie beside the log."""
     backend = MemoryBackend("many")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(5)))
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(400))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(400))
     table.upsert(batch(range(3)))
     upsert, theirs = upserter(backend, KEYS[0])
 
@@ -388,7 +388,7 @@ def test_a_replacement_that_names_many_files_puts_their_list_once() -> None:
     new = batch(range(1_000, 3_000), cities="b")
     done = objcat.Lake(beside.store).table("t").overwrite(new)
     assert done.slots_lost == 5 and table.scan(as_of=done.slot).count() == 2_000
-    # A home that a row of the other writer was the first of has to end too.
+    # A file group that a row of the other writer was the first of has to end too.
     lists = [request.key for request in beside.requests if request.kind == "put" and "changes.json" in request.key]
     assert 1 <= len(lists) <= 6
     named = table.inspect.history()[done.slot].side

@@ -22,7 +22,7 @@ ELSEWHERE = FileGroupId("", 1, 2)
 
 @pytest.fixture
 def table() -> objcat.Table:
-    table = objcat.create_table_at(FileIO(MemoryBackend("own")), SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.create_table_at(FileIO(MemoryBackend("own")), SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "v": 1}])
     table.upsert([{"id": 1, "v": 2}])
     return table

@@ -29,13 +29,13 @@ SCHEMA = pa.schema(
 )
 OWN = ("v", "note", "fare", "more")
 TABLES: list[dict[str, Any]] = [
-    {"index": objcat.Bucket(3)},
-    {"index": objcat.Bucket(3), "kind": "copy_on_write"},
-    {"index": objcat.Bucket(3), "ordering": "at"},
-    {"index": objcat.Simple(), "ordering": "at"},
-    {"index": objcat.Record(), "partition_by": ["city"], "key_scope": "partition"},
-    {"index": objcat.Bucket(2), "partition_by": ["truncate(city, 1)"], "key_scope": "partition", "ordering": "at"},
-    {"index": objcat.Simple(), "partition_by": ["city"]},
+    {"index": objcat.BucketIndex(3)},
+    {"index": objcat.BucketIndex(3), "table_type": "copy_on_write"},
+    {"index": objcat.BucketIndex(3), "ordering": "at"},
+    {"index": objcat.SimpleIndex(), "ordering": "at"},
+    {"index": objcat.RecordIndex(), "partition_by": ["city"], "key_scope": "partition"},
+    {"index": objcat.BucketIndex(2), "partition_by": ["truncate(city, 1)"], "key_scope": "partition", "ordering": "at"},
+    {"index": objcat.SimpleIndex(), "partition_by": ["city"]},
 ]
 
 
@@ -102,7 +102,7 @@ def test_rows_of_many_shapes_count_one_after_the_other(settings: dict[str, Any],
 
 
 def test_a_column_that_a_row_lacks_stays_and_an_explicit_null_is_one() -> None:
-    table = make(index=objcat.Bucket(2))
+    table = make(index=objcat.BucketIndex(2))
     table.upsert([{"id": number, "city": "a", "at": 1, "v": number, "note": "n"} for number in range(4)])
     result = table.upsert_partial([{"id": 0, "v": 10}, {"id": 1, "note": "new"}, {"id": 2, "v": None}, {"id": 9, "at": 2, "note": "first"}])
     assert result is not None and (result.inserted, result.updated, result.slot) == (1, 3, 2)
@@ -111,7 +111,7 @@ def test_a_column_that_a_row_lacks_stays_and_an_explicit_null_is_one() -> None:
 
 
 def test_an_older_row_does_nothing_and_what_says_no_order_always_counts() -> None:
-    table = make(index=objcat.Bucket(1), ordering="at")
+    table = make(index=objcat.BucketIndex(1), ordering="at")
     table.upsert([{"id": 1, "at": 5, "v": 0, "note": "there"}])
     # The first is older than what is there, the second says no order, the third is newer, and the fourth older than the third.
     rows = [{"id": 1, "at": 3, "v": 1}, {"id": 1, "fare": 2}, {"id": 1, "at": 6, "note": "newer"}, {"id": 1, "at": 4, "more": [1]}]
@@ -122,7 +122,7 @@ def test_an_older_row_does_nothing_and_what_says_no_order_always_counts() -> Non
 
 
 def test_what_a_row_must_say_is_told() -> None:
-    table = make(index=objcat.Bucket(2), partition_by=["city"], key_scope="partition")
+    table = make(index=objcat.BucketIndex(2), partition_by=["city"], key_scope="partition")
     table.upsert([{"id": 1, "city": "a", "at": 1}])
     with pytest.raises(InvalidBatch, match=r"row 1 of the batch lacks the column 'city'"):
         table.upsert_partial([{"id": 1, "city": "a", "v": 1}, {"id": 1, "v": 2}])
@@ -139,7 +139,7 @@ def test_what_a_row_must_say_is_told() -> None:
 
 def test_beside_others_no_column_is_lost() -> None:
     backend = RacingBackend("race")
-    table = make(FileIO(backend, env=FakeEnv(5)), index=objcat.Bucket(1))
+    table = make(FileIO(backend, env=FakeEnv(5)), index=objcat.BucketIndex(1))
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
     table.upsert([{"id": 1, "at": 1}, {"id": 2, "at": 1}])
     backend.races = [lambda: other.upsert_partial([{"id": 1, "note": "theirs"}, {"id": 2, "v": 7, "note": "too"}])]

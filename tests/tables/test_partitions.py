@@ -218,7 +218,7 @@ def test_backticks_are_of_the_name_where_no_column_is_called_otherwise() -> None
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_batches_have_the_columns_of_partitions(kind: TableType) -> None:
-    table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city", "hour(t)"], key_scope="partition", kind=kind)
+    table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city", "hour(t)"], key_scope="partition", table_type=kind)
     table.upsert([{"id": 1, "city": None, "t": None, "v": 1}])
     before = set(table._context.fileio.list_keys())
     with pytest.raises(InvalidBatch, match="lacks the column 'city'"):
@@ -237,7 +237,9 @@ def test_batches_have_the_columns_of_partitions(kind: TableType) -> None:
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_a_key_is_one_row_of_its_partition(kind: TableType) -> None:
-    table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
+    table = a_lake().create_table(
+        "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(2)
+    )
     both = [{"id": 1, "city": "Rome", "t": None, "v": 1}, {"id": 1, "city": "Oslo", "t": None, "v": 2}]
     assert table.upsert(both).rows == 2
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 3}])
@@ -259,7 +261,9 @@ def test_base_files_lie_below_their_partition() -> None:
 def test_writers_of_two_partitions_do_not_meet(kind: TableType) -> None:
     backend = RacingBackend(f"race-{next(_names)}")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
-    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(1))
+    table = lake.create_table(
+        "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(1)
+    )
     other = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
     for write in ("insert", "upsert"):
         backend.races = [lambda: other.upsert([{"id": 1, "city": "Oslo", "t": None, "v": 2}])]
@@ -272,7 +276,7 @@ def test_writers_of_two_partitions_do_not_meet(kind: TableType) -> None:
 def test_one_transaction_may_write_and_delete_equal_keys_of_two_partitions(kind: TableType) -> None:
     lake = a_lake()
     lake.create_table(
-        "t", SCHEMA, key=["id"], ordering="v", partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(1)
+        "t", SCHEMA, key=["id"], ordering="v", partition_by=["city"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(1)
     )
     lake.table("t").upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}, {"id": 1, "city": "Oslo", "t": None, "v": 1}])
     with lake.transaction() as tx:
@@ -285,7 +289,7 @@ def test_one_transaction_may_write_and_delete_equal_keys_of_two_partitions(kind:
 def test_two_processes_write_two_partitions(tmp_path: Path, kind: TableType) -> None:
     cities = ["Zürich/東京", "Rome"]
     lake = objcat.connect(tmp_path)
-    lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
+    lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", table_type=kind, index=objcat.BucketIndex(2))
     jobs = [json.dumps({"url": str(tmp_path), "city": city, "commits": 6}) for city in cities]
     program = str(Path(__file__).with_name("partition_process.py"))
     writers = [subprocess.Popen([sys.executable, program, job], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for job in jobs]
@@ -307,7 +311,7 @@ def test_two_processes_write_two_partitions(tmp_path: Path, kind: TableType) -> 
 def test_every_store_takes_the_paths(servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
     lake = objcat.connect(f"{store.url}/lake", dict(store.options))
-    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.BucketIndex(1))
     cities = ["", None, "a/b%2F", "東京 😀", "..", "~", "x" * 300, "\0\n"]
     table.insert([{"id": n, "city": city, "t": None, "v": n} for n, city in enumerate(cities)])
     assert {row[:2] for row in rows_of(table)} == set(enumerate(cities))
@@ -316,7 +320,7 @@ def test_every_store_takes_the_paths(servers: Callable[[str], ServerHandle], ser
 
 
 def test_each_partition_has_buckets_of_its_own() -> None:
-    table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.Bucket(2))
+    table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.BucketIndex(2))
     batch = [{"id": key, "city": city, "t": None, "v": key} for key in range(20) for city in ("Rome", "Oslo")]
     table.insert(batch)
     with pytest.raises(InvalidInput, match=r"look like .city=\.\.\."):
@@ -324,7 +328,7 @@ def test_each_partition_has_buckets_of_its_own() -> None:
     assert table.maintenance.split_buckets(partition="city=Rome") is not None
     table.upsert([{**row, "v": -1} for row in batch[:20]])
     table.insert([{"id": 100, "city": "Bonn", "t": None, "v": 0}])
-    counts = {home.partition: home.bucket_count for home in table.snapshot.live_homes(table._context.manifests)}
+    counts = {group_id.partition: group_id.bucket_count for group_id in table.snapshot.live_group_ids(table._context.manifests)}
     assert counts == {"city=Rome": 4, "city=Oslo": 2, "city=Bonn": 2}
     table.maintenance.compact()
     assert len(rows_of(table)) == 41
@@ -356,7 +360,7 @@ def files_of(table: objcat.Table) -> list[Any]:
 def many_partitions(backend: MemoryBackend, by: str) -> None:
     """A table of up to 1,000 partitions, and a checkpoint of it."""
     table = objcat.Lake(FileIO(backend, env=FakeEnv(3))).create_table(
-        "t", SCHEMA, key=["id"], partition_by=[by], key_scope="partition", index=objcat.Bucket(1)
+        "t", SCHEMA, key=["id"], partition_by=[by], key_scope="partition", index=objcat.BucketIndex(1)
     )
     start = dt.datetime(2026, 1, 1, tzinfo=UTC)
     table.upsert([{"id": i, "city": f"city {i}", "t": start + dt.timedelta(hours=i), "v": i} for i in range(1000)])
@@ -404,7 +408,7 @@ def test_a_scan_of_one_partition_reads_the_manifests_of_that_one(
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_rows_stay_where_they_are_and_new_ones_go_elsewhere(kind: TableType) -> None:
-    table = a_lake().create_table("t", SCHEMA, key=["id", "city"], kind=kind, index=objcat.Bucket(1))
+    table = a_lake().create_table("t", SCHEMA, key=["id", "city"], table_type=kind, index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
     table.alter.set_partitioning(["city"])
     assert [partitioning.shape for partitioning in table.spec.former] == [()]
@@ -430,7 +434,7 @@ def test_a_table_without_rows_forgets_how_it_was_partitioned() -> None:
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_to_and_fro(kind: TableType) -> None:
     """A partitioning that comes back has texts of its own: else a row that lives in a later one would be found in the earlier one."""
-    table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(1))
+    table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], table_type=kind, index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
     table.alter.set_partitioning(["truncate(id, 10)"])
     table.upsert([{"id": 25, "city": "Oslo", "t": None, "v": 2}, {"id": 26, "city": "Rome", "t": None, "v": 2}])
@@ -469,7 +473,7 @@ def test_a_partitioning_that_would_part_equal_keys_is_refused() -> None:
 def test_a_writer_that_planned_before_writes_again(kind: TableType, operation: str) -> None:
     backend = RacingBackend(f"race-{next(_names)}")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
-    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], table_type=kind, index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
     other = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
     backend.races = [lambda: other.alter.set_partitioning(["truncate(id, 10)"])]
@@ -486,7 +490,9 @@ def test_a_writer_that_planned_before_writes_again(kind: TableType, operation: s
 def test_rows_that_come_before_are_judged_again(kind: TableType) -> None:
     """Whether a former partitioning has rows is decided by what is there at the slot of the change."""
     backend = RacingBackend(f"race-{next(_names)}")
-    table = objcat.Lake(FileIO(backend, env=FakeEnv(1))).create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind)
+    table = objcat.Lake(FileIO(backend, env=FakeEnv(1))).create_table(
+        "t", SCHEMA, key=["id", "city"], partition_by=["city"], table_type=kind
+    )
     other = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
     backend.races = [lambda: other.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])]
     table.alter.set_partitioning([])
@@ -524,7 +530,9 @@ class Partitions(RuleBasedStateMachine):
             ]
         )
         key = ["id", "city", "t"]
-        self.table = a_lake().create_table("t", schema, key=key, partition_by=by, kind=kind, index=objcat.Bucket(2, columns=("id",)))
+        self.table = a_lake().create_table(
+            "t", schema, key=key, partition_by=by, table_type=kind, index=objcat.BucketIndex(2, columns=("id",))
+        )
         self.model: dict[tuple[Any, ...], int] = {}
         self.states = [self.model]
         self.splits = 0
@@ -626,15 +634,15 @@ def test_time_travel_reads_under_the_partitioning_of_then() -> None:
 
 
 def test_compacting_some_partitions_leaves_the_others() -> None:
-    table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(1))
+    table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.BucketIndex(1))
     table.upsert([{"id": 1, "city": city, "t": None, "v": 1} for city in ("Rome", "Oslo")])
-    result = table.maintenance.compact(homes=[FileGroupId("city=Oslo", 0, 1)])
-    assert result is not None and [home.partition for home in result.homes] == ["city=Oslo"]
+    result = table.maintenance.compact(file_groups=[FileGroupId("city=Oslo", 0, 1)])
+    assert result is not None and [group_id.partition for group_id in result.file_groups] == ["city=Oslo"]
     assert len(rows_of(table)) == 2
 
 
 def test_log_rows_alone_that_are_older_than_a_split_are_where_they_belong() -> None:
-    table = a_lake().create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.Bucket(2))
+    table = a_lake().create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.BucketIndex(2))
     table.delete([{"id": 0}])
     table.upsert([{"id": n} for n in range(9)])
     table.maintenance.split_buckets()

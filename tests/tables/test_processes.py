@@ -36,7 +36,7 @@ def finish(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 
 def check(url: str, options: dict[str, Any]) -> None:
-    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     writers = [start_writer(url, options, number) for number in range(WRITERS)]
     acknowledged = sorted((commit for writer in writers for commit in finish(writer)), key=lambda commit: commit["slot"])
 

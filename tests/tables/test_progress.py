@@ -37,7 +37,7 @@ def long_work(place: Path) -> None:
     for part in range(3):
         pq.write_table(pa.table({"id": range(part * 10, part * 10 + 10)}), place / "from" / f"{part}.parquet")
     lake = objcat.connect(place / "lake")
-    lake.import_parquet(place / "from", "t", key=["id"], index=objcat.Bucket(2))
+    lake.import_parquet(place / "from", "t", key=["id"], index=objcat.BucketIndex(2))
     table = lake.table("t")
     table.upsert([{"id": key} for key in range(50)])
     assert table.maintenance.compact() is not None
@@ -79,10 +79,10 @@ def told_of(work: Callable[[], object]) -> dict[str, list[objcat.Progress]]:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-@pytest.mark.parametrize("index", [objcat.Bucket(4), objcat.Simple()], ids=str)
+@pytest.mark.parametrize("index", [objcat.BucketIndex(4), objcat.SimpleIndex()], ids=str)
 def test_writes_and_services_tell_whoever_asks(tmp_path: Path, kind: TableType, index: Index) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], kind=kind, index=index)
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], table_type=kind, index=index)
     batch = pa.table({"id": range(10_000), "text": ["x"] * 10_000})
     told = told_of(lambda: table.insert(batch))
     last = told["objcat: insert"][-1]

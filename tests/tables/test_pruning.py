@@ -21,7 +21,7 @@ from objcat.datafile.statistics import BOUND_BYTES_MAX, COLUMNS_MAX
 from objcat.metadata.files import BaseFile, LogRows, TableDelta, decode_delta, encode_delta
 from objcat.metadata.manifest_rows import ManifestChange, rows_of
 from objcat.metadata.schema import schema_from_arrow
-from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.metadata.table_spec import BucketIndex, TableSpec, make_spec
 from objcat.predicate.parse import parse_predicate
 from objcat.timeline.entry import FileGroupId, Txn
 from tests.effort import effort
@@ -50,7 +50,7 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 def spec_of(data_type: pa.DataType) -> TableSpec:
     schema = schema_from_arrow(pa.schema([("id", pa.int64()), ("v", data_type)]))
-    return make_spec("t", schema, key=["id"], ordering=None, index=Bucket(4), kind="merge_on_read", properties={})
+    return make_spec("t", schema, key=["id"], ordering=None, index=BucketIndex(4), table_type="merge_on_read", properties={})
 
 
 def written(spec: TableSpec, values: list[Any]) -> BaseFile:
@@ -159,7 +159,7 @@ def test_a_field_of_a_struct_is_filtered_as_a_column_is_and_leaves_out_nothing(k
     nested = parse_predicate(re.sub(r"\bv\b(?=([^']*'[^']*')*[^']*$)", "s.v", where), schema_from_arrow(within.schema))
     passing = plain.filter(predicate.to_arrow())["id"]
     assert within.filter(nested.to_arrow())["id"].equals(passing), where
-    spec = make_spec("t", nested.schema, key=["id"], ordering=None, index=Bucket(4), kind="merge_on_read", properties={})
+    spec = make_spec("t", nested.schema, key=["id"], ordering=None, index=BucketIndex(4), table_type="merge_on_read", properties={})
     rows = within.rename_columns(spec.table_schema.to_arrow_physical().names).cast(spec.table_schema.to_arrow_physical())
     file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, FileGroupId("", 0, 4), TXN)
     known = rows_of([ManifestChange(FileGroupId("", 0, 4), 1, file, TXN)], spec)
@@ -254,30 +254,34 @@ def test_columns_beside_nested_ones_keep_their_own_bounds() -> None:
 
 def test_a_group_is_kept_for_its_log_rows_and_for_what_other_levels_know() -> None:
     history = History()
-    homes = [FileGroupId("", bucket, 4) for bucket in range(4)]
-    history.add(TableDelta(bases=tuple(base(1, home, bounds={ID: (home.bucket * 10, home.bucket * 10 + 9, 0)}) for home in homes)))
+    group_ids = [FileGroupId("", bucket, 4) for bucket in range(4)]
+    history.add(
+        TableDelta(
+            bases=tuple(base(1, group_id, bounds={ID: (group_id.bucket * 10, group_id.bucket * 10 + 9, 0)}) for group_id in group_ids)
+        )
+    )
     pruning = parse_predicate("id = 15", history.spec.table_schema).to_pruning()
     for _ in range(2):
-        assert [group.home for group in history.groups(where=pruning)] == homes[1:2]
+        assert [group.group_id for group in history.groups(where=pruning)] == group_ids[1:2]
         history.save()
-    history.add(TableDelta(logs=(log(2, homes[3:], bounds={ID: (15, 15, 0)}),)))
+    history.add(TableDelta(logs=(log(2, group_ids[3:], bounds={ID: (15, 15, 0)}),)))
     for _ in range(2):
         found = history.groups(where=pruning)
-        assert [group.home for group in found] == [homes[1], homes[3]]
+        assert [group.group_id for group in found] == [group_ids[1], group_ids[3]]
         assert found[1].base is not None, "a group comes with all of its files, or not at all"
         history.save()
-    history.add(TableDelta(bases=(base(3, homes[3], bounds={ID: (30, 39, 0)}),), as_of=2))
+    history.add(TableDelta(bases=(base(3, group_ids[3], bounds={ID: (30, 39, 0)}),), as_of=2))
     for _ in range(2):
-        assert [group.home for group in history.groups(where=pruning)] == homes[1:2], "what was superseded keeps nothing alive"
+        assert [group.group_id for group in history.groups(where=pruning)] == group_ids[1:2], "what was superseded keeps nothing alive"
         history.save()
-    history.add(TableDelta(logs=(log(4, homes[:1]),)))
-    assert [group.home for group in history.groups(where=pruning)] == homes[:2], "of rows without bounds nothing is known"
+    history.add(TableDelta(logs=(log(4, group_ids[:1]),)))
+    assert [group.group_id for group in history.groups(where=pruning)] == group_ids[:2], "of rows without bounds nothing is known"
 
 
 def test_a_scan_reads_only_the_groups_that_may_match() -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("lake")))
     schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("name", pa.string())])
-    table = lake.create_table("t", schema, key=["id"], index=Bucket(8))
+    table = lake.create_table("t", schema, key=["id"], index=BucketIndex(8))
     table.insert([{"id": i, "at": i, "name": f"n{i:03}"} for i in range(200)])
     table.upsert([{"id": 5, "at": 1000, "name": "later"}])
     assert len(table.scan().plan.plain) == 7 and len(table.scan().plan.merged) == 1

@@ -19,7 +19,7 @@ import objcat.errors
 import objcat.spark
 from objcat.common import validation
 from objcat.metadata.properties import COMPACTION_ORDERS, SchemaMode
-from objcat.metadata.table_spec import KEY_SCOPES, KINDS
+from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES
 from objcat.planning.scan import MODES
 from objcat.table.transaction import Isolation
 from objcat.tasks.model import Operation
@@ -145,7 +145,7 @@ except Exception as error:
 
 def test_options_that_take_one_of_some_words_are_literals() -> None:
     """So that an editor offers the words, and mypy refuses others. A new option of such a name cannot be plain text."""
-    words = {"kind", "key_scope", "mode", "schema_mode", "isolation", "if_exists", "order", "operation", "sort"}
+    words = {"table_type", "key_scope", "mode", "schema_mode", "isolation", "if_exists", "order", "operation", "sort"}
     found: dict[str, str] = {}
     owners: list[Any] = [objcat.Lake, objcat.Table, objcat.Transaction, objcat.CompactionStrategy, objcat.spark, objcat]
     for owner in owners:
@@ -162,7 +162,7 @@ def test_options_that_take_one_of_some_words_are_literals() -> None:
 @pytest.mark.parametrize(
     ("literal", "taken"),
     [
-        (validation.TableType, KINDS),
+        (validation.TableType, TABLE_TYPES),
         (validation.KeyScope, KEY_SCOPES),
         (validation.SchemaModeName, tuple(SchemaMode)),
         (validation.ScanMode, MODES),

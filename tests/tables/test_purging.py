@@ -39,7 +39,7 @@ class World:
         return objcat.Lake(FileIO(backend or self.memory, env=FakeEnv(next(self._seeds)), policy=RetryPolicy(attempts_max=3)))
 
     def create(self, name: str, **settings: Any) -> objcat.Table:
-        return self.lake().create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), **settings)
+        return self.lake().create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), **settings)
 
     def files(self) -> set[str]:
         """Data files of all tables."""
@@ -145,8 +145,8 @@ def test_a_table_without_files_does_not_come_back_either(world: World) -> None:
 
 
 def test_of_a_domain_only_the_dropped_table_goes(world: World) -> None:
-    fill(world.create("a", domain="d"))
-    other = fill(world.create("b", domain="d"))
+    fill(world.create("a", shared_log="d"))
+    other = fill(world.create("b", shared_log="d"))
     kept = {path for entry in other.inspect.history() for path in other._context.fileio.list_keys(f"data/{entry.txn}/")}
     lake = world.lake()
     lake.drop_table("a")
@@ -196,7 +196,7 @@ def test_an_undrop_that_comes_first_wins(world: World) -> None:
 @pytest.mark.parametrize("kept", [{"keep_slots": 1}, {"before": 100}, {"keep_commits": 1}, {"keep_versions": 1}, {"keep_hours": 1}])
 @pytest.mark.parametrize("domain", [None, "city"])
 def test_a_handle_from_before_the_drop_cleans_nothing(world: World, kept: dict[str, int], domain: str | None) -> None:
-    table = fill(world.create("t", domain=domain))
+    table = fill(world.create("t", shared_log=domain))
     world.lake().drop_table("t")
     with pytest.raises(TableClosed, match="was dropped at slot 3"):
         table.maintenance.clean(**kept)

@@ -44,8 +44,8 @@ def lake() -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, kind: TableType, *, name: str = "t", target: int = 1024, **settings: Any) -> objcat.Table:
-    settings = {"partition_by": ["part"], "key_scope": "partition", "index": objcat.Record(BUCKETS), **settings}
-    return lake.create_table(name, SCHEMA, key=["id"], kind=kind, properties={"target_file_bytes": str(target)}, **settings)
+    settings = {"partition_by": ["part"], "key_scope": "partition", "index": objcat.RecordIndex(BUCKETS), **settings}
+    return lake.create_table(name, SCHEMA, key=["id"], table_type=kind, properties={"target_file_bytes": str(target)}, **settings)
 
 
 def batch(*keys: int, v: int = 0, part: str | None = None) -> list[dict[str, object]]:
@@ -94,7 +94,7 @@ def located(lake: objcat.Lake, name: str, *, groups: int) -> tuple[dict[str, int
     """What 100 keys among so many file groups take to be found, by a handle that has just been opened: requests, and bytes; and how
     many file groups there are."""
     # With room for no more than ten rows each.
-    table = create(lake, "merge_on_read", name=name, partition_by=[], index=objcat.Record(16))
+    table = create(lake, "merge_on_read", name=name, partition_by=[], index=objcat.RecordIndex(16))
     table.bulk_insert([{"id": key, "part": "x", "v": 0} for key in range(10 * groups)])
     table.maintenance.compact()
     table = lake.table(name)
@@ -118,7 +118,7 @@ def read_to_find(lake: objcat.Lake, keys: npt.NDArray[np.int64], found: Sequence
     the keys are there."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
     name = f"t{len(keys)}_{is_merged}"
-    table = lake.create_table(name, schema, key=["id"], index=objcat.Record(1))
+    table = lake.create_table(name, schema, key=["id"], index=objcat.RecordIndex(1))
     table.bulk_insert(pa.table({"id": keys, "v": np.zeros(len(keys), np.int64)}, schema=schema))
     if is_merged:
         table.maintenance.compact()
@@ -269,7 +269,7 @@ def test_log_objects_of_the_index_are_merged_when_there_are_many(
     monkeypatch.setattr("objcat.maintenance.reindex.LOG_OBJECTS_MAX", 3)
     before = table.snapshot.slot
     done = table.maintenance.compact()
-    assert done is not None and done.homes == () and done.slot == before + 1
+    assert done is not None and done.file_groups == () and done.slot == before + 1
     # The buckets to which no key was added stay as they are.
     assert index_objects(table) == (BUCKETS, 0) and check(table) == 103
     assert table.maintenance.compact() is None
@@ -290,7 +290,7 @@ def test_writers_merge_an_index_to_which_many_commits_have_added(kind: TableType
     assert LOG_OBJECTS_MAX <= most < LOG_OBJECTS_MAX + SLOTS_BETWEEN_LOOKS
     merged = [entry for entry in table._context.timeline.log.read_after(-1) if entry.action is Action.COMPACTION]
     assert 0 < len(merged) <= 100 // LOG_OBJECTS_MAX, "it is not merged more often than it has to be"
-    assert all({home.partition for home in entry.footprint[table.id].replaces} == {INDEX_PARTITION} for entry in merged)
+    assert all({group_id.partition for group_id in entry.footprint[table.id].replaces} == {INDEX_PARTITION} for entry in merged)
     assert rows(table) == dict.fromkeys(range(100), 0) and check(table) == 100
 
 
@@ -370,13 +370,13 @@ def test_nobody_sees_the_index_but_writers(lake: objcat.Lake) -> None:
     entry = table._context.timeline.log.read_known(slot)
     delta = decode_delta(entry.changes[table.id])
     assert delta.index is not None and len(delta.index.logs) == 1 and not delta.index.bases
-    assert {home.partition for home in entry.footprint[table.id].creates} == {"part=x", "part=y"}
+    assert {group_id.partition for group_id in entry.footprint[table.id].creates} == {"part=x", "part=y"}
 
 
 @pytest.mark.slow
 def test_processes_place_no_key_twice(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
-    table = objcat.connect(str(tmp_path)).create_table("t", schema, key=["id"], index=objcat.Record(2))
+    table = objcat.connect(str(tmp_path)).create_table("t", schema, key=["id"], index=objcat.RecordIndex(2))
     job = {"url": str(tmp_path), "options": {}, "table": "t", "commits": 6, "keys": 60}
     command = [sys.executable, str(Path(__file__).with_name("writer_process.py"))]
     given = [json.dumps({**job, "writer": number, "seed": number}) for number in range(2)]
@@ -393,5 +393,5 @@ def test_processes_place_no_key_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("buckets", [0, 65_537, 2.5])
 def test_an_index_has_a_number_of_buckets(lake: objcat.Lake, buckets: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"Record\(buckets="):
-        create(lake, "merge_on_read", index=objcat.Record(buckets))
+    with pytest.raises(InvalidInput, match=r"RecordIndex\(buckets="):
+        create(lake, "merge_on_read", index=objcat.RecordIndex(buckets))

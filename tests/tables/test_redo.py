@@ -40,7 +40,7 @@ def lake(backend: RacingBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, kind: TableType = "copy_on_write", buckets: int = BUCKETS) -> objcat.Table:
-    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets))
+    return lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(buckets))
 
 
 def rows(*keys: int, value: str = "a") -> list[dict[str, Any]]:
@@ -225,7 +225,7 @@ def test_nothing_is_redone_where_that_would_not_help(lake: objcat.Lake, backend:
     backend.races = [close]
     with pytest.raises(CommitConflict, match="dropped") as caught:
         operation(table, Committer(table._context.fileio), rows(1)).run(table._context.timeline.open())
-    assert caught.value.homes == ()
+    assert caught.value.file_groups == ()
     with pytest.raises(TableClosed):
         table.upsert(rows(1))
 

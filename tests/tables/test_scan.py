@@ -38,7 +38,7 @@ def lake() -> objcat.Lake:
 @pytest.fixture
 def table(lake: objcat.Lake) -> objcat.Table:
     """Eight buckets of base files, one of them with log rows on top: rows 0 to 99, of which 7 is updated and 99 deleted."""
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(8))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(8))
     table.insert([row(i) for i in range(100)])
     table.upsert([row(7, 1000.0)])
     return table
@@ -105,7 +105,7 @@ def test_a_duckdb_relation_is_of_the_users_connection_and_takes_no_name(table: o
 def test_a_stream_that_is_dropped_reads_no_further(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 1_000)
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
     whole = table._context.fileio.metrics.snapshot()
     table.scan().to_arrow()
@@ -118,7 +118,7 @@ def test_a_stream_that_is_dropped_reads_no_further(lake: objcat.Lake, monkeypatc
 
 
 def test_batches_are_of_a_bounded_size(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.table({"id": pa.array(range(200_000), pa.int64())}))
     sizes = [batch.num_rows for batch in table.scan().to_batches()]
     assert sum(sizes) == 200_000
@@ -182,7 +182,7 @@ def test_a_filter_that_does_not_fit_is_refused_with_a_sentence(table: objcat.Tab
 
 
 def test_a_transaction_scans_by_expressions_with_a_limit_and_hidden_columns(lake: objcat.Lake) -> None:
-    lake.create_table("t", SCHEMA, key=["id"], domain="d").insert([row(i) for i in range(10)])
+    lake.create_table("t", SCHEMA, key=["id"], shared_log="d").insert([row(i) for i in range(10)])
     with lake.transaction() as tx:
         assert ids(tx["t"].scan(where=pc.field("id") > 7).to_arrow()) == [8, 9]
         assert tx["t"].scan(limit=3).to_arrow().num_rows == 3
@@ -231,7 +231,7 @@ def test_rows_of_plain_files_are_counted_without_reading_them(table: objcat.Tabl
 
 
 def test_a_count_with_a_filter_reads_only_files_whose_rows_may_differ(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     for start in (0, 100):
         table.insert([row(i) for i in range(start, start + 100)])
         table.maintenance.compact()
@@ -244,7 +244,7 @@ def test_a_count_with_a_filter_reads_only_files_whose_rows_may_differ(lake: objc
 
 
 def test_nulls_and_nan_are_never_counted_by_bounds(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert([row(1, 5.0), row(2, math.nan), row(3, fare=5.0, city=None), row(4, 5.0) | {"fare": None}])
     for where, count in {
         "fare > 0": 2,
@@ -290,7 +290,7 @@ def test_extremes_of_plain_files_come_from_metadata(lake: objcat.Lake) -> None:
             ("none", pa.int64()),
         ]
     )
-    table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(4))
+    table = lake.create_table("t", schema, key=["id"], index=objcat.BucketIndex(4))
     rows = [
         {
             "id": i,
@@ -332,7 +332,7 @@ def test_extremes_see_log_rows_and_read_no_file_that_cannot_matter(table: objcat
 
 
 def test_text_that_bounds_cut_is_found_whole(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert([row(1, city="a" * 100), row(2, city="b" * 60), row(3, city="z" * 63 + "\U0010ffff" * 3), row(4, city="m")])
     scan = table.scan()
     assert scan.min("city") == "a" * 100
@@ -369,9 +369,9 @@ def test_an_extreme_is_of_a_plain_column(table: objcat.Table, column: str, messa
 def test_a_filter_on_the_whole_key_reads_its_bucket_only(table: objcat.Table, where: str, groups: int) -> None:
     scan = table.scan(where=where)
     # Bounds leave out more, in a table that is as small as this one.
-    home = scan.plan.hashes
+    group_id = scan.plan.hashes
     assert len(scan.plan.groups) <= groups
-    assert (home is None) == (groups == 8)
+    assert (group_id is None) == (groups == 8)
     everything = table.scan().to_arrow()
     assert ids(scan.to_arrow()) == ids(everything.filter(_sql(where)))
 
@@ -398,7 +398,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any], str]] = {
 def test_a_key_of_any_type_is_found_in_its_bucket(lake: objcat.Lake, kind: str) -> None:
     data_type, values, literal = KEYS[kind]
     schema = pa.schema([pa.field("k", data_type, nullable=False), pa.field("n", pa.int32(), nullable=False)])
-    table = lake.create_table("t", schema, key=["k", "n"], index=objcat.Bucket(16))
+    table = lake.create_table("t", schema, key=["k", "n"], index=objcat.BucketIndex(16))
     table.insert([{"k": value, "n": n} for value in values for n in range(20)])
     scan = table.scan(where=f"k = {literal} and n in (3, 4)")
     assert scan.to_arrow().column("n").to_pylist() in ([3, 4], [4, 3])
@@ -408,7 +408,7 @@ def test_a_key_of_any_type_is_found_in_its_bucket(lake: objcat.Lake, kind: str) 
 
 def test_part_of_a_key_is_enough_where_only_it_is_hashed(lake: objcat.Lake) -> None:
     schema = pa.schema([pa.field("order", pa.int64(), nullable=False), pa.field("line", pa.int32(), nullable=False)])
-    table = lake.create_table("t", schema, key=["order", "line"], index=objcat.Bucket(8, columns=("order",)))
+    table = lake.create_table("t", schema, key=["order", "line"], index=objcat.BucketIndex(8, columns=("order",)))
     table.insert([{"order": o, "line": n} for o in range(100) for n in range(3)])
     assert len(table.scan(where="`order` = 50").plan.groups) == 1
     assert table.scan(where="`order` = 50").count() == 3
@@ -421,7 +421,7 @@ def test_part_of_a_key_is_enough_where_only_it_is_hashed(lake: objcat.Lake) -> N
 def test_row_groups_are_left_out_by_their_statistics(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 5_000)
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
     before = table._context.fileio.metrics.snapshot()
     assert table.scan().to_arrow().num_rows == 100_000
@@ -437,7 +437,7 @@ def test_only_filters_on_the_key_leave_out_rows_before_a_merge(lake: objcat.Lake
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 10)
     schema = SCHEMA.append(pa.field("version", pa.int64()))
     for kind in ("ordered", "plain"):
-        table = lake.create_table(kind, schema, key=["id"], ordering="version" if kind == "ordered" else None, index=objcat.Bucket(1))
+        table = lake.create_table(kind, schema, key=["id"], ordering="version" if kind == "ordered" else None, index=objcat.BucketIndex(1))
         table.insert([row(i) | {"version": 5} for i in range(100)])
         table.upsert([row(50, 7000.0) | {"version": 1}, row(51, 8000.0) | {"version": 9}])
         old_wins = kind == "ordered"
@@ -453,7 +453,7 @@ def test_only_filters_on_the_key_leave_out_rows_before_a_merge(lake: objcat.Lake
 def test_a_lookup_reads_no_log_rows_of_other_keys(lake: objcat.Lake, ordering: str | None) -> None:
     """Log objects are left out by the bounds of their keys, one by one, and only by these: another filter must see which row won."""
     schema = SCHEMA.append(pa.field("version", pa.int64()))
-    table = lake.create_table("t", schema, key=["id"], ordering=ordering, index=objcat.Bucket(1))
+    table = lake.create_table("t", schema, key=["id"], ordering=ordering, index=objcat.BucketIndex(1))
     table.insert([row(i) | {"version": 1} for i in range(100)])
     for start in (10, 20, 30, 30):
         table.upsert([row(i, i + 1000.0) | {"version": 2} for i in range(start, start + 5)])
@@ -497,16 +497,16 @@ def test_appended_rows_are_left_out_by_any_column(lake: objcat.Lake) -> None:
 
 
 def test_explain_says_what_is_left_out_by_what(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(4))
+    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.BucketIndex(4))
     table.insert([row(i) for i in range(40)])
     table.insert([row(i, city="Lima") for i in range(1000, 1040)])
     table.upsert([row(1001, 5.0, city="Lima")])
     found = table.scan(where="city = 'Lima' and id = 1001 and fare > 4", columns=["id"], limit=3).explain()
     assert (found.slot, found.columns, found.limit, found.merged) == (3, ("id",), 3, 1)
     assert (found.total.groups, found.read.groups, found.read.log_rows) == (12, 1, 1)
-    assert {reason: pruned.groups for reason, pruned in found.pruned.items()} == {"partition": 8, "home": 3, "statistics": 0}
+    assert {reason: pruned.groups for reason, pruned in found.pruned.items()} == {"partition": 8, "bucket": 3, "statistics": 0}
     text = str(found)
-    for part in ("slot 3", "1 of 12 base files", "limit     3 rows", "pruned    by partition: 8 groups", "by home: 3 groups", "1 merged"):
+    for part in ("slot 3", "1 of 12 base files", "limit     3 rows", "pruned    by partition: 8 groups", "by bucket: 3 groups", "1 merged"):
         assert part in text, text
     by_bounds = table.scan(where="fare > 500 and city is not null").explain()
     assert by_bounds.pruned["statistics"].groups == 8
@@ -555,7 +555,7 @@ def test_no_column_takes_the_name_of_a_hidden_one(lake: objcat.Lake, name: str) 
 
 
 def test_small_files_cost_one_request_each_and_a_log_object_one_for_all_groups(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(8))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(8))
     table.insert([row(i) for i in range(200)])
     assert data_requests(table, table.scan().to_arrow) == 8
     for number in range(3):

@@ -65,7 +65,7 @@ def test_scans_are_what_a_dict_says(
     few_rows: None, kind: TableType, ordering: str | None, steps: list[tuple[str, list[tuple[tuple[int, str], int | None, int]]]]
 ) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("lake")))
-    table = lake.create_table("t", SCHEMA, key=["k", "name"], ordering=ordering, kind=kind, index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["k", "name"], ordering=ordering, table_type=kind, index=objcat.BucketIndex(2))
     model: Model = {}
     for operation, batch in steps:
         if operation == "compact":

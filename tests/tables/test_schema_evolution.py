@@ -43,7 +43,7 @@ def lake(backend: RacingBackend) -> objcat.Lake:
 def create(
     lake: objcat.Lake, kind: TableType = "merge_on_read", schema: pa.Schema = SCHEMA, buckets: int = 2, **options: Any
 ) -> objcat.Table:
-    return lake.create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(buckets), **options)
+    return lake.create_table("t", schema, key=["id"], table_type=kind, index=objcat.BucketIndex(buckets), **options)
 
 
 def row(key: int, **values: Any) -> dict[str, Any]:
@@ -383,11 +383,11 @@ def test_a_batch_that_fits_newer_columns_than_the_handle_has_seen_is_written(lak
 
 @pytest.mark.parametrize("name", ["id", "city", "n"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple(), objcat.Record(2)], ids=str)
+@pytest.mark.parametrize("index", [objcat.BucketIndex(2), objcat.SimpleIndex(), objcat.RecordIndex(2)], ids=str)
 def test_a_batch_under_names_that_are_gone_since_is_refused_with_a_sentence(
     lake: objcat.Lake, index: Any, kind: TableType, name: str
 ) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=index, partition_by=["city"], key_scope="partition")
+    table = lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=index, partition_by=["city"], key_scope="partition")
     table.insert([row(1)])
     lake.table("t").alter.rename_column(name, "other")
     # Nobody has told this handle; a write that reads nothing takes the names as it knows them.
@@ -490,7 +490,7 @@ def test_a_restore_beside_a_write_that_adds_a_column_stops_it(lake: objcat.Lake,
 
 def test_a_transaction_adds_columns_to_its_tables_in_one_commit(lake: objcat.Lake) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32())])
-    one, two = (lake.create_table(name, schema, key=["id"], domain="d") for name in ("one", "two"))
+    one, two = (lake.create_table(name, schema, key=["id"], shared_log="d") for name in ("one", "two"))
     with lake.transaction() as tx:
         tx["one"].upsert([{"id": 1, "v": 1, "x": "a"}], schema_mode="add")
         tx["one"].upsert([{"id": 2, "v": 2**40, "y": 1.5}], schema_mode="widen")
@@ -558,7 +558,7 @@ def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_l
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: objcat.Lake, kind: TableType) -> None:
     schema = pa.schema([("line", pa.int32()), ("text", pa.string())])
-    table = lake.create_table("t", schema, key=None, kind=kind)
+    table = lake.create_table("t", schema, key=None, table_type=kind)
     table.insert([{"line": 1, "text": "a"}, {"line": 1, "text": "a"}])
     table.alter.apply([objcat.RenameColumn("text", "old"), objcat.AddColumn("text", "int"), objcat.WidenColumn("line", "bigint")])
     table.insert([{"line": 2**40, "text": 5}])
@@ -588,7 +588,11 @@ def test_the_column_that_partitions_are_made_of_is_renamed_and_rows_stay_in_thei
     assert set(read(table, where="town = 'Rome'")) == set(range(4))
     assert read(table, where="town = 'Rome' and city = 'new'", columns=["n"]) == {1: {"n": 2**40}}
     assert set(read(table, where="extra = 1")) == {9}
-    assert {home.partition for home in table.refresh().live_homes(table._context.manifests)} == {"city=Rome", "city=Oslo", "city=Bonn"}
+    assert {group_id.partition for group_id in table.refresh().live_group_ids(table._context.manifests)} == {
+        "city=Rome",
+        "city=Oslo",
+        "city=Bonn",
+    }
     with pytest.raises(InvalidSchema, match="partitions are made of"):
         table.alter.drop_column("town")
 

@@ -41,7 +41,7 @@ class Cutting(MemoryBackend):
 def written(backend: MemoryBackend, size: str) -> objcat.Table:
     """A table with one base file, which is read in one request when it is small and in pieces when it is large."""
     table = objcat.Lake(FileIO(backend, policy=RetryPolicy(attempts_max=2))).create_table(
-        "t", SCHEMA, key=["id"], index=objcat.Bucket(1), kind="copy_on_write"
+        "t", SCHEMA, key=["id"], index=objcat.BucketIndex(1), table_type="copy_on_write"
     )
     count = ROWS[size]
     table.insert(pa.table({"id": np.arange(count), "v": np.random.default_rng(1).random(count)}, schema=SCHEMA))

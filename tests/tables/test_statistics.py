@@ -25,7 +25,12 @@ SCHEMA = pa.schema(
     ]
 )
 SILENT = {f"statistics.{name}": "none" for name in ("ssn", "mail", "place")}
-INDEXES: dict[str, Any] = {"bucket": objcat.Bucket(2), "bloom": objcat.Bloom(), "record": objcat.Record(2), "simple": objcat.Simple()}
+INDEXES: dict[str, Any] = {
+    "bucket": objcat.BucketIndex(2),
+    "bloom": objcat.BloomIndex(),
+    "record": objcat.RecordIndex(2),
+    "simple": objcat.SimpleIndex(),
+}
 
 
 def row(number: int) -> dict[str, Any]:
@@ -72,7 +77,7 @@ def told(group: pq.RowGroupMetaData) -> list[str]:
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("index", few(INDEXES, 2))
 def test_no_metadata_says_a_value_and_all_is_found(index: str, kind: Any) -> None:
-    table = lake().create_table("t", SCHEMA, key=["ssn"], index=INDEXES[index], kind=kind, properties=SILENT)
+    table = lake().create_table("t", SCHEMA, key=["ssn"], index=INDEXES[index], table_type=kind, properties=SILENT)
     for start in range(0, 40, 2):
         table.upsert([row(start), row(start + 1)])
     table.upsert([row(i) | {"age": -i} for i in range(5)])
@@ -109,7 +114,7 @@ def test_the_property_follows_its_column_and_needs_one() -> None:
 
 
 def test_what_was_said_before_goes_with_its_files() -> None:
-    table = lake().create_table("t", SCHEMA, key=["ssn"], index=objcat.Bucket(1))
+    table = lake().create_table("t", SCHEMA, key=["ssn"], index=objcat.BucketIndex(1))
     table.upsert([row(i) for i in range(10)])
     assert any("ssn" in one for one in said(table))
     table.set_properties(SILENT)
@@ -120,7 +125,7 @@ def test_what_was_said_before_goes_with_its_files() -> None:
 
 
 def test_rows_lie_in_another_order_without_statistics() -> None:
-    table = lake().create_table("t", SCHEMA, key=["ssn"], index=objcat.Bucket(1), properties=SILENT)
+    table = lake().create_table("t", SCHEMA, key=["ssn"], index=objcat.BucketIndex(1), properties=SILENT)
     table.upsert([row(i) for i in range(30)])
     table.maintenance.cluster(["mail", "age"], zorder=True)
     assert table.scan(where="mail = 'm4@secret.example'").count() == 1

@@ -51,7 +51,7 @@ def test_a_filter_reaches_into_structs(lake: objcat.Lake, kind: TableType, where
     far = pa.struct([("name", pa.string())])
     place = pa.struct([("x", pa.int64()), ("far", far), ("a.b", pa.bool_())])
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("place", place)])
-    table = lake.create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table = lake.create_table("t", schema, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
     table.insert([{"id": i, "place": {"x": 100, "far": {"name": "n3"}, "a.b": True}} for i in range(0, 10, 3)])
     table.upsert(
         [
@@ -93,7 +93,7 @@ MEANT: list[Any] = ["place.x = -7", pc.field("place", "x") == -7]
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_filters_go_by_what_fields_of_structs_are_called_now(lake: objcat.Lake, kind: TableType, key: Any, where: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())])), ("n", pa.int32())])
-    table = lake.create_table("t", schema, key=key, kind=kind, domain="d")
+    table = lake.create_table("t", schema, key=key, table_type=kind, shared_log="d")
     table.insert([{"id": i, "place": {"x": i, "y": -i}, "n": i} for i in range(-9, 10)])
     table.alter.apply(SWAPPED)
     table.insert([{"id": 70, "place": {"x": -7, "y": 7}, "n": 70}, {"id": 71, "place": {"x": 7, "y": -7}, "n": 71}])

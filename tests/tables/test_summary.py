@@ -25,7 +25,7 @@ def rows(*keys: int) -> list[dict[str, Any]]:
 
 
 def create(lake: objcat.Lake, kind: TableType = "merge_on_read") -> objcat.Table:
-    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    return lake.create_table("t", SCHEMA, key=["id"], table_type=kind, index=objcat.BucketIndex(2))
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -175,9 +175,9 @@ def test_a_batch_that_does_not_fit_is_refused_and_nothing_is_written(
         ({"key": []}, InvalidInput, "needs a key"),
         ({"key": ["idd"]}, InvalidInput, "did you mean 'id'"),
         ({"key": ["id"], "ordering": "att"}, InvalidInput, "did you mean 'at'"),
-        ({"key": ["id"], "index": objcat.Bucket(0)}, InvalidInput, "1 to 65536"),
-        ({"key": ["id"], "index": objcat.Bucket(4, columns=("city",))}, InvalidInput, "must be key columns"),
-        ({"key": ["id"], "kind": "merge_on_reed"}, InvalidInput, "did you mean 'merge_on_read'"),
+        ({"key": ["id"], "index": objcat.BucketIndex(0)}, InvalidInput, "1 to 65536"),
+        ({"key": ["id"], "index": objcat.BucketIndex(4, columns=("city",))}, InvalidInput, "must be key columns"),
+        ({"key": ["id"], "table_type": "merge_on_reed"}, InvalidInput, "did you mean 'merge_on_read'"),
         ({"key": ["id"], "schema": pa.schema([("id", pa.uint64())])}, InvalidSchema, r"decimal\(20,0\)"),
         ({"key": ["id"], "schema": pa.schema([("id", pa.int64()), ("ID", pa.int64())])}, InvalidSchema, "more than case"),
         ({"key": ["id"], "schema": pa.schema([("id", pa.int64()), ("_objcat_x", pa.int64())])}, InvalidSchema, "reserved"),
@@ -219,7 +219,7 @@ def test_a_table_that_is_not_there(lake: objcat.Lake) -> None:
 
 
 def test_first_inserts_into_one_bucket_at_once_both_land(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     handles = [lake.table("t") for _ in range(6)]
     barrier = threading.Barrier(6)
 
@@ -233,7 +233,7 @@ def test_first_inserts_into_one_bucket_at_once_both_land(lake: objcat.Lake) -> N
     for thread in threads:
         thread.join()
     assert sorted(fares(table)) == sorted(n * 100 + i for n in range(6) for i in range(50))
-    bases = {group.home: group.base for group in table.refresh().file_groups(table._context.manifests)}
+    bases = {group.group_id: group.base for group in table.refresh().file_groups(table._context.manifests)}
     assert sum(base is not None for base in bases.values()) == 2
 
 
@@ -338,7 +338,7 @@ def test_a_handle_sees_what_others_commit(lake: objcat.Lake) -> None:
 def test_bytes_on_disk_are_plain_parquet_that_others_read(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert([row(i) for i in range(100)])
     (base,) = (tmp_path / "tables").glob("*/data/**/*.parquet")
     read = pq.read_table(base)
@@ -472,12 +472,12 @@ def delete_and_write(lake: objcat.Lake, row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-@pytest.mark.parametrize("index", [objcat.Bucket(1), objcat.Record(2)], ids=lambda index: type(index).__name__)
-def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.Bucket | objcat.Record, kind: TableType) -> None:
+@pytest.mark.parametrize("index", [objcat.BucketIndex(1), objcat.RecordIndex(2)], ids=lambda index: type(index).__name__)
+def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.BucketIndex | objcat.RecordIndex, kind: TableType) -> None:
     """Arrow sorts, groups and joins by the column `g` where text says `.g`."""
     lake = objcat.connect(tmp_path)
     schema = pa.schema([pa.field(name, pa.int64(), nullable=name == "v") for name in (".g", "g", "v", ".o")])
-    table = lake.create_table("t", schema, key=[".g", "g"], ordering=".o", index=index, kind=kind)
+    table = lake.create_table("t", schema, key=[".g", "g"], ordering=".o", index=index, table_type=kind)
     expected: dict[tuple[int, int], int] = {}
     for turn in range(3):
         rows = [{".g": n * (turn + 1) % 23, "g": n % 2, "v": turn, ".o": turn} for n in range(46)]

@@ -20,7 +20,16 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import IsolationName, TableType
-from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, InvalidInput, ObjcatError, SeveralDomains, TableClosed, TableNotFound
+from objcat.errors import (
+    CommitConflict,
+    CommitUnknown,
+    InvalidBatch,
+    InvalidInput,
+    ObjcatError,
+    TableClosed,
+    TableNotFound,
+    TablesInSeveralLogs,
+)
 from objcat.metadata.files import decode_delta
 from objcat.timeline.entry import Action
 
@@ -39,7 +48,7 @@ def lake(memory: MemoryBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, name: str, **settings: Any) -> objcat.Table:
-    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), **({"domain": "sales"} | settings))
+    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), **({"shared_log": "sales"} | settings))
 
 
 def rows_of(table: Any) -> dict[int, str]:
@@ -57,7 +66,7 @@ def row(key: int, value: str = "a") -> list[dict[str, Any]]:
 
 
 def test_several_tables_change_in_one_slot(lake: objcat.Lake) -> None:
-    a, b = create(lake, "a"), create(lake, "b", kind="copy_on_write")
+    a, b = create(lake, "a"), create(lake, "b", table_type="copy_on_write")
     b.upsert(row(1, "old"))
     with lake.transaction(metadata={"job": "night"}) as tx:
         tx["a"].upsert(row(1, "new"))
@@ -115,9 +124,9 @@ def test_a_batch_that_fails_when_the_block_ends_leaves_nothing(lake: objcat.Lake
 
 def test_tables_of_two_domains_are_refused_before_anything_is_written(lake: objcat.Lake) -> None:
     create(lake, "a")
-    create(lake, "alone", domain=None)
+    create(lake, "alone", shared_log=None)
     before = set(lake.fileio.list_keys())
-    with pytest.raises(SeveralDomains, match="'a' and 'alone' have a log each"), lake.transaction() as tx:
+    with pytest.raises(TablesInSeveralLogs, match="'a' and 'alone' have a log each"), lake.transaction() as tx:
         tx["a"].upsert(row(1))
         tx["alone"].upsert(row(1))
     assert set(lake.fileio.list_keys()) == before
@@ -144,7 +153,7 @@ def test_wrong_use_is_one_sentence(lake: objcat.Lake) -> None:
 
 
 def test_a_table_alone_in_its_log_has_transactions_too(lake: objcat.Lake) -> None:
-    alone = create(lake, "alone", domain=None)
+    alone = create(lake, "alone", shared_log=None)
     with lake.transaction() as tx:
         tx["alone"].upsert(row(1))
         tx["alone"].upsert(row(2))
@@ -158,7 +167,7 @@ def test_a_table_alone_in_its_log_has_transactions_too(lake: objcat.Lake) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("filled", [False, True])
 def test_batches_to_one_table_keep_their_order(lake: objcat.Lake, kind: TableType, filled: bool) -> None:
-    table, twin = create(lake, "a", kind=kind), create(lake, "twin", kind=kind)
+    table, twin = create(lake, "a", table_type=kind), create(lake, "twin", table_type=kind)
     if filled:
         for each in (table, twin):
             each.upsert([{"id": key, "value": "old"} for key in range(1, 7)])
@@ -191,7 +200,7 @@ def ordered(key: int, value: str, at: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_a_column_decides_the_greater_value_wins_inside_a_transaction_too(lake: objcat.Lake, kind: TableType) -> None:
-    table = lake.create_table("o", ORDERED, key=["id"], ordering="at", index=objcat.Bucket(2), kind=kind)
+    table = lake.create_table("o", ORDERED, key=["id"], ordering="at", index=objcat.BucketIndex(2), table_type=kind)
     with lake.transaction() as tx:
         tx["o"].upsert(ordered(1, "newer", 9))
         tx["o"].upsert(ordered(1, "older", 3))
@@ -203,7 +212,7 @@ def test_where_a_column_decides_the_greater_value_wins_inside_a_transaction_too(
 
 @pytest.mark.parametrize("first", ["delete", "write"])
 def test_a_delete_without_a_value_and_a_write_of_one_row_are_refused(lake: objcat.Lake, first: str) -> None:
-    table = lake.create_table("o", ORDERED, key=["id"], ordering="at", index=objcat.Bucket(1))
+    table = lake.create_table("o", ORDERED, key=["id"], ordering="at", index=objcat.BucketIndex(1))
     table.upsert(ordered(1, "old", 1))
     before = set(lake.fileio.list_keys())
     steps: list[Callable[[Any], None]] = [lambda t: t.delete([{"id": 1}, {"id": 7}]), lambda t: t.upsert(ordered(1, "new", 2))]
@@ -237,7 +246,7 @@ def test_reads_see_one_snapshot_and_not_the_block_itself(lake: objcat.Lake) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
 def test_what_was_computed_from_rows_that_changed_is_refused(lake: objcat.Lake, kind: TableType, isolation: IsolationName) -> None:
-    table = create(lake, "a", kind=kind)
+    table = create(lake, "a", table_type=kind)
     table.upsert(row(1, "0"))
     with pytest.raises(CommitConflict) as caught, lake.transaction(isolation=isolation) as tx:
         count = int(rows_of(tx["a"])[1])
@@ -262,7 +271,7 @@ def test_two_that_read_what_the_other_writes_are_refused_where_that_was_asked_fo
 @pytest.mark.parametrize("kind", KINDS)
 def test_blind_writes_are_redone_and_not_refused(memory: MemoryBackend, kind: TableType) -> None:
     setup = objcat.Lake(FileIO(memory))
-    theirs = [create(setup, "a", kind=kind), create(setup, "b", kind=kind)]
+    theirs = [create(setup, "a", table_type=kind), create(setup, "b", table_type=kind)]
     races = [lambda: [table.insert([*row(1, "theirs"), *row(2, "theirs")]) for table in theirs]]
 
     def race(request: Request) -> None:
@@ -321,7 +330,7 @@ def test_transfers_between_tables_conserve_the_sum(memory: MemoryBackend) -> Non
     """Threads move units from one table to the other, each by reading and writing both; nothing is lost, nothing doubled."""
     lake = objcat.Lake(FileIO(memory))
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("units", pa.int64())])
-    tables = [lake.create_table(name, schema, key=["id"], index=objcat.Bucket(1), domain="bank") for name in ("left", "right")]
+    tables = [lake.create_table(name, schema, key=["id"], index=objcat.BucketIndex(1), shared_log="bank") for name in ("left", "right")]
     for table in tables:
         table.upsert([{"id": 1, "units": 100}])
     done: list[int] = []
@@ -369,7 +378,7 @@ def test_a_fault_at_any_request_leaves_both_tables_changed_or_none(fault: Fault)
     for nth in range(1, 40):
         memory = MemoryBackend("faults")
         clean = objcat.Lake(FileIO(memory, env=FakeEnv(1)))
-        tables = [create(clean, "a"), create(clean, "b", kind="copy_on_write")]
+        tables = [create(clean, "a"), create(clean, "b", table_type="copy_on_write")]
         for table in tables:
             table.upsert(row(1, "old"))
         kinds = frozenset({"put", "get", "head", "list", "delete"}) if fault is not Fault.AFTER else frozenset({"put", "delete"})

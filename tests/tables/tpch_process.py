@@ -51,7 +51,7 @@ def main() -> None:
         schema, count = plain(file.schema_arrow), file.metadata.num_rows
     match work:
         case "load":
-            index = objcat.Bucket(BUCKETS, columns=(names[0],))
+            index = objcat.BucketIndex(BUCKETS, columns=(names[0],))
             lake.create_table("t", schema, key=names, index=index).bulk_insert(batches(path))
         case "upsert":
             lake.table("t").upsert(batches(path, every=EVERY))

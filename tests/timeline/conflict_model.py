@@ -4,9 +4,9 @@ Every operation has two meanings. Its *files*: what it writes, computed from wha
 says. Its *intent*: what it does to a dict, applied at its own slot. Whatever the rules admit must leave files that read as the dict does,
 which is the serial execution in slot order.
 
-Two worlds: one with a bucket index, where a key tells its home and splits change bucket counts, and one with an index that is looked up,
-where a key may live anywhere and digests keep two from placing it twice. Nothing here uses the product but footprints, entries, the rules.
-"""
+Two worlds: one with a bucket index, where a key tells its file group and splits change bucket counts, and one with an index that is looked
+up, where a key may live anywhere and digests keep two from placing it twice. Nothing here uses the product but footprints, entries, the
+rules."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What is live. count: buckets of the partition once its first write fixed them. bucketed: whether a key tells its home.
+    """What is live. count: buckets of the partition once its first write fixed them. bucketed: whether a key tells its file group.
 
     index: where each key lives, or died, when it is looked up.
     """
@@ -67,23 +67,23 @@ class Files:
     def read(self) -> dict[int, Value]:
         """Every row. Raises Wrong when a key lives where nobody looks for it, or twice."""
         found: dict[int, Value] = {}
-        for home, group in self.groups.items():
+        for group_id, group in self.groups.items():
             for key, value in group.rows().items():
-                if self.bucketed and (home.bucket_count != self.count or key % home.bucket_count != home.bucket):
-                    raise Wrong(f"key {key} lies in {home}, in a partition of {self.count} buckets")
+                if self.bucketed and (group_id.bucket_count != self.count or key % group_id.bucket_count != group_id.bucket):
+                    raise Wrong(f"key {key} lies in {group_id}, in a partition of {self.count} buckets")
                 if key in found:
                     raise Wrong(f"key {key} lives twice")
-                if not self.bucketed and self.index.get(key) != home:
-                    raise Wrong(f"key {key} lies in {home}, the index says {self.index.get(key)}")
+                if not self.bucketed and self.index.get(key) != group_id:
+                    raise Wrong(f"key {key} lies in {group_id}, the index says {self.index.get(key)}")
                 found[key] = value
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a commit does to files. bases: first files, or, with `as_of`, new ones for what a home held as of that slot. parents: homes
-    that a split saw. removes_all: the end of whatever is live. restored: the files of an earlier slot. forgets: keys whose tombstones are
-    gone, so that the index loses them."""
+    """What a commit does to files. bases: first files, or, with `as_of`, new ones for what a file group held as of that slot. parents: file
+    groups that a split saw. removes_all: the end of whatever is live. restored: the files of an earlier slot. forgets: keys whose
+    tombstones are gone, so that the index loses them."""
 
     bases: Mapping[FileGroupId, Rows] = field(default_factory=dict)
     as_of: int | None = None
@@ -102,27 +102,27 @@ def fold(files: Files, change: Change, slot: int) -> Files:
         return change.restored
     groups: dict[FileGroupId, Group] = {} if change.removes_all else dict(files.groups)
     count = files.count
-    for home in change.retires:
-        groups.pop(home, None)
+    for group_id in change.retires:
+        groups.pop(group_id, None)
     if change.split is not None:
         count = change.split
         groups = _split(groups, change)
-    for home, rows in change.bases.items():
-        count = count or home.bucket_count
-        before = groups.get(home)
-        if files.bucketed and home.bucket_count != count:
-            raise Wrong(f"a base file for {home} in a partition of {count} buckets")
+    for group_id, rows in change.bases.items():
+        count = count or group_id.bucket_count
+        before = groups.get(group_id)
+        if files.bucketed and group_id.bucket_count != count:
+            raise Wrong(f"a base file for {group_id} in a partition of {count} buckets")
         if change.as_of is None:
             if before is not None and before.base is not None:
-                raise Wrong(f"a second base file for {home}")
-            groups[home] = Group(rows, slot, () if before is None else before.logs)
+                raise Wrong(f"a second base file for {group_id}")
+            groups[group_id] = Group(rows, slot, () if before is None else before.logs)
         elif before is None or before.base_slot > change.as_of:
-            raise Wrong(f"a base file that replaces what is no longer live in {home}")
+            raise Wrong(f"a base file that replaces what is no longer live in {group_id}")
         else:
-            groups[home] = Group(rows, slot, tuple(log for log in before.logs if log[0] > change.as_of))
-    for home, log in change.logs:
-        count = count or home.bucket_count
-        for target, part in _addressed(home, log, count if files.bucketed else None).items():
+            groups[group_id] = Group(rows, slot, tuple(log for log in before.logs if log[0] > change.as_of))
+    for group_id, log in change.logs:
+        count = count or group_id.bucket_count
+        for target, part in _addressed(group_id, log, count if files.bucketed else None).items():
             group = groups.get(target, Group())
             groups[target] = Group(group.base, group.base_slot, (*group.logs, (slot, part)))
     return Files(files.bucketed, count, groups, {} if files.bucketed else _indexed(files.index, change))
@@ -130,19 +130,19 @@ def fold(files: Files, change: Change, slot: int) -> Files:
 
 def _indexed(index: Mapping[int, FileGroupId], change: Change) -> dict[int, FileGroupId]:
     """The index after a commit. Deletes leave their key where it died."""
-    kept = {} if change.removes_all else {key: home for key, home in index.items() if home not in change.retires}
+    kept = {} if change.removes_all else {key: group_id for key, group_id in index.items() if group_id not in change.retires}
     for key in change.forgets:
         kept.pop(key, None)
     if change.as_of is None:
-        kept.update({key: home for home, rows in change.bases.items() for key in rows})
-    kept.update({key: home for home, log in change.logs for key, value in log.items() if value is not None})
+        kept.update({key: group_id for group_id, rows in change.bases.items() for key in rows})
+    kept.update({key: group_id for group_id, log in change.logs for key, value in log.items() if value is not None})
     return kept
 
 
-def _addressed(home: FileGroupId, log: Log, count: int | None) -> dict[FileGroupId, Log]:
-    """Log rows by the home that they belong to at a bucket count."""
-    if count is None or home.bucket_count == count:
-        return {home: log}
+def _addressed(group_id: FileGroupId, log: Log, count: int | None) -> dict[FileGroupId, Log]:
+    """Log rows by the file group that they belong to at a bucket count."""
+    if count is None or group_id.bucket_count == count:
+        return {group_id: log}
     found: dict[FileGroupId, dict[int, Value | None]] = {}
     for key, value in log.items():
         found.setdefault(FileGroupId(P, key % count, count), {})[key] = value
@@ -153,15 +153,15 @@ def _split(groups: Mapping[FileGroupId, Group], change: Change) -> dict[FileGrou
     """The groups after a split: those that it saw divided, whatever they hold now, and log rows without a base file addressed anew."""
     assert change.split is not None
     count = change.split
-    divided = {home: group for home, group in groups.items() if home in change.parents or group.base is None}
-    found = {home: group for home, group in groups.items() if home not in divided}
+    divided = {group_id: group for group_id, group in groups.items() if group_id in change.parents or group.base is None}
+    found = {group_id: group for group_id, group in groups.items() if group_id not in divided}
     children: dict[FileGroupId, list[Group]] = {}
-    for home, group in divided.items():
+    for group_id, group in divided.items():
         for bucket in range(count):
             child = FileGroupId(P, bucket, count)
-            if child.is_common(home):
+            if child.is_common(group_id):
                 base = None if group.base is None else {key: value for key, value in group.base.items() if key % count == bucket}
-                logs = tuple((slot, _addressed(home, log, count).get(child, {})) for slot, log in group.logs)
+                logs = tuple((slot, _addressed(group_id, log, count).get(child, {})) for slot, log in group.logs)
                 children.setdefault(child, []).append(Group(base, group.base_slot, tuple(part for part in logs if part[1])))
     for child, parts in children.items():
         bases = [part.base for part in parts if part.base is not None]
@@ -186,18 +186,18 @@ class State:
     plans: dict[tuple[str, int, bool], Planned | None] = field(default_factory=dict)
 
     def live(self, bucket: int | None = None) -> list[FileGroupId]:
-        """Live homes; of those keys that lie in one of two buckets, or all. Under an index that is looked up: that one home."""
-        homes = self.files.groups
+        """Live file groups; of those keys that lie in one of two buckets, or all. Under an index that is looked up: that one file group."""
+        group_ids = self.files.groups
         if bucket is None:
-            return list(homes)
+            return list(group_ids)
         if not self.files.bucketed:
-            return [home for home in homes if home.bucket == bucket]
-        return [home for home in homes if home.is_common(FileGroupId(P, bucket, 2))]
+            return [group_id for group_id in group_ids if group_id.bucket == bucket]
+        return [group_id for group_id in group_ids if group_id.is_common(FileGroupId(P, bucket, 2))]
 
-    def held(self, homes: Sequence[FileGroupId]) -> dict[FileGroupId, dict[int, Value]]:
-        return {home: self.files.groups[home].rows() for home in homes}
+    def held(self, group_ids: Sequence[FileGroupId]) -> dict[FileGroupId, dict[int, Value]]:
+        return {group_id: self.files.groups[group_id].rows() for group_id in group_ids}
 
-    def home_of(self, key: int, count: int = 2) -> FileGroupId:
+    def group_id_of(self, key: int, count: int = 2) -> FileGroupId:
         """Under a bucket index. count: what a first write takes."""
         count = self.files.count or count
         return FileGroupId(P, key % count, count)
@@ -244,14 +244,14 @@ def same(rows: Rows) -> Rows:
     return rows
 
 
-def keys_of(homes: Sequence[FileGroupId]) -> list[int]:
-    return [key for key in range(16) if any(key % home.bucket_count == home.bucket for home in homes)]
+def keys_of(group_ids: Sequence[FileGroupId]) -> list[int]:
+    return [key for key in range(16) if any(key % group_id.bucket_count == group_id.bucket for group_id in group_ids)]
 
 
 def upsert(*keys: int) -> Op:
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        logs = [(state.home_of(key), {key: (mark,)}) for key in keys]
-        footprint = Footprint(appends=tuple(home for home, _ in logs))
+        logs = [(state.group_id_of(key), {key: (mark,)}) for key in keys]
+        footprint = Footprint(appends=tuple(group_id for group_id, _ in logs))
         return Planned(Action.DELTA_COMMIT, footprint, Change(logs=logs), puts(dict.fromkeys(keys, (mark,))))
 
     return Op(f"upsert {keys}", plan)
@@ -259,25 +259,25 @@ def upsert(*keys: int) -> Op:
 
 def delete(key: int) -> Op:
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        home = state.home_of(key)
-        return Planned(Action.DELTA_COMMIT, Footprint(appends=(home,)), Change(logs=[(home, {key: None})]), puts({key: None}))
+        group_id = state.group_id_of(key)
+        return Planned(Action.DELTA_COMMIT, Footprint(appends=(group_id,)), Change(logs=[(group_id, {key: None})]), puts({key: None}))
 
     return Op(f"delete {key}", plan)
 
 
 def insert(*keys: int, count: int = 2) -> Op:
-    """Base files in homes that are not live, log rows in the others."""
+    """Base files in file groups that are not live, log rows in the others."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
         bases: dict[FileGroupId, dict[int, Value]] = {}
         logs: list[tuple[FileGroupId, Log]] = []
         for key in keys:
-            home = state.home_of(key, count)
-            if home in state.files.groups:
-                logs.append((home, {key: (mark,)}))
+            group_id = state.group_id_of(key, count)
+            if group_id in state.files.groups:
+                logs.append((group_id, {key: (mark,)}))
             else:
-                bases.setdefault(home, {})[key] = (mark,)
-        footprint = Footprint(creates=tuple(bases), appends=tuple(home for home, _ in logs))
+                bases.setdefault(group_id, {})[key] = (mark,)
+        footprint = Footprint(creates=tuple(bases), appends=tuple(group_id for group_id, _ in logs))
         return Planned(Action.DELTA_COMMIT, footprint, Change(bases=bases, logs=logs), puts(dict.fromkeys(keys, (mark,))))
 
     return Op(f"insert {keys}/{count}", plan)
@@ -287,23 +287,26 @@ def increment(key: int) -> Op:
     """Log rows computed from the row that is there, or from none."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        home = state.home_of(key)
+        group_id = state.group_id_of(key)
         log = {key: (*state.rows.get(key, ()), mark)}
-        footprint = Footprint(appends=(home,), rmw=(home,))
-        return Planned(Action.DELTA_COMMIT, footprint, Change(logs=[(home, log)]), lambda rows: {**rows, key: (*rows.get(key, ()), mark)})
+        footprint = Footprint(appends=(group_id,), rmw=(group_id,))
+        return Planned(
+            Action.DELTA_COMMIT, footprint, Change(logs=[(group_id, log)]), lambda rows: {**rows, key: (*rows.get(key, ()), mark)}
+        )
 
     return Op(f"increment {key}", plan)
 
 
 def rewrite(bucket: int) -> Op:
-    """Copy-on-write update of all rows of some homes. Under snapshot isolation it means the homes that were live at its base."""
+    """Copy-on-write update of all rows of some file groups. Under snapshot isolation it means the file groups that were live at its
+    base."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned | None:
         held = state.held(state.live(bucket))
         if not held:
             return None
         reads = (FileGroupId(P, bucket, 2), *held) if serializable else ()
-        bases = {home: {key: (*value, mark) for key, value in rows.items()} for home, rows in held.items()}
+        bases = {group_id: {key: (*value, mark) for key, value in rows.items()} for group_id, rows in held.items()}
         footprint = Footprint(replaces=tuple(held), reads=reads)
         return Planned(Action.COMMIT, footprint, Change(bases=bases, as_of=state.slot), marks(keys_of(reads or list(held)), mark))
 
@@ -317,7 +320,7 @@ def compact(bucket: int | None = None) -> Op:
         held = state.held(state.live(bucket))
         if not held:
             return None
-        forgets = [key for key, home in state.files.index.items() if home in held and key not in held[home]]
+        forgets = [key for key, group_id in state.files.index.items() if group_id in held and key not in held[group_id]]
         footprint = Footprint(replaces=tuple(held), keys=placing(*forgets) if forgets else None)
         return Planned(Action.COMPACTION, footprint, Change(bases=held, as_of=state.slot, forgets=forgets), same)
 
@@ -334,20 +337,20 @@ def split(count: int) -> Op:
 
 
 def cluster(bucket: int) -> Op:
-    """New groups for old ones in the same homes."""
+    """New groups for old ones in the same file groups."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned | None:
         held = state.held(state.live(bucket))
         if not held:
             return None
-        homes = tuple(held)
-        return Planned(Action.REPLACE, Footprint(retires=homes, creates=homes), Change(bases=held, retires=homes), same)
+        group_ids = tuple(held)
+        return Planned(Action.REPLACE, Footprint(retires=group_ids, creates=group_ids), Change(bases=held, retires=group_ids), same)
 
     return Op(f"cluster {bucket}", plan)
 
 
 def remove(bucket: int) -> Op:
-    """Delete all rows of the homes that were live."""
+    """Delete all rows of the file groups that were live."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned | None:
         held = state.held(state.live(bucket))
@@ -365,11 +368,11 @@ def overwrite(key: int, *, listed: bool) -> Op:
     """Replace the partition by one row. listed: it ends the groups that it saw, which it names; otherwise all that are live at its slot."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        home = state.home_of(key) if state.files.bucketed else FileGroupId(P, 0, 4)
+        group_id = state.group_id_of(key) if state.files.bucketed else FileGroupId(P, 0, 4)
         retires = tuple(state.live()) if listed else ()
         keys = None if state.files.bucketed else placing(key, *state.rows)
-        footprint = Footprint(overwrites=(P,), retires=retires, creates=(home,), keys=keys)
-        change = Change(bases={home: {key: (mark,)}}, retires=retires, removes_all=not listed)
+        footprint = Footprint(overwrites=(P,), retires=retires, creates=(group_id,), keys=keys)
+        change = Change(bases={group_id: {key: (mark,)}}, retires=retires, removes_all=not listed)
         return Planned(Action.REPLACE, footprint, change, lambda rows: {key: (mark,)})
 
     return Op(f"overwrite {key}{' as seen' if listed else ''}", plan)
@@ -389,11 +392,11 @@ def copy(source: int, target: int) -> Op:
     """Write one key from what another one was. Under snapshot isolation that is what it was at the base: write skew is allowed."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        home = state.home_of(target)
+        group_id = state.group_id_of(target)
         seen = (*state.rows.get(source, ()), mark)
-        footprint = Footprint(appends=(home,), reads=(state.home_of(source),) if serializable else ())
+        footprint = Footprint(appends=(group_id,), reads=(state.group_id_of(source),) if serializable else ())
         intent = (lambda rows: {**rows, target: (*rows.get(source, ()), mark)}) if serializable else puts({target: seen})
-        return Planned(Action.DELTA_COMMIT, footprint, Change(logs=[(home, {target: seen})]), intent)
+        return Planned(Action.DELTA_COMMIT, footprint, Change(logs=[(group_id, {target: seen})]), intent)
 
     return Op(f"copy {source} to {target}", plan)
 
@@ -402,16 +405,16 @@ def count_into(target: int) -> Op:
     """Write the number of rows of the partition."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        home = state.home_of(target)
+        group_id = state.group_id_of(target)
         seen = (str(len(state.rows)), mark)
-        footprint = Footprint(appends=(home,), read_partitions=(P,) if serializable else ())
+        footprint = Footprint(appends=(group_id,), read_partitions=(P,) if serializable else ())
         intent = (lambda rows: {**rows, target: (str(len(rows)), mark)}) if serializable else puts({target: seen})
-        return Planned(Action.DELTA_COMMIT, footprint, Change(logs=[(home, {target: seen})]), intent)
+        return Planned(Action.DELTA_COMMIT, footprint, Change(logs=[(group_id, {target: seen})]), intent)
 
     return Op(f"count into {target}", plan)
 
 
-# Operations under an index that is looked up: homes are the numbers of file groups, of which there are at most four.
+# Operations under an index that is looked up: file groups are the numbers of file groups, of which there are at most four.
 
 
 def at(number: int) -> FileGroupId:
@@ -435,16 +438,16 @@ def updating(*keys: int) -> Keys:
 
 
 def put(key: int, number: int, *, first: bool = False) -> Op:
-    """Update a key where the index finds it, else place it. first: as a base file, if that home is not live."""
+    """Update a key where the index finds it, else place it. first: as a base file, if that file group is not live."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
         found = state.lookup(key)
-        home = at(number) if found is None else found
+        group_id = at(number) if found is None else found
         keys = updating(key) if found else placing(key)
         row = {key: (mark,)}
-        if first and home not in state.files.groups:
-            return Planned(Action.DELTA_COMMIT, Footprint(creates=(home,), keys=keys), Change(bases={home: row}), puts(row))
-        return Planned(Action.DELTA_COMMIT, Footprint(appends=(home,), keys=keys), Change(logs=[(home, row)]), puts(row))
+        if first and group_id not in state.files.groups:
+            return Planned(Action.DELTA_COMMIT, Footprint(creates=(group_id,), keys=keys), Change(bases={group_id: row}), puts(row))
+        return Planned(Action.DELTA_COMMIT, Footprint(appends=(group_id,), keys=keys), Change(logs=[(group_id, row)]), puts(row))
 
     return Op(f"put {key} at {number}{' first' if first else ''}", plan)
 
@@ -453,10 +456,10 @@ def move(key: int, number: int) -> Op:
     """An upsert that says in which group the key lives from now on."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        found, home = state.lookup(key), at(number)
-        logs: list[tuple[FileGroupId, Log]] = [] if found in (None, home) else [(found, {key: None})]
-        logs.append((home, {key: (mark,)}))
-        footprint = Footprint(appends=tuple(each for each, _ in logs), keys=updating(key) if found == home else placing(key))
+        found, group_id = state.lookup(key), at(number)
+        logs: list[tuple[FileGroupId, Log]] = [] if found in (None, group_id) else [(found, {key: None})]
+        logs.append((group_id, {key: (mark,)}))
+        footprint = Footprint(appends=tuple(each for each, _ in logs), keys=updating(key) if found == group_id else placing(key))
         return Planned(Action.DELTA_COMMIT, footprint, Change(logs=logs), puts({key: (mark,)}))
 
     return Op(f"move {key} to {number}", plan)
@@ -468,7 +471,7 @@ def drop(key: int) -> Op:
     def plan(state: State, mark: str, serializable: bool) -> Planned:
         found = state.lookup(key)
         logs: list[tuple[FileGroupId, Log]] = [] if found is None else [(found, {key: None})]
-        footprint = Footprint(appends=tuple(home for home, _ in logs), keys=placing(key))
+        footprint = Footprint(appends=tuple(group_id for group_id, _ in logs), keys=placing(key))
         return Planned(Action.DELTA_COMMIT, footprint, Change(logs=logs), puts({key: None}))
 
     return Op(f"drop {key}", plan)
@@ -498,7 +501,7 @@ def rework(number: int) -> Op:
         keys = [key for rows in held.values() for key in rows]
         if not keys:
             return None
-        bases = {home: {key: (*value, mark) for key, value in rows.items()} for home, rows in held.items()}
+        bases = {group_id: {key: (*value, mark) for key, value in rows.items()} for group_id, rows in held.items()}
         footprint = Footprint(replaces=tuple(held), keys=updating(*keys))
         return Planned(Action.COMMIT, footprint, Change(bases=bases, as_of=state.slot), marks(keys, mark))
 

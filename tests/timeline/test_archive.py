@@ -172,8 +172,8 @@ def test_a_tombstone_without_its_history_is_named() -> None:
 
 def stalled(fileio: FileIO, base: int, **fields: Any) -> CommitAttempt:
     log = LogState().advance(Log(fileio).read_after(-1, until=base))
-    home = FileGroupId("", 0, 1)
-    footprint, changes = {TABLE: Footprint(appends=(home,))}, {TABLE: msgspec.Raw(b"{}")}
+    group_id = FileGroupId("", 0, 1)
+    footprint, changes = {TABLE: Footprint(appends=(group_id,))}, {TABLE: msgspec.Raw(b"{}")}
     wanted: dict[str, Any] = {"action": Action.DELTA_COMMIT, "footprint": footprint, "changes": changes, **fields}
     return CommitAttempt(txn=new_txn(fileio.env), base=log, **wanted)
 

@@ -180,7 +180,7 @@ def test_a_warm_commit_is_one_conditional_write_and_checkpoints_come_beside_it()
             # A shard of the toy and the root, or with it a segment of outcomes; then the hint.
             assert sum(spent.get(kind, 0) for kind in CONDITIONAL) <= 5
             assert spent.get("get", 0) <= 6
-        view = timeline.rebase(view, published[-1]) if published else view
+        view = timeline.adopt_checkpoint(view, published[-1]) if published else view
     assert [one.checkpoint for one in published] == [64, 96]
 
 
@@ -202,7 +202,7 @@ def test_publishing_costs_the_same_whatever_the_length_of_the_log() -> None:
     kept = [view]
 
     def keep(standing: LogView[Toy]) -> None:
-        kept[0] = timeline.rebase(kept[0], standing)
+        kept[0] = timeline.adopt_checkpoint(kept[0], standing)
 
     for _ in range(2000):
         kept[0] = timeline.advance(kept[0], [commit(fileio, kept[0].log)])

@@ -150,12 +150,12 @@ def test_a_view_that_has_grown_meanwhile_moves_to_the_new_checkpoint() -> None:
     for more in (0, 1, 20, 150):
         grown = grow(timeline, more, view=timeline.refresh(view), publish=False)
         before = fileio.metrics.snapshot()
-        rebased = timeline.rebase(grown, published)
+        rebased = timeline.adopt_checkpoint(grown, published)
         assert ((fileio.metrics.snapshot() - before).request_count == 0) is (more < 90)
         assert rebased.checkpoint == 32
         assert_same(timeline, [grown, rebased])
-    assert timeline.rebase(published, view) == published
-    assert timeline.rebase(view, timeline.open()) == view
+    assert timeline.adopt_checkpoint(published, view) == published
+    assert timeline.adopt_checkpoint(view, timeline.open()) == view
 
 
 class _Broken(ToyFold):

@@ -297,7 +297,7 @@ def test_a_run_goes_wrong_without_looking_at(name: str, later: bool, field: str,
 @pytest.mark.parametrize(("name", "later", "field"), parts(BELT))
 def test_a_cell_changes_without_looking_at(name: str, later: bool, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def verdicts() -> list[set[str]]:
-        cells = [(by_hand.KINDS[mine](by_hand.h(0)), by_hand.KINDS[theirs](home)) for mine, theirs, home in cell_values()]
+        cells = [(by_hand.KINDS[mine](by_hand.h(0)), by_hand.KINDS[theirs](group_id)) for mine, theirs, group_id in cell_values()]
         emptied = (Action.REPLACE, Footprint(overwrites=("p",)))
         cells += [(kind(by_hand.h(0)), emptied) for kind in by_hand.KINDS.values()]
         return [{overlap.rule for overlap in by_hand.judge(*cell)} for cell in cells]
@@ -309,12 +309,12 @@ def test_a_cell_changes_without_looking_at(name: str, later: bool, field: str, m
 
 def cell_values() -> Iterator[tuple[str, str, FileGroupId]]:
     for cell in by_hand.CELLS:
-        mine, theirs, home, _ = cell.values
-        assert isinstance(home, FileGroupId)
-        yield str(mine), str(theirs), home
+        mine, theirs, group_id, _ = cell.values
+        assert isinstance(group_id, FileGroupId)
+        yield str(mine), str(theirs), group_id
 
 
-def test_a_run_goes_wrong_when_homes_are_compared_by_the_smaller_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_wrong_when_groups_are_compared_by_the_smaller_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts that do not divide each other need their greatest common divisor: key 3 lives in bucket 1 of 2, and in bucket 0 of 3."""
     world = World("", (model.insert(0, 1),), (), (model.increment(3), model.upsert(3), model.split(3)), bucketed=True)
     assert not world.explore(3).wrong

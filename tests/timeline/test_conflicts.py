@@ -41,27 +41,27 @@ def rules(found: list[Conflict]) -> set[str]:
     return {RULES[overlap.rule].__name__ for overlap in found}
 
 
-# Every kind of operation, in a home of partition p (or of another one) and, where it reads, writing in a partition of its own.
+# Every kind of operation, in a file group of partition p (or of another one) and, where it reads, writing in a partition of its own.
 KINDS: Mapping[str, Callable[[FileGroupId], tuple[Action, Footprint]]] = {
-    "upsert": lambda home: (DELTA, Footprint(appends=(home,))),
-    "update": lambda home: (DELTA, Footprint(appends=(home,), rmw=(home,))),
-    "insert": lambda home: (DELTA, Footprint(creates=(home,))),
-    "rewrite": lambda home: (COMMIT, Footprint(replaces=(home,))),
-    "compact": lambda home: (COMPACTION, Footprint(replaces=(home,))),
-    "split": lambda home: (REPLACE, Footprint(splits={home.partition: 2 * home.bucket_count})),
-    "cluster": lambda home: (REPLACE, Footprint(retires=(home,), creates=(home,))),
-    "remove": lambda home: (REPLACE, Footprint(retires=(home,))),
-    "overwr.": lambda home: (REPLACE, Footprint(overwrites=(home.partition,), creates=(home,))),
-    "read": lambda home: (DELTA, Footprint(reads=(home,), appends=(FileGroupId("own", 0, 4),))),
-    "readp": lambda home: (DELTA, Footprint(read_partitions=(home.partition,), appends=(FileGroupId("own", 0, 4),))),
-    "schema": lambda home: (Action.SCHEMA, Footprint(schema=SchemaChange(columns=(7,)))),
-    "notnull": lambda home: (Action.SCHEMA, Footprint(schema=SchemaChange(columns=(7,), needs_data=True))),
-    "clean": lambda home: (Action.CLEAN, Footprint(bound=5)),
-    "save": lambda home: (Action.SAVEPOINT, Footprint(saves=3)),
-    "release": lambda home: (Action.SAVEPOINT, Footprint(releases=2)),
-    "restore": lambda home: (Action.RESTORE, Footprint(restores=3)),
-    "close": lambda home: (Action.CLOSE, Footprint()),
-    "fence": lambda home: (Action.ROLLBACK, Footprint()),
+    "upsert": lambda group_id: (DELTA, Footprint(appends=(group_id,))),
+    "update": lambda group_id: (DELTA, Footprint(appends=(group_id,), rmw=(group_id,))),
+    "insert": lambda group_id: (DELTA, Footprint(creates=(group_id,))),
+    "rewrite": lambda group_id: (COMMIT, Footprint(replaces=(group_id,))),
+    "compact": lambda group_id: (COMPACTION, Footprint(replaces=(group_id,))),
+    "split": lambda group_id: (REPLACE, Footprint(splits={group_id.partition: 2 * group_id.bucket_count})),
+    "cluster": lambda group_id: (REPLACE, Footprint(retires=(group_id,), creates=(group_id,))),
+    "remove": lambda group_id: (REPLACE, Footprint(retires=(group_id,))),
+    "overwr.": lambda group_id: (REPLACE, Footprint(overwrites=(group_id.partition,), creates=(group_id,))),
+    "read": lambda group_id: (DELTA, Footprint(reads=(group_id,), appends=(FileGroupId("own", 0, 4),))),
+    "readp": lambda group_id: (DELTA, Footprint(read_partitions=(group_id.partition,), appends=(FileGroupId("own", 0, 4),))),
+    "schema": lambda group_id: (Action.SCHEMA, Footprint(schema=SchemaChange(columns=(7,)))),
+    "notnull": lambda group_id: (Action.SCHEMA, Footprint(schema=SchemaChange(columns=(7,), needs_data=True))),
+    "clean": lambda group_id: (Action.CLEAN, Footprint(bound=5)),
+    "save": lambda group_id: (Action.SAVEPOINT, Footprint(saves=3)),
+    "release": lambda group_id: (Action.SAVEPOINT, Footprint(releases=2)),
+    "restore": lambda group_id: (Action.RESTORE, Footprint(restores=3)),
+    "close": lambda group_id: (Action.CLOSE, Footprint()),
+    "fence": lambda group_id: (Action.ROLLBACK, Footprint()),
 }
 
 # Rows: the candidate. Columns: the entry that was committed after its base. x: conflict.
@@ -87,7 +87,7 @@ restore   .      .      .      .       .       .     .       .      .       .   
 close     .      .      .      .       .       .     .       .      .       .    .     .      .       .     .    .       x       x     .
 fence     .      .      .      .       .       .     .       .      .       .    .     .      .       .     .    .       .       .     .
 """
-# The same for those that touch homes or partitions, where nothing but the home differs, and where the partition does.
+# The same for those that touch file groups or partitions, where nothing but the file group differs, and where the partition does.
 OTHER_HOME = """
           upsert update insert rewrite compact split cluster remove overwr. read readp
 upsert    .      .      .      .       .       .     .       .      x       .    .
@@ -125,22 +125,26 @@ def cells(text: str) -> dict[tuple[str, str], bool]:
     return {(line[0], head): cell == "x" for line in lines for head, cell in zip(heads, line[1:], strict=True)}
 
 
-TABLES = {"same home": (SAME_HOME, h(0)), "other home": (OTHER_HOME, h(1)), "other partition": (OTHER_PARTITION, h(0, partition="q"))}
+TABLES = {
+    "same file group": (SAME_HOME, h(0)),
+    "other file group": (OTHER_HOME, h(1)),
+    "other partition": (OTHER_PARTITION, h(0, partition="q")),
+}
 CELLS = [
-    pytest.param(mine, later, home, conflicts, id=f"{where}: {mine}, then {later}")
-    for where, (text, home) in TABLES.items()
+    pytest.param(mine, later, group_id, conflicts, id=f"{where}: {mine}, then {later}")
+    for where, (text, group_id) in TABLES.items()
     for (mine, later), conflicts in cells(text).items()
 ]
 
 
-@pytest.mark.parametrize(("mine", "later", "home", "conflicts"), CELLS)
-def test_cell(mine: str, later: str, home: FileGroupId, conflicts: bool) -> None:
-    found = judge(KINDS[mine](h(0)), KINDS[later](home))
+@pytest.mark.parametrize(("mine", "later", "group_id", "conflicts"), CELLS)
+def test_cell(mine: str, later: str, group_id: FileGroupId, conflicts: bool) -> None:
+    found = judge(KINDS[mine](h(0)), KINDS[later](group_id))
     assert bool(found) is conflicts, found
     candidate = KINDS[mine](h(0))[1]
     own = {*candidate.creates, *candidate.appends, *candidate.replaces, *candidate.retires, *candidate.reads}
-    assert all(own.issuperset(overlap.homes) for overlap in found)
-    other_table = entry(*KINDS[later](home), table="another")
+    assert all(own.issuperset(overlap.group_ids) for overlap in found)
+    other_table = entry(*KINDS[later](group_id), table="another")
     assert find_conflicts(KINDS[mine](h(0))[0], {TABLE: candidate}, other_table, no_digests) == []
 
 
@@ -158,7 +162,7 @@ def test_blind_appends_share_the_log_with_each_other_and_with_services_at_any_bu
         assert judge(KINDS[mine](ours), KINDS[later](theirs)) == []
 
 
-def test_two_homes_are_common_exactly_when_a_key_can_live_in_both() -> None:
+def test_two_groups_are_common_exactly_when_a_key_can_live_in_both() -> None:
     counts = range(1, 9)
     hashes = range(math.lcm(*counts))
     for first, second in itertools.combinations_with_replacement(counts, 2):
@@ -168,14 +172,14 @@ def test_two_homes_are_common_exactly_when_a_key_can_live_in_both() -> None:
             assert bool(found) is ((one, two) in met) is h(one, first).is_common(h(two, second))
 
 
-def test_the_homes_of_an_overlap_are_those_to_do_again() -> None:
+def test_the_groups_of_an_overlap_are_those_to_do_again() -> None:
     mine = Footprint(replaces=(h(0), h(1), h(2), h(0, partition="q")), creates=(h(3),))
     later = Footprint(appends=(h(2), h(3), h(1, 2, "r")), replaces=(h(1),))
-    found = {RULES[overlap.rule].__name__: overlap.homes for overlap in judge((COMMIT, mine), (COMMIT, later))}
+    found = {RULES[overlap.rule].__name__: overlap.group_ids for overlap in judge((COMMIT, mine), (COMMIT, later))}
     assert found == {"both_rewrote": (h(1),), "rewrote_appended": (h(2),), "both_created": (h(3),)}
 
 
-def test_homes_of_a_finer_count_are_named_as_the_candidate_knows_them() -> None:
+def test_groups_of_a_finer_count_are_named_as_the_candidate_knows_them() -> None:
     (overlap,) = judge((COMMIT, Footprint(replaces=(h(0, 8), h(1, 8), h(4, 8)))), (DELTA, Footprint(appends=(h(0, 4),))))
     assert overlap == Conflict(overlap.rule, (h(0, 8), h(4, 8)), TABLE)
 
@@ -184,15 +188,15 @@ def test_every_table_of_a_transaction_is_judged() -> None:
     mine = {"a": Footprint(appends=(h(0),)), "b": Footprint(replaces=(h(1),)), "c": Footprint(creates=(h(2),))}
     later = msgspec.structs.replace(entry(DELTA, Footprint()), footprint={name: Footprint(appends=(h(1), h(2))) for name in "abcd"})
     found = find_conflicts(COMMIT, mine, later, no_digests)
-    assert [(overlap.table, overlap.homes) for overlap in found] == [("b", (h(1),)), ("c", (h(2),))]
+    assert [(overlap.table, overlap.group_ids) for overlap in found] == [("b", (h(1),)), ("c", (h(2),))]
 
 
-def test_a_hundred_thousand_homes_are_compared_at_once() -> None:
+def test_a_hundred_thousand_groups_are_compared_at_once() -> None:
     mine = Footprint(replaces=tuple(h(bucket, 65536, f"p{n}") for bucket in range(0, 65536, 2) for n in (1, 2, 3)))
     later = Footprint(appends=tuple(h(bucket, 65536, f"p{n}") for bucket in range(1, 65536, 2) for n in (1, 2, 3)))
     assert judge((COMMIT, mine), (DELTA, later)) == []
     (overlap,) = judge((COMMIT, mine), (DELTA, msgspec.structs.replace(later, appends=(*later.appends, h(70, 65536, "p2")))))
-    assert overlap.homes == (h(70, 65536, "p2"),)
+    assert overlap.group_ids == (h(70, 65536, "p2"),)
 
 
 def test_sentences_say_what_happened_and_name_every_rule_once() -> None:
@@ -219,7 +223,7 @@ def test_bucket_counts_1_and_2_for_one_first_write(mine: Footprint, later: Footp
     both = own.is_common(theirs) or own.bucket_count != theirs.bucket_count
     found = judge((DELTA, mine), (DELTA, later))
     assert bool(found) is both
-    assert all(overlap.homes == (own,) for overlap in found)
+    assert all(overlap.group_ids == (own,) for overlap in found)
     assert judge((DELTA, Footprint(appends=mine.creates)), (DELTA, later)) == []  # log rows are addressed anew
 
 
@@ -243,7 +247,7 @@ def test_append_then_split_then_clustering_of_the_children() -> None:
     children = (REPLACE, Footprint(retires=(h(0, 8), h(4, 8)), creates=(h(0, 8), h(4, 8))))
     assert judge(upsert, split) == []
     assert rules(judge(upsert, children)) == {"appended_to_retired"}
-    assert {home for overlap in judge(children, upsert) for home in overlap.homes} == {h(0, 8), h(4, 8)}
+    assert {group_id for overlap in judge(children, upsert) for group_id in overlap.group_ids} == {h(0, 8), h(4, 8)}
     assert judge((DELTA, Footprint(appends=(h(1, 4),))), children) == []
 
 
@@ -253,7 +257,7 @@ def test_base_files_written_for_a_stale_bucket_count(action: Action, part: str) 
     split = (REPLACE, Footprint(splits={"p": 8}))
     stale = msgspec.structs.replace(Footprint(), **{part: (h(3, 4), h(0, 4, "q"))})
     (overlap,) = judge((action, stale), split)
-    assert (RULES[overlap.rule].__name__, overlap.homes) == ("wrote_for_a_stale_count", (h(3, 4),))
+    assert (RULES[overlap.rule].__name__, overlap.group_ids) == ("wrote_for_a_stale_count", (h(3, 4),))
     assert judge((action, msgspec.structs.replace(Footprint(), **{part: (h(3, 8), h(0, 4, "q"))})), split) == []
 
 
@@ -273,10 +277,10 @@ def test_a_split_does_not_see_files_that_began_after_it_was_planned() -> None:
 def test_two_read_modify_write_deltas_under_snapshot_isolation(count: int) -> None:
     mine = (DELTA, Footprint(appends=(h(0),), rmw=(h(0),)))
     (overlap,) = judge(mine, (DELTA, Footprint(appends=(h(0, count),), rmw=(h(0, count),))))
-    assert (RULES[overlap.rule].__name__, overlap.homes) == ("computed_from_changed", (h(0),))
+    assert (RULES[overlap.rule].__name__, overlap.group_ids) == ("computed_from_changed", (h(0),))
 
 
-def test_rows_computed_from_an_empty_home_mind_its_first_base_file() -> None:
+def test_rows_computed_from_an_empty_group_mind_its_first_base_file() -> None:
     assert rules(judge((DELTA, Footprint(appends=(h(0),), rmw=(h(0),))), (DELTA, Footprint(creates=(h(0),))))) == {"computed_from_changed"}
 
 
@@ -317,8 +321,8 @@ RACES = [
 def test_digests_of_keys(mine: Keys | None, later: Keys | None, conflicts: bool) -> None:
     found = judge((DELTA, Footprint(appends=(h(0),), keys=mine)), (DELTA, Footprint(appends=(h(1),), keys=later)), parse)
     assert rules(found) == ({"placed_one_key"} if conflicts else set())
-    # Which home the key is in is not said, so all are to be done again.
-    assert all(overlap.homes == (h(0),) for overlap in found)
+    # Which file group the key is in is not said, so all are to be done again.
+    assert all(overlap.group_ids == (h(0),) for overlap in found)
 
 
 def test_digests_are_read_only_when_two_sets_race() -> None:
@@ -367,7 +371,7 @@ def test_races_for_one_key_under_an_index(first: tuple[Action, Footprint], secon
 
 def test_two_workers_executing_one_compaction_plan_the_older_last() -> None:
     (overlap,) = judge(KINDS["compact"](h(0)), KINDS["compact"](h(0)))
-    assert (RULES[overlap.rule].__name__, overlap.homes) == ("both_rewrote", (h(0),))
+    assert (RULES[overlap.rule].__name__, overlap.group_ids) == ("both_rewrote", (h(0),))
 
 
 @pytest.mark.parametrize("kept", [Footprint(saves=4), Footprint(restores=4)])
@@ -420,7 +424,7 @@ def test_two_changes_of_one_schema_with_one_field_id() -> None:
 def test_a_restore_under_a_running_writer(kind: str) -> None:
     restore = (Action.RESTORE, Footprint(restores=3))
     (overlap,) = judge(KINDS[kind](h(0)), restore)
-    assert (RULES[overlap.rule].__name__, overlap.homes) == ("wrote_before_restore", ())
+    assert (RULES[overlap.rule].__name__, overlap.group_ids) == ("wrote_before_restore", ())
     assert judge(restore, KINDS[kind](h(0))) == []
 
 
@@ -457,18 +461,18 @@ def test_exactly_one_of_two_that_give_or_take_one_name_wins(mine: Footprint, lat
     ],
 )
 def test_a_partition_that_is_read_or_overwritten_is_all_that_lies_below_it(partition: str, written: str, touches: bool) -> None:
-    home = FileGroupId(written, 0, 4)
+    group_id = FileGroupId(written, 0, 4)
     reader = (DELTA, Footprint(read_partitions=(partition,), appends=(FileGroupId("own", 0, 4),)))
     overwrite = (REPLACE, Footprint(overwrites=(partition,)))
     for kind in ("upsert", "insert", "rewrite", "remove"):
-        assert rules(judge(reader, KINDS[kind](home))) == ({"read_changed"} if touches else set())
-        assert rules(judge(overwrite, KINDS[kind](home))) == ({"overwrote_written"} if touches else set())
-        assert rules(judge(KINDS[kind](home), overwrite)) >= ({"wrote_in_overwritten"} if touches else set())
-        assert bool(judge(KINDS[kind](home), overwrite)) is touches
+        assert rules(judge(reader, KINDS[kind](group_id))) == ({"read_changed"} if touches else set())
+        assert rules(judge(overwrite, KINDS[kind](group_id))) == ({"overwrote_written"} if touches else set())
+        assert rules(judge(KINDS[kind](group_id), overwrite)) >= ({"wrote_in_overwritten"} if touches else set())
+        assert bool(judge(KINDS[kind](group_id), overwrite)) is touches
     for kind in ("compact", "split"):
-        assert judge(reader, KINDS[kind](home)) == []
-        assert judge(overwrite, KINDS[kind](home)) == []
-        assert bool(judge(KINDS[kind](home), overwrite)) is touches
+        assert judge(reader, KINDS[kind](group_id)) == []
+        assert judge(overwrite, KINDS[kind](group_id)) == []
+        assert bool(judge(KINDS[kind](group_id), overwrite)) is touches
 
 
 @pytest.mark.parametrize(("mine", "later"), [("", "a=1"), ("a=1", ""), ("a=1", "a=1"), ("a=1/b=1", "a=1"), ("a=1", "a=1/b=1")])

@@ -22,7 +22,7 @@ ERRORS = [
 GIVEN: dict[str, Any] = {
     "outcome": PreconditionFailed(Version("v1")),
     "winner_slot": 7,
-    "homes": ("a",),
+    "file_groups": ("a",),
     "txn": "20261121T033800756Z-54015a233f04e16b",
 }
 
@@ -65,6 +65,6 @@ def test_an_unknown_commit_keeps_its_transaction() -> None:
 
 
 def test_a_conflict_keeps_its_kind_and_its_winner() -> None:
-    error = pickle.loads(pickle.dumps(AlreadyApplied("it is there", winner_slot=7, homes=("a",))))
+    error = pickle.loads(pickle.dumps(AlreadyApplied("it is there", winner_slot=7, file_groups=("a",))))
     assert type(error) is AlreadyApplied
-    assert (str(error), error.winner_slot, error.homes) == ("it is there", 7, ("a",))
+    assert (str(error), error.winner_slot, error.file_groups) == ("it is there", 7, ("a",))

@@ -23,7 +23,7 @@ LATENCY_S = 0.02
 PREPARING_S = 0.01
 
 
-def committed(fileio: FileIO, base: LogState, home: int) -> Committed:
+def committed(fileio: FileIO, base: LogState, group_id: int) -> Committed:
     """One write as a handle makes it: data and a look at the base beside one another, then the slot."""
     committer, txn = Committer(fileio), new_txn(fileio.env)
     skew_ms = committer.announce_if_slow(txn, Action.DELTA_COMMIT, base, engine="test")
@@ -36,7 +36,7 @@ def committed(fileio: FileIO, base: LogState, home: int) -> Committed:
         action=Action.DELTA_COMMIT,
         base=base,
         changes={TABLE: msgspec.Raw(b"{}")},
-        footprint={TABLE: Footprint(appends=(FileGroupId("", home, 64),))},
+        footprint={TABLE: Footprint(appends=(FileGroupId("", group_id, 64),))},
     )
     done = committer.try_commit(own, skew_ms=skew_ms())
     assert isinstance(done, Committed)

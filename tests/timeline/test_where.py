@@ -17,7 +17,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.stri
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    table = objcat.create_table_at(tmp_path / "one of many", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table = objcat.create_table_at(tmp_path / "one of many", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     for number in range(3):
         table.upsert([{"id": number, "text": "x"}])
     return tmp_path / "one of many"

@@ -93,7 +93,7 @@ def grow(timeline: Timeline[Toy], count: int, *, publish: bool = True, view: Log
     kept = [timeline.open() if view is None else view]
 
     def keep(published: LogView[Toy]) -> None:
-        kept[0] = timeline.rebase(kept[0], published)
+        kept[0] = timeline.adopt_checkpoint(kept[0], published)
 
     for _ in range(count):
         kept[0] = timeline.advance(kept[0], [commit(timeline.fileio, kept[0].log)])

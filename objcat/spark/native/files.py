@@ -25,7 +25,7 @@ RANK_BITS_BELOW = 40
 class BaseRows:
     """A base file, all of whose rows count, or those of one bucket: since a split, others may have files of their own.
 
-    part: the number of its partition, or home. bucket, count: that rows must be of, count 0 for any.
+    part: the number of its partition, or file group. bucket, count: that rows must be of, count 0 for any.
     """
 
     file: BaseFile
@@ -68,7 +68,8 @@ class LogRowsOf:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The files of some groups. parts: how many partitions, or homes, they are of. log_objects: how many log objects may hold one key."""
+    """The files of some groups. parts: how many partitions, or file groups, they are of. log_objects: how many log objects may hold one
+    key."""
 
     bases: tuple[BaseRows, ...]
     logs: tuple[LogRowsOf, ...]
@@ -81,30 +82,30 @@ class Sources:
 
 
 class _Parts:
-    """The numbers of the parts of a table in which a key is once: its partitions, or its homes."""
+    """The numbers of the parts of a table in which a key is once: its partitions, or its file groups."""
 
-    def __init__(self, groups: Iterable[FileGroup], *, by_home: bool) -> None:
-        self._by_home = by_home
-        self._numbers = {part: number for number, part in enumerate(sorted({self._part(group.home) for group in groups}))}
+    def __init__(self, groups: Iterable[FileGroup], *, by_group: bool) -> None:
+        self._by_group = by_group
+        self._numbers = {part: number for number, part in enumerate(sorted({self._part(group.group_id) for group in groups}))}
 
-    def _part(self, home: FileGroupId) -> tuple[str, int]:
-        return home.partition, home.bucket if self._by_home else 0
+    def _part(self, group_id: FileGroupId) -> tuple[str, int]:
+        return group_id.partition, group_id.bucket if self._by_group else 0
 
-    def __getitem__(self, home: FileGroupId) -> int:
-        return self._numbers[self._part(home)]
+    def __getitem__(self, group_id: FileGroupId) -> int:
+        return self._numbers[self._part(group_id)]
 
     def __len__(self) -> int:
         return len(self._numbers)
 
 
-def sources_of(groups: Sequence[FileGroup], *, scoped: bool, by_home: bool = False) -> Sources:
-    """The files of groups. scoped: whether one key may be in several partitions, each time for another row. by_home: parts are homes, none
-    of which was split, since log rows that end a key in one are not meant for another."""
-    parts = _Parts(groups, by_home=by_home)
-    logs = tuple(_logs(groups, parts, scoped=scoped or by_home))
+def sources_of(groups: Sequence[FileGroup], *, scoped: bool, by_group: bool = False) -> Sources:
+    """The files of groups. scoped: whether one key may be in several partitions, each time for another row. by_home: parts are file groups,
+    none of which was split, since log rows that end a key in one are not meant for another."""
+    parts = _Parts(groups, by_group=by_group)
+    logs = tuple(_logs(groups, parts, scoped=scoped or by_group))
     # An object holds each key once, and a key of one part is in one group.
     objects = [{log.object.path for log in group.logs} for group in groups]
-    if len(parts) > 1 and not (scoped or by_home):
+    if len(parts) > 1 and not (scoped or by_group):
         objects = [set().union(*objects)]
     return Sources(tuple(_bases(groups, parts)), logs, len(parts), max(map(len, objects), default=0))
 
@@ -117,17 +118,17 @@ def _bases(groups: Iterable[FileGroup], parts: _Parts) -> Iterable[BaseRows]:
     for sharers in of_file.values():
         file = sharers[0].base
         assert file is not None
-        part = parts[file.home]
-        if _is_whole(file.home, sharers):
+        part = parts[file.group_id]
+        if _is_whole(file.group_id, sharers):
             yield BaseRows(file, part)
         else:
-            yield from (BaseRows(file, part, group.home.bucket, group.home.bucket_count) for group in sharers)
+            yield from (BaseRows(file, part, group.group_id.bucket, group.group_id.bucket_count) for group in sharers)
 
 
-def _is_whole(home: FileGroupId, sharers: Sequence[FileGroup]) -> bool:
-    """Whether every row that was addressed to a home is of one of these groups."""
-    count = sharers[0].home.bucket_count
-    return len(sharers) == count // gcd(home.bucket_count, count) or not sharers[0].is_shared(home)
+def _is_whole(group_id: FileGroupId, sharers: Sequence[FileGroup]) -> bool:
+    """Whether every row that was addressed to a file group is of one of these groups."""
+    count = sharers[0].group_id.bucket_count
+    return len(sharers) == count // gcd(group_id.bucket_count, count) or not sharers[0].is_shared(group_id)
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ def _logs(groups: Iterable[FileGroup], parts: _Parts, *, scoped: bool) -> Iterab
         for one in group.logs:
             key = (one.slot, one.named_at, one.number, one.object.path)
             entry = found.setdefault(key, _Collected(one.slot, one.committed_at_ms, one.object))
-            entry.sharers.setdefault((one.start, one.end, one.home), []).append(group)
+            entry.sharers.setdefault((one.start, one.end, one.group_id), []).append(group)
     for rank, key in enumerate(sorted(found)):
         entry = found[key]
         segments = tuple(_joined(_segments(entry, parts), keep_parts=scoped))
@@ -155,12 +156,12 @@ def _logs(groups: Iterable[FileGroup], parts: _Parts, *, scoped: bool) -> Iterab
 
 
 def _segments(entry: _Collected, parts: _Parts) -> Iterable[RowSegment]:
-    for (start, end, home), sharers in sorted(entry.sharers.items(), key=lambda item: item[0][:2]):
-        part = parts[home]
-        if _is_whole(home, sharers):
+    for (start, end, group_id), sharers in sorted(entry.sharers.items(), key=lambda item: item[0][:2]):
+        part = parts[group_id]
+        if _is_whole(group_id, sharers):
             yield RowSegment(start, end, part)
         else:
-            yield from (RowSegment(start, end, part, group.home.bucket, group.home.bucket_count) for group in sharers)
+            yield from (RowSegment(start, end, part, group.group_id.bucket, group.group_id.bucket_count) for group in sharers)
 
 
 def _joined(segments: Iterable[RowSegment], *, keep_parts: bool) -> Iterable[RowSegment]:

@@ -81,7 +81,7 @@ class _SnapshotFrame:
         scoped = self.spec.key_scope == PARTITION_SCOPE
         # Deletes that a compaction kept change nothing in the rows that it wrote.
         alone = sources_of([replace(group, logs=()) for group in self.plan.plain], scoped=scoped)
-        layered = sources_of(self.plan.merged, scoped=scoped, by_home=self.spec.is_located)
+        layered = sources_of(self.plan.merged, scoped=scoped, by_group=self.spec.is_located)
         buckets = self._buckets([*alone.bases, *layered.bases])
         plain, merging = [], []
         if alone.bases:
@@ -124,13 +124,13 @@ class _SnapshotFrame:
 
     def _buckets(self, bases: Sequence[BaseRows]) -> int:
         """The bucket count that Spark may rely on, 0 for none: that of every file, none of which is shared since a split."""
-        counts = {base.file.home.bucket_count for base in bases}
+        counts = {base.file.group_id.bucket_count for base in bases}
         is_one = len(counts) == 1 and not any(base.count for base in bases)
         return counts.pop() if is_one and self.spec.bucket_columns else 0
 
     def _sorted(self, bases: Sequence[BaseRows]) -> tuple[TableColumn, ...]:
         """Columns of the key by which each bucket ascends in Spark's eyes, where each is one file; none where a file lies otherwise."""
-        if len({base.file.home.bucket for base in bases}) < len(bases) or any(base.file.order is not None for base in bases):
+        if len({base.file.group_id.bucket for base in bases}) < len(bases) or any(base.file.order is not None for base in bases):
             return ()
         return tuple(takewhile(lambda column: str(column.type).partition("(")[0] in _ASCENDING, self.spec.key_columns))
 
@@ -141,8 +141,8 @@ class _SnapshotFrame:
                 "path": paths_inside([base.file.path for base in bases]),
                 "bytes": [base.file.bytes for base in bases],
                 "rows": [base.file.rows for base in bases],
-                "bucket": [base.file.home.bucket for base in bases],
-                "bucket_count": [base.file.home.bucket_count for base in bases],
+                "bucket": [base.file.group_id.bucket for base in bases],
+                "bucket_count": [base.file.group_id.bucket_count for base in bases],
                 RANK: [-1] * len(bases),
                 PART: [base.part for base in bases],
                 _FILE: [base.file.path for base in bases],
