@@ -100,7 +100,10 @@ class InvalidSql(InvalidInput):
 
 
 class TablesInSeveralLogs(InvalidInput):
-    """A transaction names tables that do not share a log."""
+    """A transaction names tables that do not share a log. Nothing was written.
+
+    What to do: Create the tables with one `shared_log`.
+    """
 
 
 class MissingOnWorkers(ObjcatError):
