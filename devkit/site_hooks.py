@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,18 @@ def complete_menu(nav: list[Any]) -> None:
             if isinstance(inside, list):
                 complete_menu(inside)
             if title in FOLDERS:
-                pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / FOLDERS[title]).glob("*.md"))
-                inside += [page for page in pages if page not in inside]
+                there = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / FOLDERS[title]).glob("*.md")}
+                inside.extend(sorted(there - set(named_pages(inside))))
+
+
+def named_pages(nav: list[Any]) -> Iterator[str]:
+    """The pages of a part of the menu, in order."""
+    for entry in nav:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for inside in entry.values():
+                yield from named_pages(inside) if isinstance(inside, list) else [inside]
 
 
 def on_files(files: Any, *, config: Any) -> Any:

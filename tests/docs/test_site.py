@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,25 +12,16 @@ import pytest
 from devkit import site
 from devkit.paths import ROOT
 from devkit.prose import Limits
-from devkit.site_hooks import ROOT_PAGES, complete_menu, on_page_markdown
+from devkit.site_hooks import ROOT_PAGES, complete_menu, named_pages, on_page_markdown
 
 YAML: Any = importlib.import_module("yaml")
 OLD = Limits.load()
 
 
-def named(nav: list[Any]) -> Iterator[str]:
-    for entry in nav:
-        if isinstance(entry, str):
-            yield entry
-        else:
-            for inside in entry.values():
-                yield from named(inside) if isinstance(inside, list) else [inside]
-
-
 def test_the_menu_names_every_page() -> None:
     nav = YAML.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     complete_menu(nav)
-    menu = list(named(nav))
+    menu = list(named_pages(nav))
     docs = ROOT / "docs"
     pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
     pages = {page for page in pages if not OLD.is_old(f"docs/{page}")} | {
