@@ -71,17 +71,16 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The table of pages. words: of each page or pattern of pages. generated: pages without a word limit. old: pages that are exempt."""
+    """The table of pages. words: of each page or pattern of pages. generated: pages without a word limit."""
 
     words: Mapping[str, int]
     generated: tuple[str, ...] = ()
-    old: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path = RULES) -> Limits:
         """Read the table from its file."""
         table = tomllib.loads(path.read_text())
-        return cls(table["words"], tuple(table.get("generated", ())), tuple(table.get("old", ())))
+        return cls(table["words"], tuple(table.get("generated", ())))
 
     def words_max(self, page: str) -> int | None:
         """The limit of a page: its own entry, else that of the pattern that fits it. Raises LookupError when the table has none."""
@@ -93,10 +92,6 @@ class Limits:
             if fnmatchcase(page, pattern):
                 return limit
         raise LookupError(page)
-
-    def is_old(self, page: str) -> bool:
-        """Whether a page is exempt for now."""
-        return any(fnmatchcase(page, pattern) for pattern in self.old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,19 +264,18 @@ def _start(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the violations of some pages, else of all that are not exempt. 1 when there are any."""
+    """Print the violations of some pages, else of all. 1 when there are any."""
     limits = Limits.load()
     asked = [Path(argument).resolve() for argument in arguments]
     found = 0
     for path in asked or pages():
         page = path.relative_to(ROOT).as_posix()
-        if asked or not limits.is_old(page):
-            text = path.read_text()
-            for violation in violations(page, text, limits):
-                print(violation)
-                found += 1
-            if asked:
-                print(f"{page}: {words_of(text)} words")
+        text = path.read_text()
+        for violation in violations(page, text, limits):
+            print(violation)
+            found += 1
+        if asked:
+            print(f"{page}: {words_of(text)} words")
     return 1 if found else 0
 
 

@@ -4,7 +4,7 @@
 - A link to a file that is no page of the site becomes its text.
 - A list may follow a line of text, and its items may be indented by two spaces.
 - Headings have the anchors that code hosts give them.
-- The menu names every page of `docs/how-to/` and `docs/decisions/`: those that mkdocs.yml does not name come last.
+- The menu names every page of the folders in `FOLDERS`: those that mkdocs.yml does not name come last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing/index.md", "CHANGELOG.md": "changelog.md"}
 """Where pages of the project's root are in the site."""
-FOLDERS = {"How to": "how-to", "Decisions": "decisions"}
+FOLDERS = {"How to": "how-to", "Contributing": "contributing", "Decisions": "decisions"}
 """Sections of the menu that name all pages of a folder."""
 
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)

@@ -11,11 +11,9 @@ import pytest
 
 from devkit import site
 from devkit.paths import ROOT
-from devkit.prose import Limits
 from devkit.site_hooks import ROOT_PAGES, complete_menu, named_pages, on_page_markdown
 
 YAML: Any = importlib.import_module("yaml")
-OLD = Limits.load()
 
 
 def test_the_menu_names_every_page() -> None:
@@ -24,18 +22,14 @@ def test_the_menu_names_every_page() -> None:
     menu = list(named_pages(nav))
     docs = ROOT / "docs"
     pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
-    pages = {page for page in pages if not OLD.is_old(f"docs/{page}")} | {
-        there for here, there in ROOT_PAGES.items() if (ROOT / here).exists()
-    }
+    pages |= {there for here, there in ROOT_PAGES.items() if (ROOT / here).exists()}
     assert sorted(pages - set(menu)) == [], "mkdocs.yml does not name these"
     assert len(menu) == len(set(menu))
-    if not OLD.old:
-        assert sorted(set(menu) - pages) == [], "mkdocs.yml names these, which do not exist"
+    assert sorted(set(menu) - pages) == [], "mkdocs.yml names these, which do not exist"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(bool(OLD.old), reason="pages are still to be written")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert site.build(tmp_path / "site") == 0
     python = (tmp_path / "site" / "reference" / "python.html").read_text()
