@@ -30,8 +30,6 @@ FOLDER = ROOT / "docs" / "reference"
 _HEAD = "<!-- Written by `./dev docs reference` from {source}. Do not edit it here. -->"
 _TO_DO = "What to do: "
 _ATTRIBUTES = "Attributes:"
-_PENDING = {"SeveralDomains", "CommitConflict"}
-"""Classes that are about to be renamed."""
 
 
 def pages() -> Mapping[str, str]:
@@ -154,7 +152,7 @@ def _error(cls: type[Exception]) -> str:
     lines = _lines(what)
     to_do = next((text.removeprefix(_TO_DO) for text in others if text.startswith(_TO_DO)), None)
     is_root = cls.__base__ is Exception
-    if to_do is None and not is_root and cls.__name__ not in _PENDING:
+    if to_do is None and not is_root:
         raise ValueError(f"the docstring of {cls.__module__}.{cls.__name__} has no paragraph that begins with {_TO_DO!r}")
     parts = [f"### {cls.__name__}", lines if is_root or cls.__base__ is None else f"{lines}\nIt is an `{cls.__base__.__name__}`."]
     if to_do is not None:

@@ -1,23 +1,23 @@
-"""Errors of `fileio`, classed by what the caller can do about them.
+"""Errors of `fileio`, grouped by what the caller can do about them.
 
-    FileIOError                 root
-    ├── NotFound                the object does not exist
-    │   └── BucketNotFound      the bucket or container does not exist: create it, or mend the URL
-    ├── PermissionDenied        the store knows who asks and says no: grant the permission
-    ├── CredentialsError        no credentials, or wrong or expired ones: supply others
-    ├── Throttled               refused before any effect: ask again later (retried for you, within bounds)
-    ├── Unavailable             no answer, or a 5xx: for a write the effect is unknown (retried for you, within bounds)
-    ├── StoreFull               no room left, or a quota is reached: free some (nothing was written)
-    ├── ObjectChanged           an object is not the one that was opened: open it again
-    ├── UploadLost              a multipart upload vanished before it was completed: nothing landed, write again
-    ├── NotWritten              a stream was closed, but its object is not (certainly) there: look at `outcome`
-    ├── Unsupported             this store lacks the capability that the call needs
-    ├── InvalidKey              a key that no store of ours accepts
-    └── InvalidConfig           a URL or an option is wrong: the message names the nearest valid one
-        ├── StoreUnfit          the store ignores conditions that commits rely on: the message names them
-        └── MissingDependency   an SDK is not installed: the message names the extra
+    FileIOError                 the root of all
+    ├── NotFound                the object does not exist.
+    │   └── BucketNotFound      the bucket or container does not exist.
+    ├── PermissionDenied        the credentials are valid, but do not allow the request.
+    ├── CredentialsError        credentials are missing, wrong or expired.
+    ├── Throttled               the store refused the request before any effect.
+    ├── Unavailable             the store gave no answer, or a 5xx. The effect of a write is unknown.
+    ├── StoreFull               no room is left, or a quota is reached. Nothing was written.
+    ├── ObjectChanged           an object is not the one that was opened.
+    ├── UploadLost              a multipart upload vanished before it completed. Nothing was written.
+    ├── NotWritten              a write did not certainly happen. Look at `outcome`.
+    ├── Unsupported             the store lacks the capability that the call needs.
+    ├── InvalidKey              no store accepts this key.
+    └── InvalidConfig           a URL or an option is wrong.
+        ├── StoreUnfit          the store ignores conditions that commits need.
+        └── MissingDependency   a library is not installed.
 
-The outcome of a conditional write is a value (`Written`, `Conflict`, `Unknown` in `fileio.contract`), never an exception.
+The outcome of a conditional write is a value, never an exception: `Written`, `PreconditionFailed` or `OutcomeUnknown`.
 No message ever holds a secret: backends pass text of an SDK through `fileio.options.redact` first.
 """
 

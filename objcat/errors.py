@@ -1,39 +1,39 @@
-"""Errors of objcat, classed by what the caller can do about them. Storage errors (`fileio.errors`) pass through unchanged.
+"""Errors of objcat, grouped by what the caller can do about them. Errors of storage (`fileio.errors`) pass through unchanged.
 
-ObjcatError                 root
-├── InvalidInput            a setting, a schema or a batch does not fit: the message names what fits; nothing was written
-│   ├── InvalidSchema       a schema or a column type that a table cannot have
-│   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
-│   │   ├── EmptyBatch      it has no rows
-│   │   ├── KeyExists       keys of it are in the table, and the insert was to fail then: upsert these rows, or skip them
-│   │   └── NullKey         a key or ordering value is null or NaN
-│   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
-│   ├── InvalidSql          a statement does not parse, or asks for what is not there
-│   └── TablesInSeveralLogs  the tables of one transaction have several logs: create them with one shared_log
-├── MissingOnWorkers        a Spark worker lacks objcat, or has another version or Python: install the driver's there; nothing was written
-├── SparkJobLost            a job was cancelled, or Spark lost what it ran on: nothing is visible; write again when Spark runs
-├── SparkJobFailed          a job failed over what it was to compute: the message says Spark's reason; nothing is visible; mend the frame
-├── TableNotFound           no table at that name: create it, or look at the nearest name
-├── TableExists             another table (or writer) has that name
-├── NamespaceNotFound       no namespace of that name: create it, or look at the nearest name
-├── NamespaceExists         a namespace has that name
-├── NamespaceNotEmpty       a namespace that still holds names cannot be dropped
-├── TableClosed             the table was dropped
-├── UnsupportedFormat       the table needs a newer client: the message names the version
-├── SnapshotExpired         the slot was cleaned away: read a newer one, or keep it by a savepoint next time
-├── CheckpointCollected     part of the checkpoint that a handle stands on was collected: open the table again
-│   └── CheckpointUnreadable part of it is damaged: open the table again, which passes over it
-├── CorruptTable            metadata contradicts itself or is missing, or a file is not what was committed: the message names the object
-├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
-│   ├── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
-│   ├── AlreadyApplied      this version of the application is in the table: go on with the next one
-│   ├── AlreadyDone         somebody else executed the same plan: there is nothing left to do
-│   └── StreamRewound       a RESTORE took back what the application had written: start it again from the version that the message names
-├── OutOfMemory             memory ended, or what a process may have of it: nothing of the call is visible; give fewer rows, or more memory
-├── NotErased               a search found values of erased rows in objects that it names: erase again, which goes on
-├── SharedTransaction       another operation has the id of this one: nothing of this one is visible, and nothing was deleted; write again
-├── WriterFenced            this transaction was rolled back by somebody who thought it dead: write again
-└── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
+ObjcatError                   the root of all
+├── InvalidInput              a setting, schema, batch or statement does not fit. Nothing was written.
+│   ├── InvalidSchema         a table cannot have this schema or column type.
+│   ├── InvalidBatch          the batch does not fit the schema of the table.
+│   │   ├── EmptyBatch        the batch has no rows.
+│   │   ├── KeyExists         an insert found existing keys.
+│   │   └── NullKey           a key or ordering value is null or NaN.
+│   ├── InvalidPredicate      a filter does not parse, or names an unknown column.
+│   ├── InvalidSql            a statement does not parse, or names something unknown.
+│   └── TablesInSeveralLogs   the tables of a transaction do not share a log.
+├── MissingOnWorkers          a Spark worker lacks objcat, or has another version or Python.
+├── SparkJobLost              a Spark job was cancelled or lost. Nothing is visible. Write again.
+├── SparkJobFailed            a Spark job failed in the DataFrame. Nothing is visible.
+├── TableNotFound             there is no table of that name.
+├── TableExists               there is already a table of that name.
+├── NamespaceNotFound         there is no namespace of that name.
+├── NamespaceExists           there is already a namespace of that name.
+├── NamespaceNotEmpty         the namespace holds names, so it cannot be dropped.
+├── TableClosed               the table was dropped.
+├── UnsupportedFormat         the table needs a newer objcat.
+├── SnapshotExpired           the slot was cleaned. Read a newer one.
+├── CheckpointCollected       the checkpoint that a handle reads is gone. Open the table again.
+│   └── CheckpointUnreadable  the checkpoint is damaged. Open the table again.
+├── CorruptTable              metadata contradicts itself, or an object is missing or changed.
+├── CommitConflict            another commit won. Nothing is visible. Write again.
+│   ├── Contention            other writers took every slot. Write again later.
+│   ├── AlreadyApplied        the table already has this version of the application.
+│   ├── AlreadyDone           another process executed the same plan.
+│   └── StreamRewound         a RESTORE took back what the application wrote.
+├── OutOfMemory               the process ran out of memory. The commit did not happen.
+├── NotErased                 objects still hold values of erased rows. Erase again.
+├── SharedTransaction         another operation has this transaction id. Write again.
+├── WriterFenced              another process rolled this transaction back. Write again.
+└── CommitUnknown             the commit may have landed. Call table.resolve(txn).
 """
 
 from __future__ import annotations
@@ -235,9 +235,13 @@ class NotErased(ObjcatError):
 
 
 class CommitConflict(ObjcatError):
-    """Another commit won, for certain; this one is not visible and never will be.
+    """Another commit won, for certain. Nothing of this commit is visible, and its files are removed.
 
-    winner_slot: the slot of the commit that it conflicts with. file_groups: what both touched, as text.
+    What to do: Read the table again, and repeat the write.
+
+    Attributes:
+        winner_slot: the slot of the commit that conflicts with this one.
+        file_groups: the file groups that both commits touch, as text.
     """
 
     def __init__(self, message: str, *, winner_slot: int, file_groups: tuple[str, ...] = ()) -> None:
