@@ -81,7 +81,7 @@ class NameBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     name: str
     table: str
     prefix: str
-    shared_log: str = msgspec.field(name="shared_log", default="")
+    shared_log: str = msgspec.field(name="domain", default="")
     opened: Count = 0
 
 

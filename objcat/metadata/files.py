@@ -60,7 +60,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
     """The rows `start` to `end` (excluded) of a log object, which are those of one file group."""
 
-    group_id: FileGroupId
+    group_id: FileGroupId = msgspec.field(name="home")
     start: Count
     end: Count
 

@@ -210,7 +210,7 @@ class Transaction:
     def __getitem__(self, name: str) -> TransactionTable:
         """The table of that name, inside this transaction.
 
-        Raises TableNotFound, TableClosed, and SeveralDomains when it does not share the log of the tables that were named before.
+        Raises TableNotFound, TableClosed, and TablesInSeveralLogs when it does not share the log of the tables that were named before.
         """
         if self._names is None or self._has_ended:
             raise InvalidInput("the transaction is not open: use it inside of its block, `with lake.transaction() as tx:`")
