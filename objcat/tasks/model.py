@@ -50,8 +50,8 @@ class WriteLayout:
 class WriteTask:
     """Write rows of one transaction.
 
-    bucket_counts: of partitions that were split. live_group_ids: of an insert into a merge-on-read table: those that have a file group, where
-    rows go to log rows. groups: of a copy-on-write table: what is live, by file group. former_partitions: those partitions of former
+    bucket_counts: of partitions that were split. live_group_ids: of an insert into a merge-on-read table: those that have a file group,
+    where rows go to log rows. groups: of a copy-on-write table: what is live, by file group. former_partitions: those partitions of former
     partitionings that have a file group. only: the file groups whose rows are written, None for all; the others are left out. delete_when:
     of an upsert: rows of the batch for which it is true are deletes. group_ids: that rows name by number in `PLACE_COLUMN`, under an index
     that is no hash. layout: of a bulk insert: rows become files of their own. Of a table without a key: fillable, the partitions with a
