@@ -79,6 +79,7 @@ def worker_environment(python: Path) -> dict[str, str]:
 
 def _install(name: str, lock: Path, target: Path) -> None:
     """Environments do not move, so one is built under a name of its own and becomes visible by a link."""
+    toolchain.check_may_install(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     print(f"dev: making the environment {name} (once)", file=sys.stderr, flush=True)
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
@@ -99,6 +100,7 @@ def _install(name: str, lock: Path, target: Path) -> None:
 def _jar(jar: Jar, directory: Path) -> Path:
     target = directory / jar.file
     if not target.exists():
+        toolchain.check_may_install(jar.coordinate)
         mvn = shutil.which("mvn")
         if mvn is None:
             raise PeerUnavailable(

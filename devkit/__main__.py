@@ -57,8 +57,11 @@ COMMANDS: Mapping[str, Command] = {
         "[--store s3|gcs|azure]", "see it work: flights into one table by four writers, one of them killed", _module("devkit.demo")
     ),
     "test": Command(
-        "[SUITE...] [--all] [PYTEST ARGUMENTS]", "run the tests, or some folders of tests/; --all adds the slow ones", suites.test
+        "[SUITE...] [--integration] [--all] [PYTEST ARGUMENTS]",
+        "run the tests for every change, for a merge, or all; or some of tests/",
+        suites.test,
     ),
+    "install": Command("[SUITE...] [--integration]", "install what ./dev test needs, which installs it as well", suites.install),
     "check": Command("", "formatting, lint, types and the layers of imports", lambda _: checks.check()),
     "format": Command("", "format the sources and mend what can be mended safely", lambda _: checks.format_sources()),
     "servers": Command("[NAME...]", "start the test servers (all, or those named) and show how to reach them, until Ctrl-C", _servers),

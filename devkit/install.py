@@ -44,6 +44,11 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
+def is_installed(name: str) -> bool:
+    """Whether a program is there and finished."""
+    return (PROGRAMS[name].directory(name) / PROGRAMS[name].program).exists()
+
+
 def installed_program(name: str) -> Path:
     """The finished program, installed first when it is missing. Safe for several processes at once. Raises InstallError, ToolchainError."""
     wanted = PROGRAMS[name]
@@ -51,6 +56,7 @@ def installed_program(name: str) -> Path:
     program = target / wanted.program
     if program.exists():
         return program
+    toolchain.check_may_install(name)
     with file_lock(target.with_name(target.name + ".lock"), f"another process is installing {name}"):
         if not program.exists():
             _install(name, wanted, target)

@@ -1,184 +1,232 @@
-"""`./dev test`: the suites, each a folder of `tests/`; what Spark's version decides once more on the oldest PySpark that we support."""
+"""`./dev test`: which tests run, in which processes. The tiers are in `tests/tiers.toml`."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import os
-import shutil
-import signal
-import subprocess
+import secrets
 import sys
-import tempfile
 import time
-from collections import Counter, deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import IO
 
-from devkit import toolchain
-from devkit.paths import ROOT, cache_dir
+from devkit import prepare, toolchain
+from devkit.runs import Outcome, Run, print_sum, run_all, run_here, status_of
+from devkit.tiers import OLDEST, TESTS, TIERS, UNKNOWN_S, Table, Tier, files, read_durations, table, write_durations
 
-TESTS = ROOT / "tests"
 SPARK_SUITE = "spark"
-COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
-ON_OLDEST = (
-    "test_batching.py",
-    "test_format.py",
-    "test_format_native.py",
-    "test_layout_plans.py",
-    "test_native_bits.py",
-    "test_native_plans.py",
-    "test_native_root.py",
-    "test_native_stores.py",
-    "test_sorted_files.py",
-    "test_spark_jobs.py",
-    "test_spark_table.py",
-    "test_sql.py",
-    "test_stream_sink.py",
-    "test_stream_source.py",
-    "test_values.py",
-    "test_views.py",
-)
-"""Of the Spark suite, what runs on the oldest PySpark without `--all`.
+SESSION = "spark"
+"""What a file needs that uses the one Spark session of the tests."""
+OLDEST_VARIABLE = "OBJCAT_TEST_OLDEST"
+"""Set where tests run on the oldest PySpark."""
+BATCH_S = 90
+"""About as much work goes to one process: enough to be worth its start, and little enough that both sides end at about one time."""
+SEED_VARIABLE = "OBJCAT_TEST_SEED"
+"""The seed of a run with `--all`; without it one is drawn, and printed."""
 
-Versions of Spark differ in what we call of them and in what they call of us: the data source for Python, streams, plans that we look into,
-classes that our Java stands on, settings of jobs, and how values come and go through Arrow. Each of that is in one of these files. The
-others ask whether rows are right under many kinds of tables, histories and settings; they go the same ways, and one version is enough for
-them.
-"""
-APART = (("docs", "protocol", "services", "sql"), ("explorer", "mutations"), ("chaos", "cluster", "schedules"))
-"""Suites with a process of their own for each group, when all are run: whichever of two sides is free takes the next one."""
-_INTERRUPTED, _NO_TESTS_COLLECTED = 2, 5
+
+class BadArguments(Exception):
+    """The command line asks for something that does not exist. The message says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command line. names: of suites, files or tests; none for everything. options: for pytest."""
+
+    names: Sequence[str]
+    tiers: Sequence[Tier]
+    options: Sequence[str]
+    record: bool = False
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run suites (all, without a name) with pytest. The last line printed is pytest's summary, or the sum of several."""
-    names, options = split_arguments(arguments)
-    unknown = [name for name in names if not (TESTS / name.split("::")[0]).exists() and not Path(name.split("::")[0]).exists()]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], suites(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(suites())}"
-        print(f"dev test: there is no suite {unknown[0]!r}: {hint}", file=sys.stderr)
+    """Run tests with pytest. The last line printed is pytest's summary, or the sum of several."""
+    try:
+        asked = parse(arguments)
+        paths = [_path_of(name) for name in asked.names]
+    except BadArguments as error:
+        print(f"dev test: {error}", file=sys.stderr)
         return 2
-    paths = [str(TESTS / name) if (TESTS / name.split("::")[0]).exists() else name for name in names]
-    chosen = [path for path in paths if Path(path) == TESTS / SPARK_SUITE] if paths else [str(TESTS / SPARK_SUITE)]
-    runs = [_Run("", paths, {})] if paths else []
-    if not paths:
-        # Two processes at a time for two cores, the long ones first.
-        apart = [name for group in APART for name in group]
-        runs = [_Run("", [str(TESTS / name) for name in suites() if name not in (SPARK_SUITE, *apart)], {})]
-        runs.append(_Run(f"tests/{SPARK_SUITE}", chosen, {}))
-        runs += [_Run(", ".join(f"tests/{name}" for name in group), [str(TESTS / name) for name in group], {}) for group in APART]
-    if chosen and any((TESTS / SPARK_SUITE).glob("test_*.py")):
-        version = toolchain.locked_version("spark-oldest")
-        oldest = toolchain.install_locked("spark-oldest", cache_dir() / "tools" / f"pyspark-{version}", f"PySpark {version}")
-        search = os.pathsep.join(filter(None, [str(oldest), os.environ.get("PYTHONPATH")]))
-        some = chosen if "--all" in options else [str(TESTS / SPARK_SUITE / name) for name in ON_OLDEST]
-        runs.insert(2, _Run(f"tests/{SPARK_SUITE} on PySpark {version}, the oldest supported", some, {"PYTHONPATH": search}))
-    return _run_all(runs, options)
+    prepare.install(needs(asked, table()))
+    began_s = time.monotonic()
+    runs = _named(paths, asked) if paths else batches(asked, table())
+    outcomes = [run_here(runs[0])] if len(runs) == 1 else run_all(runs)
+    if len(runs) > 1:
+        print_sum(outcomes, time.monotonic() - began_s)
+    if asked.record and len(outcomes) == len(runs):
+        write_durations(_durations(runs, outcomes))
+    return status_of(outcomes)
+
+
+def install(arguments: Sequence[str]) -> int:
+    """`./dev install`: install what the tests need, without running them."""
+    try:
+        prepare.install(needs(parse(arguments), table()))
+    except BadArguments as error:
+        print(f"dev install: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def suites() -> list[str]:
     """The folders of `tests/` that hold tests."""
-    return sorted({path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/test_*.py")})
+    return sorted({file.split("/")[0] for file in files()})
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Leading names of suites (or paths of tests); everything from the first option on is pytest's. `--all` may stand anywhere."""
-    first_option = next((i for i, argument in enumerate(arguments) if argument.startswith("-") and argument != "--all"), len(arguments))
-    names = [argument for argument in arguments[:first_option] if argument != "--all"]
-    everything = ["--all"] if "--all" in arguments else []
-    return names, everything + [argument for argument in arguments[first_option:] if argument != "--all"]
+def parse(arguments: Sequence[str]) -> Asked:
+    """Leading names are suites, files or tests. Everything from the first foreign option on is pytest's. Raises BadArguments.
+
+    `--integration`, `--all`, `--tier` and `--record-durations` may stand anywhere. What is named runs up to the tier of integration.
+    """
+    rest, tiers, record = list(arguments), None, False
+    for word, chosen in (("--integration", TIERS[:2]), ("--all", TIERS)):
+        if word in rest:
+            rest.remove(word)
+            tiers = chosen
+    if "--record-durations" in rest:
+        rest.remove("--record-durations")
+        record = True
+    if "--tier" in rest:
+        at = rest.index("--tier")
+        wanted = rest[at + 1] if at + 1 < len(rest) else ""
+        if wanted not in TIERS:
+            raise BadArguments(f"--tier {wanted}: there are {', '.join(TIERS)}")
+        tiers = tuple(tier for tier in TIERS if tier == wanted)
+        del rest[at : at + 2]
+    first_option = next((i for i, argument in enumerate(rest) if argument.startswith("-")), len(rest))
+    names = rest[:first_option]
+    return Asked(names, tiers or (TIERS[:2] if names else TIERS[:1]), rest[first_option:], record)
 
 
-class _Run:
-    """One run of pytest. title: printed before it when not empty. environment: variables in addition."""
-
-    def __init__(self, title: str, paths: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.title = title
-        self.paths = paths
-        self.environment = environment
-
-    def __call__(self, options: Sequence[str], output: IO[str] | None = None) -> tuple[int, Counter[str]]:
-        """Run it. output: where to; to the terminal when None."""
-        if self.title:
-            print(f"\n== {self.title}", flush=True, file=output)
-        with tempfile.NamedTemporaryFile("r") as counts:
-            command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-            command += ["-o", f"cache_dir={cache_dir() / 'pytest'}", *self.paths, *options]
-            environment = {**toolchain.run_environment(), **self.environment, COUNTS_VARIABLE: counts.name, "PYTHONDONTWRITEBYTECODE": "1"}
-            status = _wait_for(command, environment, output)
-            text = counts.read()
-        return status, Counter(json.loads(text) if text else {})
+def needs(asked: Asked, known: Table) -> set[str]:
+    """What has to be installed for the tests that are asked for."""
+    paths = [_relative(_path_of(name)) for name in asked.names] or [file for file in files() if known.may_have(file, asked.tiers)]
+    found = {need for path in paths for need in known.needs_of(path)}
+    on_oldest = _on_oldest(asked, known)
+    return found | {"pyspark-oldest"} if on_oldest else found
 
 
-_children: set[subprocess.Popen[bytes]] = set()
+def batches(asked: Asked, known: Table) -> list[Run]:
+    """Everything of some tiers: files in processes by how long they took, the longest process first.
+
+    Files that use the Spark session are in one process, which has one JVM.
+    """
+    durations = read_durations()
+    seconds = {file: _seconds(durations.get(file), asked.tiers) for file in files() if known.may_have(file, asked.tiers)}
+    with_session = [file for file in seconds if SESSION in known.needs_of(file)]
+    others = {file: took for file, took in seconds.items() if file not in with_session}
+    dealt = [with_session, *deal(others)] if with_session else deal(others)
+    runs = [_run(_title(some), some, asked, about_s=sum(seconds[file] for file in some)) for some in dealt]
+    if oldest := _on_oldest(asked, known):
+        about_s = sum(durations.get(file, {}).get(OLDEST, UNKNOWN_S) for file in oldest)
+        runs.append(_oldest_run(oldest, asked, about_s))
+    # The long ones first: both sides end at about one time.
+    return sorted(runs, key=lambda run: -run.about_s)
 
 
-def _wait_for(command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None) -> int:
-    """Run to the end: Ctrl-C reaches pytest by itself and is left to it."""
-    error = None if output is None else subprocess.STDOUT
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=error) as child:
-        _children.add(child)
-        try:
-            while True:
-                try:
-                    return child.wait()
-                except KeyboardInterrupt:
-                    continue
-        finally:
-            _children.discard(child)
+def deal(seconds: Mapping[str, float], most_s: float = BATCH_S) -> list[list[str]]:
+    """Files in lists of about so many seconds. Files of one folder stay together as far as they fit: they share servers and fixtures."""
+    dealt: list[list[str]] = []
+    small: dict[str, float] = {}
+    for _folder, group in groupby(sorted(seconds), key=lambda file: file.split("/")[0]):
+        inside = list(group)
+        if sum(seconds[file] for file in inside) < most_s / 2:
+            small |= {file: seconds[file] for file in inside}
+        else:
+            dealt += _cut(inside, seconds, most_s)
+    return [*dealt, *_cut(list(small), seconds, most_s)]
 
 
-def _end_children(*_: object) -> None:
-    for child in list(_children):
-        child.terminate()
+def _cut(some: Sequence[str], seconds: Mapping[str, float], most_s: float) -> list[list[str]]:
+    """Files in stretches of about so many seconds."""
+    stretches = max(1, round(sum(seconds[file] for file in some) / most_s))
+    share = sum(seconds[file] for file in some) / stretches
+    parts: list[list[str]] = []
+    filled_s = share
+    for file in some:
+        if filled_s >= share:
+            parts.append([])
+            filled_s = 0
+        parts[-1].append(file)
+        filled_s += seconds[file]
+    return parts
 
 
-def _run_all(runs: Sequence[_Run], options: Sequence[str]) -> int:
-    """Run them, two at a time. The first one prints as it goes; what the others print comes when all have ended."""
-    began_s = time.monotonic()
-    # A request to terminate is passed on.
-    signal.signal(signal.SIGTERM, _end_children)
-    found: dict[int, tuple[int, Counter[str]]] = {}
-    with ExitStack() as stack:
-        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in runs]
-        waiting = deque(range(1, len(runs)))
-
-        def work_off() -> None:
-            while waiting:
-                try:
-                    number = waiting.popleft()
-                except IndexError:
-                    return
-                found[number] = runs[number](options, outputs[number])
-
-        with ThreadPoolExecutor(1) as beside:
-            other = beside.submit(work_off)
-            found[0] = runs[0](options)
-            if found[0][0] == _INTERRUPTED or found[0][0] < 0:
-                waiting.clear()
-            work_off()
-            other.result()
-        for output in outputs:
-            output.seek(0)
-            shutil.copyfileobj(output, sys.stdout)
-    outcomes = [found[number] for number in sorted(found)]
-    if len(runs) > 1:
-        total = sum((counts for _, counts in outcomes), Counter[str]())
-        print(f"\n{summary_line(total, time.monotonic() - began_s)}", flush=True)
-    failed = [status for status, _ in outcomes if status not in (0, _NO_TESTS_COLLECTED)]
-    if failed:
-        return failed[0] if failed[0] > 0 else 128 - failed[0]
-    return outcomes[0][0]
+def _seconds(by_tier: Mapping[str, float] | None, tiers: Sequence[Tier]) -> float:
+    return UNKNOWN_S if by_tier is None else sum(by_tier.get(tier, 0) for tier in tiers)
 
 
-def summary_line(counts: Mapping[str, int], seconds: float) -> str:
-    """The sum of several runs in the words of pytest's own last line."""
-    plural = {"error": "errors", "warnings": "warnings"}
-    order = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "error")
-    parts = [f"{counts[word]} {plural.get(word, word) if counts[word] != 1 else word.rstrip('s')}" for word in order if counts.get(word)]
-    return f" {', '.join(parts) or 'no tests ran'} in {seconds:.2f}s ".center(80, "=")
+def _title(some: Sequence[str]) -> str:
+    counts: dict[str, int] = defaultdict(int)
+    for file in some:
+        counts[file.split("/")[0]] += 1
+    return ", ".join(f"{suite} ({count} {'files' if count > 1 else 'file'})" for suite, count in counts.items())
+
+
+def _path_of(name: str) -> str:
+    file = name.split("::", maxsplit=1)[0]
+    for place in (TESTS, Path.cwd()):
+        if (place / file).exists():
+            return str(place / name)
+    near = difflib.get_close_matches(name, suites(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(suites())}"
+    raise BadArguments(f"there is no suite {name!r}: {hint}")
+
+
+def _relative(path: str) -> str:
+    """A path of tests as `tests/tiers.toml` names it; "" for all of them."""
+    file = Path(path.split("::", maxsplit=1)[0]).resolve()
+    return str(file.relative_to(TESTS)) if file.is_relative_to(TESTS) and file != TESTS else ""
+
+
+def _named(paths: Sequence[str], asked: Asked) -> list[Run]:
+    runs = [_run(", ".join(asked.names), paths, asked)]
+    if oldest := _on_oldest(asked, table()):
+        runs.append(_oldest_run(oldest, asked, 0))
+    return runs
+
+
+def _on_oldest(asked: Asked, known: Table) -> list[str]:
+    """The files that run on the oldest PySpark too: when everything is asked for, or the suite of Spark."""
+    if asked.names and not any(_relative(_path_of(name)) == SPARK_SUITE for name in asked.names):
+        return []
+    tiers = {file: known.oldest.get(file, known.oldest[SPARK_SUITE]) for file in files() if file.startswith(f"{SPARK_SUITE}/")}
+    return [file for file, tier in tiers.items() if tier in asked.tiers]
+
+
+def _run(title: str, paths: Sequence[str], asked: Asked, *, about_s: float = 0) -> Run:
+    here = [str(TESTS / path) for path in paths]
+    environment = {}
+    options = [*asked.options]
+    if "all" in asked.tiers:
+        seed = os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)))
+        environment[SEED_VARIABLE] = seed
+        if not any(option.startswith("--hypothesis-seed") for option in options):
+            options.append(f"--hypothesis-seed={seed}")
+    return Run(title, [*here, "--tiers", ",".join(asked.tiers), *options], about_s, environment)
+
+
+def _oldest_run(some: Sequence[str], asked: Asked, about_s: float) -> Run:
+    """Whole files on the oldest PySpark: their tests of earlier tiers as well, which ran on the newest one then."""
+    tiers = TIERS[: TIERS.index(asked.tiers[-1]) + 1]
+    run = _run(
+        f"{SPARK_SUITE} ({len(some)} files) on PySpark {toolchain.locked_version('spark-oldest')}, the oldest supported",
+        some,
+        Asked(asked.names, tiers, asked.options),
+        about_s=about_s,
+    )
+    search = os.pathsep.join(filter(None, [str(prepare.oldest_pyspark()), os.environ.get("PYTHONPATH")]))
+    return Run(run.title, run.arguments, run.about_s, {**run.environment, "PYTHONPATH": search, OLDEST_VARIABLE: "1"})
+
+
+def _durations(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """By file: seconds by tier."""
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for run, outcome in zip(runs, outcomes, strict=True):
+        for name, time_ in outcome.times.items():
+            tier = OLDEST if OLDEST_VARIABLE in run.environment else time_.tier
+            found[name.removeprefix("tests/").partition("::")[0]][tier] += time_.seconds
+    return found

@@ -23,6 +23,8 @@ from devkit.paths import REQUIREMENTS, ROOT, cache_dir, file_lock
 
 SHIMS = ROOT / "devkit" / "shims"
 JAVA_MAJOR_MIN = 17
+INSTALL_VARIABLE = "OBJCAT_INSTALL"
+"""With the value `never`, which `./dev test` sets for its processes, nothing is installed: what is missing is an error."""
 
 
 class ToolchainError(Exception):
@@ -50,6 +52,12 @@ for option in "$@"; do
 done
 exec "{java}" "${{options[@]}}"
 """
+
+
+def is_installed(name: str) -> bool:
+    """Whether `java`, `go` or `node` is there."""
+    found = _installed_java() if name == "java" else _on_path(name)
+    return found is not None or _wheel_dir(_WHEELS[name]).exists()
 
 
 def tool(name: str) -> Path:
@@ -95,10 +103,19 @@ def run_environment() -> dict[str, str]:
     return environment
 
 
+def check_may_install(what: str) -> None:
+    """Refuse to install something in the middle of a run of tests. Raises ToolchainError."""
+    if os.environ.get(INSTALL_VARIABLE) == "never":
+        raise ToolchainError(
+            f"{what} is not installed, and tests install nothing. Name it in [needs] of tests/tiers.toml; ./dev test installs it"
+        )
+
+
 def install_locked(lock: str, target: Path, what: str) -> Path:
     """`requirements/<lock>.lock` installed as the directory `target`, once; the directory appears whole. Raises ToolchainError."""
     if target.exists():
         return target
+    check_may_install(what)
     with file_lock(target.with_name(target.name + ".lock"), f"another process is installing {what}"):
         if target.exists():
             return target
@@ -186,6 +203,7 @@ def _new_enough(home: Path) -> bool:
 def _install_debian_java() -> bool:
     if os.geteuid() != 0 or not shutil.which("apt-get") or not Path("/etc/debian_version").exists():
         return False
+    check_may_install("Java")
     print("dev: installing Java (openjdk-17-jre-headless) by apt-get, since this machine has none", file=sys.stderr, flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "openjdk-17-jre-headless"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,46 +15,39 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from devkit import toolchain
+from devkit import prepare, tiers, toolchain
 from devkit.fault_proxy import FaultProxy
 from devkit.handle import ServerHandle
+from devkit.runs import OUTCOME_VARIABLE
 from devkit.servers import ServerName, Servers
-from tests.effort import ALL_VARIABLE
+from devkit.tiers import TIERS
+from tests.effort import ALL_VARIABLE, SEED_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
-"""Where a run leaves how many tests had which outcome, for `./dev test`, which adds up its runs."""
-
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+hypothesis.settings.register_profile("fresh", deadline=None, print_blob=True, database=None)
+
+_times: dict[str, dict[str, Any]] = {}
+"""By the id of a test: its tier, its seconds so far, and its reason to take long."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run the slow tests too")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--all"):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if not item.get_closest_marker("slow")]
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if path := os.environ.get(COUNTS_VARIABLE):
-        counts = Counter({outcome: len(reports) for outcome, reports in terminalreporter.stats.items() if outcome})
-        Path(path).write_text(json.dumps(counts))
+    parser.addoption("--integration", action="store_true", help="run what is for before a merge too")
+    parser.addoption("--all", action="store_true", help="run everything, as hard as it can, with fresh seeds")
+    parser.addoption("--tiers", help=f"run only these of {','.join(TIERS)}; without it, what is named runs up to integration")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests know how hard to try; nothing of the user's own cloud settings reaches them, and loopback is never asked through a proxy."""
-    if config.getoption("--all"):
+    config.option.tiers = _chosen(config)
+    config.option.all = "all" in config.option.tiers
+    if config.option.all:
         os.environ[ALL_VARIABLE] = "1"
+        os.environ.setdefault(SEED_VARIABLE, str(random.randrange(1 << 32)))
+    hypothesis.settings.load_profile("fresh" if config.option.all else "ci" if os.environ.get("CI") else "local")
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR")):
             del os.environ[name]
@@ -61,6 +55,56 @@ def pytest_configure(config: pytest.Config) -> None:
         AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true", NO_PROXY="127.0.0.1,localhost"
     )
     os.environ["no_proxy"] = os.environ["NO_PROXY"]
+
+
+def _chosen(config: pytest.Config) -> tuple[str, ...]:
+    """The tiers that run."""
+    if config.option.tiers:
+        return tuple(config.option.tiers.split(","))
+    if config.option.all:
+        return TIERS
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    return TIERS[:2] if named or config.option.integration else TIERS[:1]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    fresh = f"; {SEED_VARIABLE}={os.environ[SEED_VARIABLE]} draws the same again" if config.option.all else ""
+    return f"tiers: {', '.join(config.option.tiers)}{fresh}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is of other tiers. The tier of a test is the later one of its entry in `tests/tiers.toml` and its markers."""
+    table = tiers.table()
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        marked = [mark.args[0] for mark in item.iter_markers("tier")]
+        tier = max([table.tier_of(name) or "default", *marked], key=TIERS.index)
+        reason = item.get_closest_marker("reason")
+        _times[item.nodeid] = {"tier": tier, "seconds": 0.0, "reason": reason.args[0] if reason else None}
+        (chosen if tier in config.option.tiers else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = chosen
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _times[report.nodeid]["seconds"] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if path := os.environ.get(OUTCOME_VARIABLE):
+        counts = Counter({outcome: len(reports) for outcome, reports in terminalreporter.stats.items() if outcome})
+        times = {name: time for name, time in _times.items() if time["seconds"]}
+        Path(path).write_text(json.dumps({"counts": counts, "times": times}))
+
+
+def check_needed(need: str) -> None:
+    """Check that the file of the current test names what it uses, so that it is installed before. Our own environment needs no name."""
+    file = os.environ["PYTEST_CURRENT_TEST"].removeprefix("tests/").partition("::")[0]
+    if need in prepare.NEEDS and need not in tiers.table().needs_of(file):
+        pytest.fail(f"{file} uses {need}: name it in [needs] of tests/tiers.toml")
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +119,12 @@ def servers(_running_servers: Servers) -> Callable[[ServerName], ServerHandle]:
 
     `servers("versitygw").fresh_bucket()` is a bucket of one's own.
     """
-    return _running_servers.start
+
+    def start(name: ServerName) -> ServerHandle:
+        check_needed(name)
+        return _running_servers.start(name)
+
+    return start
 
 
 @pytest.fixture
@@ -93,6 +142,7 @@ def fault_proxy() -> Iterator[Callable[[ServerHandle], tuple[FaultProxy, ServerH
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One quiet local Spark session with two threads."""
+    check_needed("spark")
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(toolchain.java_home())

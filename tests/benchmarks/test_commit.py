@@ -107,7 +107,7 @@ def test_the_proxy_passes_on_bodies_of_which_nobody_knew_the_length(servers):
 
 @pytest.mark.parametrize(
     ("side", "keys"),
-    [(Objcat.name, "overlapping"), pytest.param(Deltalake.name, "overlapping", marks=pytest.mark.slow), (Put.name, "append")],
+    [(Objcat.name, "overlapping"), pytest.param(Deltalake.name, "overlapping", marks=pytest.mark.tier("all")), (Put.name, "append")],
 )
 def test_processes_that_write_at_once_lose_nothing(servers, side, keys):
     found = run(SIDES[side], servers("versitygw").fresh_bucket(), keys, writers=2, commits=2, latency_ms=1)

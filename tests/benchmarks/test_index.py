@@ -14,7 +14,7 @@ SOME = ("record", "bloom")
 """By every change: one that finds keys by itself, and one that reads files."""
 
 
-@pytest.mark.parametrize("index", [index if index in SOME else pytest.param(index, marks=pytest.mark.slow) for index in INDEXES])
+@pytest.mark.parametrize("index", [index if index in SOME else pytest.param(index, marks=pytest.mark.tier("all")) for index in INDEXES])
 def test_a_table_has_about_as_many_file_groups_as_asked_for(tmp_path, index):
     for keys in ("ascending", "random"):
         found = measure(tmp_path, index, keys, 120, rounds=1)

@@ -15,7 +15,7 @@ FORGETFUL = replace(OWN, module="tests.benchmarks.forgetful")
 UPSERT = ["write", "--only", "merge-on-read, without Spark"]
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 def test_every_work_of_every_suite_is_right(capsys):
     """The whole command, with deltalake and pyiceberg: some 90 s. What follows is a side, a table and two upserts of it."""
     assert smoke.main([]) == 0, capsys.readouterr().out

@@ -59,10 +59,10 @@ def check(
     [
         ("file", "copy_on_write"),
         ("versitygw", "merge_on_read"),
-        pytest.param("fake-gcs-server", "copy_on_write", marks=pytest.mark.slow),
-        pytest.param("azurite", "merge_on_read", marks=pytest.mark.slow),
-        pytest.param("seaweedfs", "merge_on_read", marks=pytest.mark.slow),
-        pytest.param("moto", "copy_on_write", marks=pytest.mark.slow),
+        pytest.param("fake-gcs-server", "copy_on_write", marks=pytest.mark.tier("all")),
+        pytest.param("azurite", "merge_on_read", marks=pytest.mark.tier("all")),
+        pytest.param("seaweedfs", "merge_on_read", marks=pytest.mark.tier("all")),
+        pytest.param("moto", "copy_on_write", marks=pytest.mark.tier("all")),
     ],
 )
 def test_chaos(
@@ -71,7 +71,7 @@ def test_chaos(
     check(store, kind, SHORT, servers, tmp_path, capsys)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("store", ["file", "versitygw", "seaweedfs", "moto", "fake-gcs-server", "azurite"])

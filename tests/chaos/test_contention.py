@@ -74,7 +74,7 @@ def test_disjoint_commits_all_land(servers: Callable[[str], ServerHandle], serve
     check_disjoint(servers(server).fresh_bucket(), 10, capsys)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(WAIT_S_MAX)
 def test_many_disjoint_commits_all_land(servers: Callable[[str], ServerHandle], capsys: pytest.CaptureFixture[str]) -> None:
     check_disjoint(servers("versitygw").fresh_bucket(), 50, capsys)
@@ -98,7 +98,7 @@ def test_overlapping_replacements_lose_no_update(
     check_counters(servers(server).fresh_bucket(), 6, 8, capsys)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(WAIT_S_MAX)
 def test_many_overlapping_replacements_lose_no_update(servers: Callable[[str], ServerHandle], capsys: pytest.CaptureFixture[str]) -> None:
     check_counters(servers("versitygw").fresh_bucket(), WRITERS, 50, capsys)

@@ -62,7 +62,7 @@ def cases() -> Iterator[ParameterSet]:
             if work == "upload":
                 continue
             chosen = number < CHIEF if store in ("file", "versitygw") else work == "compact"
-            yield pytest.param(store, work, marks=[] if chosen else [pytest.mark.slow])
+            yield pytest.param(store, work, marks=[] if chosen else [pytest.mark.tier("all")])
 
 
 @pytest.mark.timeout(1800)

@@ -154,7 +154,7 @@ def test_a_pipeline_of_two_hops(
     run(servers(store).fresh_bucket(), SHORT, kinds, tmp_path / "run", capsys)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("store", "kinds"),

@@ -46,7 +46,7 @@ def test_nothing_is_lost_or_doubled_when_executors_die_and_attempts_run_twice(cl
         assert did["findings"] == [], name
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(SERVE_S_MAX)
 def test_writes_that_read_services_and_moves_when_executors_die(cluster: SparkCluster, tmp_path: Path) -> None:
     found = run_driver("serve", cluster, tmp_path, seconds_max=SERVE_S_MAX)

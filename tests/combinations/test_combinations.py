@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.combinations.seeds import run
-from tests.effort import few
+from tests.effort import few, seeds
 
 FINDING = (50, 407, 3)
 """What finds bugs that were there: `tests/mutations/test_combinations.py` plants them again."""
@@ -13,6 +13,6 @@ SEEDS = [*FINDING, *(seed for seed in range(150) if seed not in FINDING)]
 BY_DEFAULT = 12
 
 
-@pytest.mark.parametrize("seed", few(SEEDS, BY_DEFAULT))
+@pytest.mark.parametrize("seed", [*few(SEEDS, BY_DEFAULT), *seeds(0, with_all=50)])
 def test_every_read_is_what_the_dicts_say(seed: int) -> None:
     run(seed)

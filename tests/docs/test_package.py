@@ -15,19 +15,18 @@ from pathlib import Path
 import pytest
 
 import objcat
-from devkit import toolchain
-from devkit.paths import ROOT, cache_dir
+from devkit import prepare
+from devkit.paths import ROOT
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the source distribution, and the wheel that is built from it alone."""
     place = tmp_path_factory.mktemp("dist")
-    tools = toolchain.install_locked(
-        "build", cache_dir() / "tools" / f"build-{toolchain.locked_version('build')}", "what builds the package"
-    )
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place), str(ROOT)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tools)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(prepare.package_builder())}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return place
 

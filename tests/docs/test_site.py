@@ -28,7 +28,7 @@ def test_the_menu_names_every_page() -> None:
     assert sorted(set(menu) - pages) == [], "mkdocs.yml names these, which do not exist"
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(600)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert site.build(tmp_path / "site") == 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from devkit.runs import SHARED_VARIABLE
 from tests.explorer.cells import CELLS
 from tests.explorer.engine import Cell
 from tests.explorer.run import Explorer
@@ -18,7 +20,7 @@ _explorer = Explorer()
 
 @pytest.fixture(scope="session")
 def explorer(request: pytest.FixtureRequest) -> Iterator[Explorer]:
-    """The cells of this session; when there are many, they run side by side."""
+    """The cells of this session. When there are many, two processes explore them, unless another run of tests has the second core."""
     wanted: dict[str, Cell] = {}
     for item in request.session.items:
         named = getattr(item, "callspec", None)
@@ -26,7 +28,7 @@ def explorer(request: pytest.FixtureRequest) -> Iterator[Explorer]:
             wanted[named.params["cell"].name] = named.params["cell"]
         elif item.name == "test_every_fault_fired_at_every_call_site":
             wanted |= {cell.name: cell for cell in CELLS if not cell.slow}
-    if len(wanted) > 10:
+    if len(wanted) > 10 and not os.environ.get(SHARED_VARIABLE):
         _explorer.begin(list(wanted.values()))
     yield _explorer
     _explorer.close()

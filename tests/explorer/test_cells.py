@@ -11,7 +11,7 @@ from tests.explorer.story import tell
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name, marks=[pytest.mark.slow] if cell.slow else []) for cell in CELLS])
+@pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name, marks=[pytest.mark.tier("all")] if cell.slow else []) for cell in CELLS])
 def test_no_schedule_breaks_a_property(explorer: Explorer, cell: Cell) -> None:
     result = explorer.explore(cell)
     assert result.counterexample is None, tell(result.counterexample)

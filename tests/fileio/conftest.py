@@ -14,4 +14,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         named = getattr(item, "callspec", None)
         if named is not None and named.params.get("subject") in SPARED and item.name.startswith(MANY_REQUESTS):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.tier("all"))

@@ -121,7 +121,7 @@ def test_servers_are_fit_and_their_deviations_are_found(name: ServerName, expect
         assert list(store.list_keys()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 def test_seaweedfs_is_fit_though_its_completions_may_race(servers: StartServer) -> None:
     bucket = servers("seaweedfs").fresh_bucket()
     with open_store(bucket.url, bucket.options) as store:

@@ -450,7 +450,7 @@ def cases() -> Iterator[Any]:
     """Every row on every server. What breaks nothing is the same for all SDKs, and runs on one server unless --all is given."""
     for schedule in SCHEDULES:
         for scheme in schedule.servers:
-            marks = [pytest.mark.slow] if not schedule.faults and scheme != "s3" else []
+            marks = [pytest.mark.tier("all")] if not schedule.faults and scheme != "s3" else []
             yield pytest.param(schedule, scheme, id=f"{schedule.name}-{scheme}", marks=marks)
 
 

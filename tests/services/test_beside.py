@@ -135,7 +135,7 @@ def test_a_clustering_of_other_groups_is_killed_and_comes_again_while_a_writer_w
     assert table.inspect.stats().groups == 3
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("does", ["write", "append"])
 def test_services_are_killed_in_the_middle_of_their_work(tmp_path: Path, does: str) -> None:

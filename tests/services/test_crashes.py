@@ -37,7 +37,7 @@ SERVICES: dict[str, tuple[Action, Serve]] = {
 
 FAULTS = [
     Fault.CRASH_AFTER,
-    *(pytest.param(fault, marks=pytest.mark.slow) for fault in (Fault.AFTER, Fault.CRASH_BEFORE, Fault.BEFORE, Fault.TWICE)),
+    *(pytest.param(fault, marks=pytest.mark.tier("all")) for fault in (Fault.AFTER, Fault.CRASH_BEFORE, Fault.BEFORE, Fault.TWICE)),
 ]
 
 

@@ -59,7 +59,7 @@ def requests_of(table: objcat.Table) -> int:
     return sum(count for kind, count in table._context.fileio.metrics.snapshot().requests.items() if kind != "delete")
 
 
-@pytest.mark.parametrize("commits", [600, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("commits", [600, pytest.param(10_000, marks=[pytest.mark.tier("all"), pytest.mark.timeout(1800)])])
 def test_a_maintained_table_costs_what_a_fresh_one_does(commits: int) -> None:
     backend = MemoryBackend("long")
     table = made(backend)

@@ -221,7 +221,7 @@ def test_cleaning_can_be_left_to_others_and_savepoints_stay() -> None:
     saving.check()
 
 
-@pytest.mark.parametrize(("keep", "writes"), [("10", 80), pytest.param("150", 600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("keep", "writes"), [("10", 80), pytest.param("150", 600, marks=pytest.mark.tier("all"))])
 def test_the_cost_of_cleaning_follows_what_changed(keep: str, writes: int) -> None:
     """However long the retention is, a write reads a few entries of the log on average: those that may expire, a few times."""
     cleaning, leaving = Counted(keep_commits=keep), Counted(auto_clean="false")

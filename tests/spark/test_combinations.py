@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.combinations.with_spark import run_with
-from tests.effort import few
+from tests.effort import few, seeds
 
 SEEDS = range(40)
 BY_DEFAULT = 2
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", few(SEEDS, BY_DEFAULT))
+@pytest.mark.parametrize("seed", [*few(SEEDS, BY_DEFAULT), *seeds(0, with_all=10)])
 def test_both_engines_are_what_the_dicts_say(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     run_with(spark, tmp_path, seed)

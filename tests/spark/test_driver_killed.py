@@ -44,14 +44,14 @@ def test_a_fresh_driver_goes_on_where_another_one_died(tmp_path: Path) -> None:
     check_all(tmp_path, [{"works": works, "kill": kill, "point": point} for kill, point in CHIEF])
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("point", POINTS)
 def test_drivers_die_in_every_work(tmp_path: Path, point: str) -> None:
     check_all(tmp_path, list(every(point)))
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_drivers_die_after_requests_of_their_own(tmp_path: Path, request_: int) -> None:

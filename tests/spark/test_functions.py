@@ -84,7 +84,7 @@ def examples(spark: SparkSession) -> Iterator[str]:
                 yield example
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 def test_examples_of_all_functions_mean_what_they_say(spark: SparkSession) -> None:
     compared, wrong, refused = 0, [], []
     for example in examples(spark):

@@ -70,7 +70,7 @@ def test_both_engines_agree_with_a_dict_where_keys_move(spark: SparkSession) -> 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("indexes", "moves"), [(BUCKETS, False), (LOCATED, False), (LOCATED, True)], ids=["buckets", "located", "moving"])
 def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession, indexes: tuple[Index, ...], *, moves: bool) -> None:

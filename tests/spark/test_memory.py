@@ -16,7 +16,7 @@ CORE_BYTES_MAX = 1024**3
 SCALE = "10"
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(3600)
 def test_no_work_through_spark_on_a_table_of_any_size_takes_more_than_one_gib_for_each_core(tmp_path: Path) -> None:
     """Of all processes together: the JVM's heap is less than the half of it."""

@@ -16,6 +16,7 @@ import objcat
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, KeyExists
 from objcat.spark import dml
 from objcat.table.scan import Scan
+from tests.effort import ALL
 from tests.spark.plans import files_read
 from tests.spark.sessions import session
 from tests.tables.test_merge import KINDS, SCHEMA, TABLES, counts, make, row, values
@@ -225,14 +226,12 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
 @pytest.mark.parametrize(
     ("settings", "ids", "files"),
     [
-        pytest.param({"key": ["id"], "index": objcat.BucketIndex(8)}, [3], 1, marks=pytest.mark.slow),
+        pytest.param({"key": ["id"], "index": objcat.BucketIndex(8)}, [3], 1, marks=ALL),
         ({"key": ["id"], "index": objcat.BucketIndex(8)}, [3, 4, 1000], 3),
         ({"key": ["id"], "index": objcat.BucketIndex(8)}, [None], 0),
         ({"key": ["id"], "index": objcat.BucketIndex(1), "partition_by": ["v"], "key_scope": "partition"}, [17, 18], 2),
-        pytest.param({"key": ["city", "id"], "index": objcat.BucketIndex(1), "partition_by": ["city"]}, [3, 6], 1, marks=pytest.mark.slow),
-        pytest.param(
-            {"key": ["id"], "index": objcat.SimpleIndex(), "partition_by": ["v"], "key_scope": "partition"}, [5], 1, marks=pytest.mark.slow
-        ),
+        pytest.param({"key": ["city", "id"], "index": objcat.BucketIndex(1), "partition_by": ["city"]}, [3, 6], 1, marks=ALL),
+        pytest.param({"key": ["id"], "index": objcat.SimpleIndex(), "partition_by": ["v"], "key_scope": "partition"}, [5], 1, marks=ALL),
     ],
     ids=repr,
 )
@@ -252,7 +251,7 @@ def test_a_merge_reads_the_files_that_its_source_can_match(
     assert counts(gone) == (0, 0, 40 - len(matched)) and set(values(table)) == matched
 
 
-@pytest.mark.slow
+@ALL
 @pytest.mark.parametrize(
     ("data_type", "keys"),
     [

@@ -44,7 +44,7 @@ def test_any_history_reads_the_same(spark: SparkSession, tmp_path: Path, plan: s
     assert comparable(filtered.to_spark(spark).toArrow()) == comparable(filtered.to_arrow()), f"seed {seed}, {made}"
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_many_histories_read_the_same(spark: SparkSession, tmp_path: Path, plan: str, seed: int) -> None:
     made = history(tmp_path, seed, steps=(8, 24))

@@ -145,7 +145,7 @@ def made_of(kind: str, place: Path) -> objcat.Table:
 
 
 @pytest.fixture(
-    params=[pytest.param(one, marks=[pytest.mark.slow] if one.keys() & set(RARE) else []) for one in SETTINGS],
+    params=[pytest.param(one, marks=[pytest.mark.tier("all")] if one.keys() & set(RARE) else []) for one in SETTINGS],
     ids=lambda given: " ".join(f"{name}={value}" for name, value in given.items()),
 )
 def session(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
@@ -170,7 +170,7 @@ def test_no_setting_changes_a_row(session: SparkSession, tables: dict[str, objca
     check(tables[KINDS[number % len(KINDS)]], session, [None, WHERES[1 + number % (len(WHERES) - 1)]])
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_setting_changes_a_row_of_any_table(session: SparkSession, tables: dict[str, objcat.Table], kind: str) -> None:
     check(tables[kind], session, WHERES)

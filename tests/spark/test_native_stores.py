@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat.spark
-from devkit import toolchain
+from devkit import prepare, toolchain
 from devkit.handle import ServerHandle
-from devkit.paths import ROOT, cache_dir
+from devkit.paths import ROOT
 from fileio.errors import InvalidConfig
 from objcat.errors import InvalidInput
 
@@ -35,15 +35,13 @@ def driven(scenario: str, environment: Mapping[str, str] | None = None, **argume
 
 def test_a_bucket_is_read_through_its_connector(servers: Callable[[str], ServerHandle]) -> None:
     store = servers("versitygw").fresh_bucket()
-    found = driven("connector", url=store.url, options=dict(store.options), ivy=str(cache_dir() / "ivy"))
+    found = driven("connector", url=store.url, options=dict(store.options), ivy=str(prepare.s3_connector()))
     assert found == {"all": {"same": True, "rows": 245}, "some": {"same": True, "rows": found["some"]["rows"]}, "native": True}
     assert found["some"]["rows"] > 0
 
 
 def test_behind_spark_connect_python_workers_read(tmp_path: Path) -> None:
-    version = toolchain.locked_version("spark-connect")
-    beside = toolchain.install_locked("spark-connect", cache_dir() / "tools" / f"spark-connect-{version}", "what Spark Connect needs")
-    path = os.pathsep.join([*(p for p in [os.environ.get("PYTHONPATH")] if p), str(beside)])
+    path = os.pathsep.join([*(p for p in [os.environ.get("PYTHONPATH")] if p), str(prepare.spark_connect())])
     found = driven("connect", {"PYTHONPATH": path}, url=str(tmp_path))
     assert found.pop("module").startswith("pyspark.sql.connect")
     assert found == {"all": {"same": True, "rows": 255}, "some": {"same": True, "rows": found["some"]["rows"]}, "far": 10}

@@ -41,7 +41,7 @@ def rows(table: objcat.Table) -> Rows:
 
 
 @pytest.mark.parametrize(
-    ("kind", "keys_max"), [("merge_on_read", 1000), pytest.param("copy_on_write", 1, marks=pytest.mark.slow, id="not asked")]
+    ("kind", "keys_max"), [("merge_on_read", 1000), pytest.param("copy_on_write", 1, marks=pytest.mark.tier("all"), id="not asked")]
 )
 def test_rows_of_frames_are_found_by_both_engines(
     spark: SparkSession, tmp_path: Path, kind: TableType, keys_max: int, monkeypatch: pytest.MonkeyPatch
@@ -63,7 +63,7 @@ def test_rows_of_frames_are_found_by_both_engines(
     assert rows(table) == expected | {5: ("x", 3), 6: ("x", 3)}
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 def test_only_file_groups_are_read_that_the_index_names(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(str(tmp_path)).create_table(
         "t", SCHEMA, key=["id"], index=objcat.RecordIndex(4), properties={"target_file_bytes": "1024"}

@@ -181,7 +181,7 @@ def written(numbers: range) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("how", ["stream", "transaction", pytest.param("merge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["stream", "transaction", pytest.param("merge", marks=pytest.mark.tier("all"))])
 def test_what_spark_writes_spark_compacts(spark: SparkSession, tmp_path: Path, how: str) -> None:
     table = looked_after(tmp_path)
     write = foreach_batch(table, app_id="s")

@@ -38,7 +38,7 @@ WAYS = ("kill", "jvm", "driver")
     ("kills", "files"),
     [
         pytest.param(2, 14, id="2", marks=pytest.mark.timeout(900)),
-        pytest.param(20, 110, id="20", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param(20, 110, id="20", marks=[pytest.mark.tier("all"), pytest.mark.timeout(3600)]),
     ],
 )
 def test_a_stream_that_is_killed_writes_exactly_once(tmp_path: Path, kills: int, files: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,14 +35,14 @@ def test_merges_of_tpch_equal_those_of_duckdb(files: Path, tmp_path: Path, kind:
     assert answers(objcat.connect(tmp_path), files, kind) == tpch.expected(files)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_merges_of_tpch_by_spark_equal_those_of_duckdb(spark: SparkSession, files: Path, tmp_path: Path, kind: TableType) -> None:
     assert answers(objcat.connect(tmp_path), files, kind, spark) == tpch.expected(files)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(3600)
 def test_merges_of_tpch_equal_those_of_delta(files: Path, tmp_path: Path) -> None:
     by_delta = delta(files, tmp_path / "delta")

@@ -15,7 +15,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, SnapshotExpired, TableClosed
-from tests.effort import few
+from tests.effort import seeds
 from tests.tables.followed import Followed
 
 KINDS = ("merge_on_read", "copy_on_write")
@@ -28,7 +28,7 @@ def told(table: objcat.Table, since: Any, **options: Any) -> list[tuple[str, int
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("seed", few(range(3), 1))
+@pytest.mark.parametrize("seed", seeds(1, with_all=3))
 def test_any_range_of_any_history_gives_what_its_commits_changed(kind: TableType, ordered: bool, seed: int) -> None:
     chance = random.Random(100 + seed)
     followed = Followed(kind=kind, ordered=ordered)

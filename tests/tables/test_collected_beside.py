@@ -246,7 +246,10 @@ BY_DEFAULT = [(operation, "merge-on-read") for operation in OPERATIONS] + [(upda
 
 @pytest.mark.parametrize(
     ("operation", "table"),
-    [pytest.param(*case, id=f"{case[0].__name__}-{case[1]}", marks=[] if case in BY_DEFAULT else [pytest.mark.slow]) for case in CASES],
+    [
+        pytest.param(*case, id=f"{case[0].__name__}-{case[1]}", marks=[] if case in BY_DEFAULT else [pytest.mark.tier("all")])
+        for case in CASES
+    ],
 )
 def test_an_operation_whose_checkpoint_is_collected_opens_the_log_again(operation: Callable[[objcat.Table], None], table: str) -> None:
     for nth in looks(f"{operation.__name__}-{table}", *TABLES[table], operation):

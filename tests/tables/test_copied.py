@@ -78,7 +78,7 @@ everywhere = pytest.mark.parametrize(
     [
         pytest.param(("memory", "file"), id="memory to file"),
         pytest.param(("file", "memory"), id="file to memory"),
-        pytest.param(("versitygw", "seaweedfs"), id="versitygw to seaweedfs", marks=pytest.mark.slow),
+        pytest.param(("versitygw", "seaweedfs"), id="versitygw to seaweedfs", marks=pytest.mark.tier("all")),
         pytest.param(("versitygw", "versitygw"), id="versitygw to versitygw"),
     ],
     indirect=True,

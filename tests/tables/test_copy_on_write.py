@@ -16,7 +16,7 @@ from fileio.store import FileIO
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.common.validation import TableType
 from objcat.timeline.entry import Action
-from tests.effort import few
+from tests.effort import seeds
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string()), pa.field("version", pa.int64())])
 
@@ -128,7 +128,7 @@ def test_a_delete_with_an_ordering_value_keeps_late_rows_out_through_rewrites(la
 
 
 @pytest.mark.parametrize("ordering", [None, "version"])
-@pytest.mark.parametrize("seed", few(range(6), 3))
+@pytest.mark.parametrize("seed", seeds(3, with_all=6))
 def test_the_rows_are_those_of_a_merge_on_read_table(lake: objcat.Lake, seed: int, ordering: str | None) -> None:
     chance = random.Random(seed)
     tables = [create(lake, kind, kind=kind, buckets=2, ordering=ordering) for kind in ("copy_on_write", "merge_on_read")]

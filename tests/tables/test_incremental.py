@@ -13,7 +13,7 @@ import pytest
 from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.timeline.archive import archive
-from tests.effort import few
+from tests.effort import seeds
 from tests.tables.followed import Followed
 
 KINDS = ("merge_on_read", "copy_on_write")
@@ -21,7 +21,7 @@ KINDS = ("merge_on_read", "copy_on_write")
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("seed", few(range(4), 2))
+@pytest.mark.parametrize("seed", seeds(2, with_all=4))
 def test_any_range_of_any_history_gives_the_rows_that_are_others_than_before(kind: TableType, ordered: bool, seed: int) -> None:
     chance = random.Random(seed)
     followed = Followed(kind=kind, ordered=ordered)

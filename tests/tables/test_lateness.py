@@ -17,7 +17,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.errors import InvalidInput
-from tests.effort import few
+from tests.effort import seeds
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -108,7 +108,7 @@ class Late:
 
 
 @pytest.mark.parametrize("ordering", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()], ids=str)
-@pytest.mark.parametrize("seed", few(range(4), 2))
+@pytest.mark.parametrize("seed", seeds(2, with_all=4))
 def test_the_rows_are_those_of_a_dict_however_often_and_whenever_it_is_compacted(ordering: pa.DataType, seed: int) -> None:
     chance = random.Random(seed)
     late = Late(days=3, ordering=ordering)

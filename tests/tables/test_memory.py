@@ -32,7 +32,7 @@ def run(module: str, *arguments: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_reading_rewriting_and_compacting_a_large_file_group_take_little_memory(kind: str, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_reading_rewriting_and_compacting_a_large_file_group_take_little_memory(
     assert max(peaks.values()) < LIMIT_BYTES, {name: f"{peak / 1024**2:.0f} MiB" for (_, name), peak in peaks.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", KEYS)
 def test_no_work_on_a_table_of_any_size_takes_more_than_one_gib_for_each_core(name: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of addresses are Linux's")
-@pytest.mark.parametrize(("name", "work", "mib"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)])
+@pytest.mark.parametrize(("name", "work", "mib"), [*CASES, *(pytest.param(*case, marks=pytest.mark.tier("all")) for case in MORE)])
 def test_work_that_does_not_fit_ends_in_a_typed_error_and_commits_are_as_was_said(
     name: str, work: str, mib: int, made: Path, tmp_path: Path
 ) -> None:

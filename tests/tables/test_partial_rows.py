@@ -13,7 +13,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
 from objcat.errors import InvalidBatch, NullKey
-from tests.effort import effort
+from tests.effort import seeds
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema(
@@ -75,7 +75,7 @@ def state(table: objcat.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
-@pytest.mark.parametrize("seed", range(effort(1, with_all=12)))
+@pytest.mark.parametrize("seed", seeds(1, with_all=12))
 def test_rows_of_many_shapes_count_one_after_the_other(settings: dict[str, Any], seed: int) -> None:
     draw = random.Random(f"{seed} {settings}")
     table = make(**settings)

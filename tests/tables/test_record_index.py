@@ -373,7 +373,7 @@ def test_nobody_sees_the_index_but_writers(lake: objcat.Lake) -> None:
     assert {group_id.partition for group_id in entry.footprint[table.id].creates} == {"part=x", "part=y"}
 
 
-@pytest.mark.slow
+@pytest.mark.tier("all")
 def test_processes_place_no_key_twice(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
     table = objcat.connect(str(tmp_path)).create_table("t", schema, key=["id"], index=objcat.RecordIndex(2))

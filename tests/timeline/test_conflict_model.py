@@ -130,13 +130,13 @@ def test_three_operations_in_all_orders(world: World) -> None:
 
 
 @worlds
-@pytest.mark.slow
+@pytest.mark.tier("all")
 def test_three_operations_of_every_kind_in_all_orders(world: World) -> None:
     check(world, world.explore(3), runs_min=15_000)
 
 
 @worlds
-@pytest.mark.slow
+@pytest.mark.tier("all")
 @pytest.mark.timeout(900)
 def test_four_operations_in_all_orders(world: World) -> None:
     check(world, world.explore(4, ops=world.core), runs_min=80_000)

@@ -1,0 +1,144 @@
+"""What tests need is installed before they run: programs, toolchains, a second PySpark and jars. Each need has a name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from devkit import toolchain
+from devkit.install import PROGRAMS, InstallError, installed_program
+from devkit.install import is_installed as program_is_installed
+from devkit.paths import ROOT, cache_dir, file_lock
+
+_RESOLVE = """
+import json, sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+for name, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, value)
+builder.getOrCreate().stop()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """what: for people. present: whether it is there. install: makes it so. after: the needs that come before it."""
+
+    what: str
+    present: Callable[[], bool]
+    install: Callable[[], object]
+    after: tuple[str, ...] = ()
+
+
+def install(names: Collection[str]) -> None:
+    """Install what is missing of these needs, two at a time, with a line for each. Raises ToolchainError, InstallError."""
+    wanted = {name for need in names for name in (*NEEDS[need].after, need)}
+    first = {name for need in wanted for name in NEEDS[need].after}
+    for some in (first, wanted - first):
+        missing = sorted(name for name in some if not NEEDS[name].present())
+        with ThreadPoolExecutor(2) as sides:
+            for done in [sides.submit(_install, NEEDS[name]) for name in missing]:
+                done.result()
+
+
+def oldest_pyspark() -> Path:
+    """Where the oldest supported PySpark is, installed first when it is missing. Raises ToolchainError."""
+    return _locked("spark-oldest", "pyspark")
+
+
+def spark_connect() -> Path:
+    """Where that is which PySpark needs in addition for Spark Connect, installed first when it is missing. Raises ToolchainError."""
+    return _locked("spark-connect", "spark-connect")
+
+
+def package_builder() -> Path:
+    """Where `build` is, which makes the distributions, installed first when it is missing. Raises ToolchainError."""
+    return _locked("build", "build")
+
+
+def s3_connector() -> Path:
+    """The Ivy directory with the jars by which Spark reaches S3, filled first when it is empty. Raises InstallError, ToolchainError."""
+    settings = _connector_settings()
+    directory = cache_dir() / "ivy"
+    done = _connector_mark(settings)
+    if done.exists():
+        return directory
+    toolchain.check_may_install("the connector of Spark for S3")
+    with file_lock(done.with_suffix(".lock"), "another process is fetching the connector of Spark for S3"):
+        if not done.exists():
+            environment = {**toolchain.run_environment(), "JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+            command = [sys.executable, "-c", _RESOLVE, json.dumps({**settings, "spark.jars.ivy": str(directory)})]
+            ended = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+            )
+            if ended.returncode != 0:
+                raise InstallError(f"Spark could not fetch its connector for S3: {ended.stderr[-2000:]}; run it again")
+            done.touch()
+    return directory
+
+
+def _locked(lock: str, name: str) -> Path:
+    version = toolchain.locked_version(lock)
+    return toolchain.install_locked(lock, _locked_dir(lock, name), f"{name} {version}")
+
+
+def _locked_dir(lock: str, name: str) -> Path:
+    return cache_dir() / "tools" / f"{name}-{toolchain.locked_version(lock)}"
+
+
+def _connector_settings() -> dict[str, str]:
+    from pyspark.sql import SparkSession
+
+    import objcat.spark
+
+    keys = {"endpoint": "http://127.0.0.1:1", "access_key": "a", "secret_key": "s", "region": "us-east-1"}
+    builder = objcat.spark.configure(SparkSession.Builder(), "s3://any", keys)
+    return {name: str(value) for name, value in builder._options.items() if name.startswith("spark.jars")}
+
+
+def _connector_mark(settings: Mapping[str, str]) -> Path:
+    """The file that is there when the jars are."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    directory = cache_dir() / "ivy"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"connector-{digest}.done"
+
+
+def _install(need: Need) -> None:
+    began_s = time.monotonic()
+    need.install()
+    print(f"dev: installed {need.what} in {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
+
+
+def _tool(name: str) -> Need:
+    install = toolchain.java_home if name == "java" else lambda: toolchain.tool(name)
+    return Need(name, lambda: toolchain.is_installed(name), install)
+
+
+def _program(name: str, tool: str) -> Need:
+    what = f"{name} {PROGRAMS[name].version}"
+    return Need(what, lambda: program_is_installed(name), lambda: installed_program(name), (tool,))
+
+
+NEEDS: Mapping[str, Need] = {
+    "java": _tool("java"),
+    "go": _tool("go"),
+    "node": _tool("node"),
+    "versitygw": _program("versitygw", "go"),
+    "fake-gcs-server": _program("fake-gcs-server", "go"),
+    "gcsemulator": _program("gcsemulator", "go"),
+    "azurite": _program("azurite", "node"),
+    "spark": Need("Spark", lambda: True, lambda: None, ("java",)),
+    "pyspark-oldest": Need("the oldest PySpark", lambda: _locked_dir("spark-oldest", "pyspark").exists(), oldest_pyspark, ("java",)),
+    "spark-connect": Need("Spark Connect", lambda: _locked_dir("spark-connect", "spark-connect").exists(), spark_connect, ("java",)),
+    "s3-connector": Need("the connector of Spark for S3", lambda: _connector_mark(_connector_settings()).exists(), s3_connector, ("java",)),
+    "build": Need("build", lambda: _locked_dir("build", "build").exists(), package_builder),
+}
+"""By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

@@ -1,0 +1,107 @@
+"""Which test runs when, by `tests/tiers.toml`, and how long each file takes, by `tests/durations.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeAlias, get_args
+
+from devkit.paths import ROOT
+
+TESTS = ROOT / "tests"
+TABLE = TESTS / "tiers.toml"
+DURATIONS = TESTS / "durations.json"
+
+Tier: TypeAlias = Literal["default", "integration", "all"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+"""The tiers, from the one that runs for every change to the one that runs at night."""
+OLDEST = "oldest"
+"""Under this name `durations.json` has the time of a file on the oldest PySpark."""
+UNKNOWN_S = 5.0
+"""What a file takes of which no duration is recorded."""
+
+
+class BadTable(Exception):
+    """`tests/tiers.toml` has an entry that means nothing. The message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The parts of `tests/tiers.toml`. Entries are folders, files or tests, relative to `tests/`.
+
+    tier: the first tier that runs a test. oldest: the same for a second run on the oldest PySpark. needs: what is installed before.
+    """
+
+    tier: Mapping[str, Tier]
+    oldest: Mapping[str, Tier]
+    needs: Mapping[str, Sequence[str]]
+
+    def tier_of(self, name: str) -> Tier | None:
+        """The tier of a file or a test by its most exact entry; None without any."""
+        found = closest(self.tier, name)
+        return None if found is None else self.tier[found]
+
+    def may_have(self, file: str, tiers: Sequence[Tier]) -> bool:
+        """Whether a file may have tests of these tiers. A marker in the file can move a test to a later tier than the table, never to an
+        earlier one."""
+        entries = [tier for entry, tier in self.tier.items() if entry.startswith(f"{file}::")]
+        own = self.tier_of(file)
+        return any(TIERS.index(tier) <= TIERS.index(wanted) for tier in (*entries, own) if tier is not None for wanted in tiers)
+
+    def needs_of(self, path: str) -> set[str]:
+        """What the tests of a file, a folder or a single test need."""
+        path = path.partition("::")[0].rstrip("/")
+        entries = (entry for entry in self.needs if matches(entry, path) or entry.startswith(f"{path}/") or path in ("", "."))
+        return {need for entry in entries for need in self.needs[entry]}
+
+
+@cache
+def table() -> Table:
+    """The table of this tree. Raises BadTable."""
+    parts = tomllib.loads(TABLE.read_text())
+    for part in ("tier", "oldest-pyspark"):
+        for entry, tier in parts[part].items():
+            if tier not in TIERS:
+                raise BadTable(f"tests/tiers.toml, [{part}], {entry!r}: {tier!r} is no tier; there are {', '.join(TIERS)}")
+    return Table(parts["tier"], parts["oldest-pyspark"], parts["needs"])
+
+
+def matches(entry: str, name: str) -> bool:
+    """Whether an entry covers a file or a test. A `*` in the name of a test stands for anything."""
+    if "::" not in entry:
+        return name == entry or name.startswith((f"{entry}/", f"{entry}::"))
+    if "*" in entry:
+        return re.fullmatch(".*".join(map(re.escape, entry.split("*"))), name) is not None
+    return name == entry or name.startswith((f"{entry}[", f"{entry}::"))
+
+
+def closest(entries: Mapping[str, Any], name: str) -> str | None:
+    """The longest entry that covers a file or a test."""
+    return max((entry for entry in entries if matches(entry, name)), key=len, default=None)
+
+
+def files() -> list[str]:
+    """All files of tests, relative to `tests/`."""
+    return sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
+
+
+def read_durations() -> dict[str, dict[str, float]]:
+    """By file: seconds by tier, as last recorded."""
+    if not DURATIONS.exists():
+        return {}
+    found: dict[str, dict[str, float]] = json.loads(DURATIONS.read_text())
+    return found
+
+
+def write_durations(found: Mapping[str, Mapping[str, float]]) -> None:
+    """Record seconds of files by tier: of each file and tier named, and of no other. Files that are gone are dropped, one line a file."""
+    known = read_durations()
+    for file, by_tier in found.items():
+        known.setdefault(file, {}).update({tier: round(seconds, 1) for tier, seconds in by_tier.items()})
+    present = set(files())
+    lines = [f"  {json.dumps(file)}: {json.dumps(known[file], sort_keys=True)}" for file in sorted(known) if file in present]
+    DURATIONS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
