@@ -63,6 +63,11 @@ def package_builder() -> Path:
     return _locked("build", "build")
 
 
+def site_builder() -> Path:
+    """Where MkDocs is, which builds the site of the pages, installed first when it is missing. Raises ToolchainError."""
+    return _locked("docs", "docs")
+
+
 def s3_connector() -> Path:
     """The Ivy directory with the jars by which Spark reaches S3, filled first when it is empty. Raises InstallError, ToolchainError."""
     settings = _connector_settings()
@@ -140,5 +145,6 @@ NEEDS: Mapping[str, Need] = {
     "spark-connect": Need("Spark Connect", lambda: _locked_dir("spark-connect", "spark-connect").exists(), spark_connect, ("java",)),
     "s3-connector": Need("the connector of Spark for S3", lambda: _connector_mark(_connector_settings()).exists(), s3_connector, ("java",)),
     "build": Need("build", lambda: _locked_dir("build", "build").exists(), package_builder),
+    "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }
 """By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from devkit import toolchain
+from devkit import prepare
 from devkit.paths import ROOT, cache_dir
 
 ADDRESS = "127.0.0.1:8000"
@@ -48,14 +48,8 @@ def build(folder: Path) -> int:
     return status
 
 
-def packages() -> Path:
-    """The folder with MkDocs and what it needs, installed once. Raises ToolchainError."""
-    version = toolchain.locked_version("docs")
-    return toolchain.install_locked("docs", cache_dir() / "tools" / f"docs-{version}", "what builds the site")
-
-
 def _mkdocs(arguments: Sequence[str]) -> int:
-    search = os.pathsep.join(filter(None, [str(packages()), os.environ.get("PYTHONPATH")]))
+    search = os.pathsep.join(filter(None, [str(prepare.site_builder()), os.environ.get("PYTHONPATH")]))
     # Material for MkDocs prints advice for its next version, which says nothing about this site.
     environment = {**os.environ, "PYTHONPATH": search, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "mkdocs", arguments[0], "--config-file", str(ROOT / "mkdocs.yml"), *arguments[1:]]
