@@ -213,4 +213,4 @@ def test_every_kind_of_table_has_one(tmp_path: Path, settings: dict[str, Any]) -
     table = objcat.connect(tmp_path / "lake").create_table("trips", schema, **settings)
     table.insert([{"id": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}])
     shown = words_of(page_of(tmp_path))
-    assert "id bigint" in shown and f"kind {table.spec.table_type}" in shown and "Nobody is at work." in shown
+    assert "id bigint" in shown and f"table type {table.spec.table_type}" in shown and "Nobody is at work." in shown

@@ -62,7 +62,15 @@ def refused(*arguments: str) -> str:
 def test_schema(table: objcat.Table, lake: str) -> None:
     table.alter.add_column("tip", "int")
     shown = says("schema", f"{lake}/city.trips")
-    for part in ("id", "decimal", "tip", "kind: merge_on_read", "key: id", "ordering: at", "index: type=bucket, count=2, columns=['id']"):
+    for part in (
+        "id",
+        "decimal",
+        "tip",
+        "table type: merge_on_read",
+        "key: id",
+        "ordering: at",
+        "index: type=bucket, count=2, columns=['id']",
+    ):
         assert part in shown, shown
     found = json.loads(says("schema", f"{lake}/city.trips", "--json"))
     assert [column["column"] for column in found["columns"]] == [*SCHEMA.names, "tip"]
