@@ -43,6 +43,7 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Txn, data_prefix, new_txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import AppVersion
+from objcat.write.engine import EngineCapabilities
 from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import CommitResult, commit_write
 from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, CreatedTable, FormatOptions, refused
@@ -227,6 +228,11 @@ class WrittenFilesEngine:
         self._schema = schema
         self._task = task
         self._written = WriteResult() if written is None else written
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """None: the files are there, and no key is looked up."""
+        return EngineCapabilities()
 
     def partitions(self, data: None, spec: TableSpec, former: Collection[str]) -> None:
         """Not known."""

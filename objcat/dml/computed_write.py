@@ -22,9 +22,10 @@ from objcat.tasks.model import Operation
 from objcat.timeline.entry import Action, Txn
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.engine import Engine
 from objcat.write.index_lookup import COMPUTED_AGAIN
 from objcat.write.service_commit import Service, ServiceCommit, ServiceResult, run_service
-from objcat.write.table_writer import Engine, TableWriter, WriteBatch
+from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import CommitResult
 
 DELETED = "_objcat_deleted"

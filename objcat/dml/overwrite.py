@@ -17,7 +17,6 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.tasks.model import Filter, ScanTask
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.entry import FileGroupId, Footprint, Summary, Txn
-from objcat.write.index_lookup import KeyLookup
 from objcat.write.service_commit import ServiceResult
 from objcat.write.table_writer import TableWriter, WriteBatch
 
@@ -84,9 +83,9 @@ def _overwrites(partitions: Collection[str] | None) -> tuple[str, ...]:
 
 
 def _named(change: WriteBatch, snapshot: Snapshot, manifests: Manifests) -> Collection[str]:
-    engine = change.engine
-    assert isinstance(engine, KeyLookup), f"{engine.name} looks no keys up"
-    found = engine.partitions_named(change.data, change.widened_spec(snapshot.spec), former_of(snapshot, manifests))
+    found = change.engine.capabilities.lookup.partitions_named(
+        change.data, change.widened_spec(snapshot.spec), former_of(snapshot, manifests)
+    )
     if not found:
         raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
     return found

@@ -28,6 +28,7 @@ from objcat.tasks.parallel import run_all
 from objcat.tasks.partition_moves import PartitionMoves, find_lives, moves_of
 from objcat.tasks.write_batches import write_routed, write_unrouted
 from objcat.tasks.write_log_rows import written_columns
+from objcat.write.engine import EngineCapabilities
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -45,6 +46,11 @@ class LocalEngine:
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """It looks keys up, and has them in this process."""
+        return EngineCapabilities(key_lookup=self, local_keys=self)
 
     def check(self, data: Rows, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
         """Refuse a batch that cannot be written, before anything is. delete_when: as of `WriteTask`. Raises InvalidBatch."""

@@ -47,6 +47,7 @@ from objcat.tasks.model import PLACE_COLUMN, Operation, WriteLayout, WriteResult
 from objcat.tasks.shuffle_order import POSITION, in_frame_order
 from objcat.tasks.write_batches import write_routed, write_unrouted
 from objcat.tasks.write_log_rows import written_columns
+from objcat.write.engine import EngineCapabilities
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -65,6 +66,11 @@ class SparkEngine:
         self._store = store
         self._table = table
         self.name = "spark"
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """It looks keys up on executors, collects the keys of small batches, and caches frames."""
+        return EngineCapabilities(key_lookup=self, collectable_keys=self, batch_cache=self)
 
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
         """Refuse a frame that cannot be written, before a job runs. delete_when: as of `WriteTask`. Raises InvalidBatch."""

@@ -4,9 +4,9 @@ index."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -28,6 +28,7 @@ from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, Lo
 from objcat.tasks.model import WriteResult, WriteTask
 from objcat.timeline.entry import Digests, FileGroupId, Keys, Txn
 from objcat.timeline.side_objects import put_digests
+from objcat.write.engine import Engine
 from objcat.write.file_sizing import groups_for_new_keys, size_of
 
 READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
@@ -37,40 +38,6 @@ COMPUTED_AGAIN = (
     "nothing was written"
 )
 """What a write is told whose rows are not those that were looked at."""
-
-D_contra = TypeVar("D_contra", contravariant=True)
-
-
-@runtime_checkable
-class KeyLookup(Protocol[D_contra]):
-    """What looks up the keys of one kind of batch, and writes it."""
-
-    def gathered(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> AbstractContextManager[BatchKeysHandle]:
-        """Go over the keys of a batch, once; what this takes is held until the end of the block. former: as of `WriteTask`. Raises
-        InvalidBatch, NullKey."""
-
-    def partitions_named(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Collection[str]:
-        """The partitions that the rows of a batch say, whatever it takes to know. former: as of `WriteTask`. Raises InvalidBatch."""
-
-    def locate(self, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
-        """Look up where the keys of the batch live. Raises InvalidBatch, NullKey and storage errors."""
-
-    def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
-        """Write a batch that was located, once. targets: the file groups of rows with new keys by partition, as numbers in
-        `task.group_ids`."""
-
-
-@runtime_checkable
-class BatchCache(Protocol[D_contra]):
-    """What looks up the keys of batches that are elsewhere, and may be computed anew each time that they are asked for."""
-
-    def first(self, data: D_contra, spec: TableSpec) -> KeyLocations | None:
-        """A large batch for a table that holds nothing, where no key has to be looked up; None where it had better be computed once. Raises
-        InvalidBatch and storage errors."""
-
-    def kept(self, data: D_contra, fileio: FileIO, *, here: bool) -> AbstractContextManager[tuple[KeyLookup[Any], Any]]:
-        """A batch until the end of the block, computed once, with what looks its keys up and writes it. here: a small one comes to this
-        process, and is written there. Raises storage errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +70,7 @@ class KeyIndex(Protocol):
     its own it has to distrust: `place` says what holds.
     """
 
-    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
+    def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """Where the keys of a batch live among `place.live`. task: without file groups. Raises InvalidBatch, NullKey and storage errors;
         what was found is released by the caller."""
 
@@ -111,9 +78,9 @@ class KeyIndex(Protocol):
 class SimpleLookup:
     """Reads the keys of all file groups that may hold one of the batch, by the bounds of their files; and by their bloom filters."""
 
-    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
+    def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`."""
-        with engine.gathered(data, task.spec, task.former_partitions) as gathered:
+        with engine.capabilities.lookup.gathered(data, task.spec, task.former_partitions) as gathered:
             candidates = within_bounds(place, gathered.span.pruning)
             if not task.spec.is_global:
                 # Equal keys in two partitions are two rows.
@@ -122,31 +89,14 @@ class SimpleLookup:
 
 
 def _read(
-    place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, task: WriteTask, group_ids: Collection[FileGroupId]
+    place: LookupContext, engine: Engine[Any], gathered: BatchKeysHandle, task: WriteTask, group_ids: Collection[FileGroupId]
 ) -> LookupResult:
     """Where the keys of a batch live among some file groups with a file group, as its files say."""
     groups = groups_of(place.live, group_ids)
     known = replace(gathered, files=place.manifests.of_files)
-    return LookupResult(engine.locate(known, LocateTask.of(task, list(groups.values()), is_first=not place.live)), list(groups))
-
-
-@runtime_checkable
-class LocalKeys(Protocol):
-    """A `KeyLookup` that has the keys of a batch in this process."""
-
-    def keys_of(self, gathered: BatchKeysHandle) -> BatchKeys:
-        """The keys of a batch, in its order."""
-
-    def located_at(self, gathered: BatchKeysHandle, groups: npt.NDArray[np.int64]) -> KeyLocations:
-        """As `locate`, where somebody else has looked. groups: of every key the number of its file group, or `NOWHERE`."""
-
-
-@runtime_checkable
-class CollectableKeys(Protocol):
-    """A `KeyLookup` that has a batch elsewhere, and can tell the keys of one that is not too large."""
-
-    def keys_told(self, gathered: BatchKeysHandle) -> BatchKeys | None:
-        """The keys of a batch, in some order and of no partition; None when there are too many."""
+    return LookupResult(
+        engine.capabilities.lookup.locate(known, LocateTask.of(task, list(groups.values()), is_first=not place.live)), list(groups)
+    )
 
 
 class MemoryLookup:
@@ -156,10 +106,11 @@ class MemoryLookup:
         self._simple = SimpleLookup()
         self._maps: WeakKeyDictionary[Manifests, dict[str, KeyMap]] = WeakKeyDictionary()
 
-    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
+    def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`. Raises InvalidInput for a batch of Spark's."""
         spec = task.spec
-        if not isinstance(engine, LocalKeys):
+        local = engine.capabilities.local_keys
+        if local is None:
             raise InvalidInput(
                 "the table has the memory index, which is in the process that writes, where Spark cannot ask it: write rows of this "
                 "process (frame.toArrow()), or create such tables with index=objcat.BloomIndex(); nothing was written"
@@ -169,11 +120,11 @@ class MemoryLookup:
             return self._simple.find(place, engine, data, task)
         maps = self._maps.setdefault(place.manifests, {})
         known = maps.get(spec.table) or maps.setdefault(spec.table, KeyMap())
-        with engine.gathered(data, spec, task.former_partitions) as gathered:
-            found = known.locate(place.fileio, spec, place.live, engine.keys_of(gathered), bytes_max=spec.memory_index_bytes)
+        with engine.capabilities.lookup.gathered(data, spec, task.former_partitions) as gathered:
+            found = known.locate(place.fileio, spec, place.live, local.keys_of(gathered), bytes_max=spec.memory_index_bytes)
             if found is not None:
                 groups, group_ids = found
-                return LookupResult(engine.located_at(gathered, groups), group_ids)
+                return LookupResult(local.located_at(gathered, groups), group_ids)
         return self._simple.find(place, engine, data, task)
 
 
@@ -185,23 +136,23 @@ class RecordLookup:
     another. Where keys move, and of a batch that is not in this process, the file groups that the index names are read. Of one with more
     keys than are told, all are that bounds leave."""
 
-    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
+    def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`."""
-        with engine.gathered(data, task.spec, task.former_partitions) as gathered:
-            if isinstance(engine, LocalKeys):
-                return self._find(place, engine, gathered, engine.keys_of(gathered), task)
-            keys = engine.keys_told(gathered) if isinstance(engine, CollectableKeys) else None
+        with engine.capabilities.lookup.gathered(data, task.spec, task.former_partitions) as gathered:
+            can = engine.capabilities
+            if can.local_keys is not None:
+                return self._find(place, engine, gathered, can.local_keys.keys_of(gathered), task)
+            keys = None if can.collectable_keys is None else can.collectable_keys.keys_told(gathered)
             if keys is None:
                 return _read(place, engine, gathered, task, within_bounds(place, gathered.span.pruning))
             return self._find(place, engine, gathered, keys, task)
 
-    def _find(
-        self, place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, keys: BatchKeys, task: WriteTask
-    ) -> LookupResult:
+    def _find(self, place: LookupContext, engine: Engine[Any], gathered: BatchKeysHandle, keys: BatchKeys, task: WriteTask) -> LookupResult:
         known, group_ids = self._known(place, keys, task.spec)
-        if task.spec.is_global or not isinstance(engine, LocalKeys):
+        local = engine.capabilities.local_keys
+        if task.spec.is_global or local is None:
             return _read(place, engine, gathered, task, group_ids)
-        return LookupResult(engine.located_at(gathered, matched(known, [group_id.partition for group_id in group_ids], keys)), group_ids)
+        return LookupResult(local.located_at(gathered, matched(known, [group_id.partition for group_id in group_ids], keys)), group_ids)
 
     def _known(self, place: LookupContext, keys: BatchKeys, spec: TableSpec) -> tuple[pa.Table, list[FileGroupId]]:
         """As `groups_known`, of file groups that have a file group."""
@@ -244,20 +195,16 @@ def within_bounds(place: LookupContext, where: Pruning | None) -> Sequence[FileG
     return sorted(group_id for group_id in kept.union(place.earlier) if group_id in live)
 
 
-def write_with_index_lookup(place: LookupContext, engine: object, data: Any, task: WriteTask) -> WriteResult:
+def write_with_index_lookup(place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> WriteResult:
     """Write a batch: look its keys up, choose file groups for those that are new, and run the task.
 
-    engine: of the batch, a `KeyLookup`. task: without file groups. Raises what the engine raises.
+    engine: of the batch; it looks up keys. task: without file groups. Raises what the engine raises.
     """
-    assert isinstance(engine, KeyLookup), f"{type(engine).__name__} looks no keys up"
-    first = engine.first(data, task.spec) if isinstance(engine, BatchCache) and not place.live else None
+    cache = engine.capabilities.batch_cache
+    first = None if cache is None or place.live else cache.first(data, task.spec)
     if first is not None:
         return _write(place, engine, LookupResult(first, ()), task)
-    kept = (
-        engine.kept(data, place.fileio, here=_is_little(place, task.spec))
-        if isinstance(engine, BatchCache)
-        else nullcontext((engine, data))
-    )
+    kept = nullcontext((engine, data)) if cache is None else cache.kept(data, place.fileio, here=_is_little(place, task.spec))
     with kept as (locator, batch):
         found = LOOKUPS[type(task.spec.index)].find(place, locator, batch, task)
         try:
@@ -292,7 +239,7 @@ def groups_of(live: Mapping[FileGroupId, FileGroup], group_ids: Collection[FileG
     return live.of(group_ids) if isinstance(live, FileGroupMap) else {group_id: live[group_id] for group_id in group_ids}
 
 
-def _write(place: LookupContext, engine: KeyLookup[Any], found: LookupResult, task: WriteTask) -> WriteResult:
+def _write(place: LookupContext, engine: Engine[Any], found: LookupResult, task: WriteTask) -> WriteResult:
     live, located, group_ids = place.live, found.located, found.group_ids
     if place.within is not None:
         check_partitions(located.new, place.within)
@@ -304,7 +251,7 @@ def _write(place: LookupContext, engine: KeyLookup[Any], found: LookupResult, ta
     touched = {group_ids[number] for number in located.found} | {group_id for chosen in targets.values() for group_id in chosen}
     there = {group_id for group_id in touched if group_id in live}
     groups = groups_of(live, there) if task.spec.rewrites else {}
-    written = engine.write_placed(
+    written = engine.capabilities.lookup.write_placed(
         located, numbered, replace(task, group_ids=tuple(numbers), live_group_ids=frozenset(there), groups=groups)
     )
     _check_placed(written, located, touched)

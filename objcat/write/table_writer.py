@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -30,30 +30,14 @@ from objcat.tasks.parallel import run_all
 from objcat.tasks.write_log_rows import written_columns
 from objcat.timeline.entry import FileGroupId, Footprint, Keys, SchemaChange, Summary, Txn
 from objcat.write.bucket_size_warning import BucketSizeWarning
+from objcat.write.engine import Engine
 from objcat.write.file_sizing import assign_file_groups, row_bytes_of, size_of
-from objcat.write.index_lookup import KeyLookup, LookupContext, check_partitions, keys_of, write_with_index_lookup
+from objcat.write.index_lookup import LookupContext, check_partitions, keys_of, write_with_index_lookup
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
 MANIFEST_BYTES_MAX = 4 * 1024**2
 """Manifests of so many bytes, some 50,000 file groups, are all read rather than that a frame is gone over once more for its partitions."""
-
-
-class Engine(Protocol[D_contra]):
-    """What runs the tasks of a write over one kind of batch. One that is a `KeyLookup` too writes under any index."""
-
-    @property
-    def name(self) -> str:
-        """Its name, and its version where it has one of its own."""
-
-    def partitions(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
-        """The partitions in which rows of the batch live, None when it would cost too much to know. former: as of `WriteTask`."""
-
-    def schema(self, data: D_contra) -> pa.Schema:
-        """The columns of the batch. Raises InvalidBatch for a type that is none of Arrow's."""
-
-    def write(self, data: D_contra, task: WriteTask) -> WriteResult:
-        """Run the task over the whole batch, perhaps in pieces; the files in the order in which their rows count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +252,11 @@ class TableWriter:
         spec, engine = self._spec, change.engine
         assert spec is not None, "a part is planned before it is written"
         found = engine.partitions(change.data, spec, former)
-        if found is None and spec.partition_columns and isinstance(engine, KeyLookup):
+        lookup = engine.capabilities.key_lookup
+        if found is None and spec.partition_columns and lookup is not None:
             manifests = snapshot.table.manifest
             if sum(ref.bytes for ref in manifests) > MANIFEST_BYTES_MAX:
-                found = engine.partitions_named(change.data, spec, former)
+                found = lookup.partitions_named(change.data, spec, former)
         return None if found is None else frozenset(found)
 
     def _append_task(self, change: WriteBatch, snapshot: Snapshot, txn: Txn, former: frozenset[str]) -> WriteTask:

@@ -43,7 +43,8 @@ from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.version import writer_of
 from objcat.write.bucket_size_warning import BucketSizeWarning
-from objcat.write.table_writer import Engine, TableWriter, WriteBatch
+from objcat.write.engine import Engine
+from objcat.write.table_writer import TableWriter, WriteBatch
 
 logger = logging.getLogger("objcat")
 

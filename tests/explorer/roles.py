@@ -31,6 +31,7 @@ from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import CommittedAt, Resolution, resolve
 from objcat.timeline.side_objects import StoredChanges, put_digests
+from objcat.write.engine import EngineCapabilities
 from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import WriteOperation, commit_write
 from tests.explorer.actors import (
@@ -95,6 +96,11 @@ class OneFile:
     @property
     def name(self) -> str:
         return "explorer"
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """It looks up no keys."""
+        return EngineCapabilities()
 
     def schema(self, data: Sequence[int]) -> pa.Schema:
         """The columns of the table."""
