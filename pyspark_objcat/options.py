@@ -161,7 +161,9 @@ class FormatOptions:
         try:
             table = self.table()
             if table.id == made.table:
-                drop_created_table(objcat.connect(above, dict(self.store)).catalog, table._context.timeline, table.id, opened=made.opened)
+                drop_created_table(
+                    objcat.connect(above, dict(self.store))._context.catalog, table._context.timeline, table.id, opened=made.opened
+                )
         except (ObjcatError, FileIOError) as error:
             logger.warning("the table at %s was created for a write that was refused, and may be there: %s", self.path, error)
 

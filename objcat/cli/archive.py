@@ -84,7 +84,7 @@ def purge(
     """
     lake, name = lake_and_name(url, option)
     if dry_run:
-        dropped = find_dropped(lake.catalog.refresh(), name, table, where=lake.fileio.url)
+        dropped = find_dropped(lake._context.catalog.refresh(), name, table, where=lake.fileio.url)
         plan = plan_purge(Timeline(lake.fileio.child(dropped.binding.prefix), TablesReducer()), dropped.table, older_than_s=older_than)
         paths = sorted({*plan.removes, *plan.leftovers})
         if as_json:

@@ -49,8 +49,8 @@ def doctor(
 
 def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[DoctorReport]:
     lake = connect(url, options)
-    lake.catalog.refresh()
-    if lake.catalog.slot < 0:
+    lake._context.catalog.refresh()
+    if lake._context.catalog.slot < 0:
         yield examine(find_log(url, options), deep=deep, on_step=tell)
         return
     yield from examine_lake(lake.fileio, deep=deep, on_step=tell)

@@ -31,7 +31,7 @@ def ls(
         return
     what = "dropped tables" if dropped else "tables"
     if not rows:
-        new = "" if lake.catalog.slot >= 0 else ": nothing was created there yet, or it is another URL"
+        new = "" if lake._context.catalog.slot >= 0 else ": nothing was created there yet, or it is another URL"
         say(f"no {what} in {lake.fileio.url}{f', namespace {namespace}' if namespace else ''}{new}")
         return
     shown = sheet(f"{what} in {lake.fileio.url}")
@@ -46,7 +46,7 @@ def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
     tables = lake.tables(namespace)
     found = []
     for name in tables:
-        bound = lake.catalog.names.table(name)
+        bound = lake._context.catalog.names.table(name)
         if bound is not None:
             found.append({"name": name, "id": bound.binding.table, "prefix": bound.binding.prefix, "shared_log": bound.binding.shared_log})
     empty = [name for name in lake.namespaces.list(namespace) if not any(table.startswith(f"{name}.") for table in tables)]

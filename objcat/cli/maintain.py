@@ -95,7 +95,7 @@ def _lake(url: str, options: dict[str, str]) -> Lake | None:
     try:
         find_table(url, options)
     except (TableNotFound, InvalidInput) as error:
-        if lake.catalog.slot < 0:
+        if lake._context.catalog.slot < 0:
             neither = TableNotFound(f"there is neither a lake nor a table at {lake.fileio.url}: mend the URL, or create a table there")
             raise (neither if isinstance(error, InvalidInput) else error) from None
         # What is empty is an empty lake, and says so.

@@ -3,26 +3,115 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
-from objcat.catalog.plans import plan_drop
-from objcat.catalog.table_lifecycle import close_unchanged
+from objcat.catalog.names import NameBinding, check_name, log_prefix
+from objcat.catalog.plans import PlanOutdated, plan_create, plan_drop
+from objcat.catalog.table_lifecycle import close, close_unchanged, create
+from objcat.common.validation import folded, name_list
 from objcat.datafile.batch_checks import conform
-from objcat.errors import ObjcatError
+from objcat.errors import CommitUnknown, InvalidInput, ObjcatError, SharedTransaction, TableClosed, TableExists, TableNotFound
+from objcat.lake.context import ATTEMPTS_MAX, EMPTY_LOG_VIEW, LakeContext
+from objcat.lake.settings import NamedTableSettings, check_settings, new_spec
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.table.batch_input import prepare_batch
+from objcat.table.table import Table
 from objcat.tasks.model import Operation
-from objcat.timeline.log_view import Timeline
+from objcat.timeline.entry import Txn, new_txn
+from objcat.timeline.intents import remove_files
+from objcat.timeline.log_view import LogView, Timeline
+
+R = TypeVar("R")
 
 logger = logging.getLogger("objcat")
 
 ROWS_AT_ONCE = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _TablePlace:
+    """Where a table's log is. shared: other tables were created in it before."""
+
+    prefix: str
+    shared: bool
+
+
+def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log: str | None) -> Table:
+    """Create a table, and give it its name. name, shared_log: checked. Raises as `Lake.create_table`."""
+    first = lake.catalog.refresh()
+    lake.catalog.check_writable()
+    lake.check_free(first, name)
+    lake.check_store()
+    txn = new_txn(lake.fileio.env)
+    for _ in range(ATTEMPTS_MAX):
+        place = _place(lake, name, shared_log)
+        timeline = lake.timeline(place.prefix)
+        view = _create_in(timeline, EMPTY_LOG_VIEW if not place.shared else timeline.open(), spec, txn)
+        binding = NameBinding(name=name, table=spec.table, prefix=place.prefix, shared_log=shared_log or "", opened=view.slot)
+        try:
+            lake.catalog.change(partial(plan_create, binding=binding, first=first, where=lake.fileio.url), txn=txn)
+        except CommitUnknown:
+            raise
+        except PlanOutdated:
+            _abandon(timeline, view, spec.table, shared=place.shared)
+            continue
+        except (ObjcatError, FileIOError):
+            _abandon(timeline, view, spec.table, shared=place.shared)
+            raise
+        lake.remember(place.prefix, view)
+        return lake.table(name, spec.table, timeline, view)
+    raise lake.contended(f"the shared log {shared_log!r} moved {ATTEMPTS_MAX} times")
+
+
+def write_first(
+    lake: LakeContext,
+    name: str,
+    schema: Callable[[], pa.Schema],
+    key: Sequence[str] | None,
+    settings: Mapping[str, Any],
+    write: Callable[[Table], R],
+    *,
+    check: Callable[[TableSpec], None] = lambda _: None,
+    must_be_new: bool = False,
+) -> R:
+    """Write to a table of this name and key, which is created when it is not there, and taken back when it was and `write` is refused.
+
+    check: refuses a spec before a table of it is created. Raises TableExists, InvalidInput, and what `write` raises.
+    """
+    check_settings(settings, NamedTableSettings)
+    wanted = None if key is None else name_list(key, what="key")
+    found = None if must_be_new else _found(lake, name, wanted)
+    if found is not None:
+        return write(found)
+    name, shared_log = checked_names(name, settings.get("shared_log"))
+    spec = new_spec(lake.fileio, schema(), key=wanted, **{given: value for given, value in settings.items() if given != "shared_log"})
+    check(spec)
+    try:
+        table = create_named_table(lake, name, spec, shared_log)
+    except TableExists:
+        if must_be_new:
+            raise
+        found = _found(lake, name, wanted)
+        if found is None:
+            raise TableClosed(f"the table {name!r} of {lake.fileio.url} was created and dropped by others meanwhile: write again") from None
+        return write(found)
+    opened = table.snapshot.slot
+    try:
+        return write(table)
+    except (CommitUnknown, SharedTransaction, FileIOError):
+        raise
+    except Exception:
+        drop_created_table(lake.catalog, table._context.timeline, table.id, opened=opened)
+        raise
 
 
 def check_rows(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation, *, table: str) -> None:
@@ -51,3 +140,52 @@ def drop_created_table(catalog: Catalog, timeline: Timeline[Tables], table: str,
         logger.warning("the table %s of %s was created for a write that was refused, and may be there: %s", table, catalog.where, error)
         return False
     return True
+
+
+def checked_names(name: str, shared_log: str | None) -> tuple[str, str | None]:
+    """Names of a table and of a shared log, as they are kept. Raises InvalidInput."""
+    return check_name(name), None if shared_log is None else check_name(shared_log, what="shared_log")
+
+
+def _found(lake: LakeContext, name: str, key: list[str] | None) -> Table | None:
+    """A table of this name and key; None when it is not there, or on its way out. Raises InvalidInput for one of another key."""
+    try:
+        return _of_key(lake.open_table(name), key)
+    except (TableNotFound, TableClosed):
+        return None
+
+
+def _of_key(table: Table, key: list[str] | None) -> Table:
+    """The table. Raises InvalidInput when it has another key."""
+    own = [column.name for column in table.spec.key_columns]
+    if own != (key or []):
+        raise InvalidInput(f"the table {table.name!r} has the key {own or None}, not {key}: name its key, or write to another table")
+    return table
+
+
+def _place(lake: LakeContext, name: str, shared_log: str | None) -> _TablePlace:
+    known = None if shared_log is None else lake.catalog.names.shared_logs.get(folded(shared_log))
+    if known is not None:
+        return _TablePlace(known, shared=True)
+    return _TablePlace(log_prefix(shared_log or name, lake.fileio.env.new_id()), shared=False)
+
+
+def _create_in(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
+    try:
+        return create(timeline, base, spec, txn)
+    except CommitUnknown as error:
+        # Whether it landed or not, no name means it, and none will: that is certain, and all that a user can see.
+        if isinstance(error.__cause__, FileIOError):
+            raise error.__cause__ from None
+        raise
+
+
+def _abandon(timeline: Timeline[Tables], view: LogView[Tables], table: str, *, shared: bool) -> None:
+    """Take back a table that has no name, and certainly never will. Best effort: what stays is seen by nobody."""
+    try:
+        if shared:
+            close(timeline, view, table)
+        else:
+            remove_files(timeline.fileio, list(timeline.fileio.list_keys()), why=table)
+    except (ObjcatError, FileIOError):
+        return

@@ -39,7 +39,7 @@ def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tab
     above, name = split_url(url)
     lake = connect(above, options)
     try:
-        names = lake.catalog.refresh()
+        names = lake._context.catalog.refresh()
         bound = names.table(check_name(name))
         if bound is None:
             raise names.not_found(name, where=lake.fileio.url)

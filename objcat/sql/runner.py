@@ -35,7 +35,9 @@ class QueryTable:
 class SqlLake(Protocol):
     """What statements need of a lake: `Lake` is one."""
 
-    fileio: FileIO
+    @property
+    def fileio(self) -> FileIO:
+        """The store."""
 
     def table(self, name: str) -> Table:
         """See `Lake.table`."""

@@ -24,6 +24,7 @@ from objcat.metadata.manifest import Manifests
 from objcat.planning.commits import CommitInfo, commits_table, txns_of, with_commits
 from objcat.planning.scan import COMMIT_COLUMNS, HIDDEN, ScanPlan, hidden_field, narrow_plan, only_read
 from objcat.predicate.implied import implied_by
+from objcat.table.notebook import PREVIEW_ROWS, rows_html
 from objcat.tasks.scan import ahead_of, scan_groups
 from objcat.timeline.entry import Txn
 
@@ -70,6 +71,12 @@ class Scan:
     def __repr__(self) -> str:
         where = "" if self.plan.where is None else f", where {shown(self.plan.where.text)}"
         return f"Scan({', '.join(self.plan.columns)} at slot {self.plan.snapshot.slot}{where})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: columns, types and the first rows. Reads no more than these rows need."""
+        asked = PREVIEW_ROWS + 1 if self.limit is None else min(PREVIEW_ROWS + 1, self.limit)
+        rows = Scan(self._fileio, self.plan, self._manifests, limit=asked, check=self._check, commits=self._commits).to_arrow()
+        return rows_html(repr(self), rows.slice(0, PREVIEW_ROWS), is_whole=rows.num_rows <= PREVIEW_ROWS)
 
     @property
     def schema(self) -> pa.Schema:

@@ -43,6 +43,7 @@ from objcat.table.insert import insert_new
 from objcat.table.inspect import TableInspector
 from objcat.table.maintenance import TableMaintenance
 from objcat.table.merge import Merge, soft_delete, update, upsert_partial
+from objcat.table.notebook import SHOWN_COMMITS, table_html
 from objcat.table.open_scan import open_scan
 from objcat.table.overwrite import delete_partition, overwrite
 from objcat.table.scan import Scan
@@ -69,6 +70,12 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.name!r} at {self.url!r}, slot {self._context.view.slot})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: settings, columns and the newest commits. Reads the newest entries of the log, and no data."""
+        facts = [(name, getattr(self, name)) for name in ("url", "table_type", "key", "ordering", "index", "partitioning", "properties")]
+        commits = self.inspect.history(limit=SHOWN_COMMITS)
+        return table_html(repr(self), facts, self.spec, commits)
 
     # ---- what it is
 

@@ -78,7 +78,7 @@ def pristine() -> tuple[Objects, Objects]:
         for number in range(6):
             lake.create_table(f"other{number}", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
         lake.namespaces.create("space")
-        lake.catalog.timeline.publish(lake.catalog.timeline.open())
+        lake._context.catalog.timeline.publish(lake._context.catalog.timeline.open())
         lake.rename_table("other0", "space.renamed")
         lake.drop_table("other1")
         for table in (bucket, record):

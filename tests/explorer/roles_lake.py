@@ -91,7 +91,7 @@ class TakeBack:
     def __call__(self, me: Participant) -> None:
         lake = Lake(me.fileio)
         table = lake.table(self.name)
-        if drop_created_table(lake.catalog, table._context.timeline, table.id, opened=self.opened):
+        if drop_created_table(lake._context.catalog, table._context.timeline, table.id, opened=self.opened):
             me.note(Dropped(table.id))
             me.note(TakenBack(table.id))
 

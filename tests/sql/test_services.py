@@ -134,7 +134,7 @@ def test_what_a_table_tells_is_called(lake: objcat.Lake) -> None:
 def test_what_a_lake_tells_is_called(lake: objcat.Lake) -> None:
     txn = lake.table("shop.orders").inspect.history()[1].txn
     assert rows(lake, f"CALL resolve('shop.orders', txn => '{txn}')") == [{"slot": 1}]
-    created = lake.catalog.names.table("shop.orders")
+    created = lake._context.catalog.names.table("shop.orders")
     assert created is not None and rows(lake, f"CALL resolve(txn => '{created.txn}')") == [{"slot": created.slot}]
     rows(lake, "CALL create_namespace('bank', properties => map('owner', 'ana'))")
     rows(lake, "CALL set_namespace_properties('bank', properties => map('team', 'x'), unset => array('owner'))")

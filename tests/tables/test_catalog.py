@@ -298,7 +298,7 @@ def test_names_that_no_engine_could_say_are_refused_before_any_request(lake: obj
     with pytest.raises(InvalidInput, match="not a shared_log name"):
         create(lake, "t", shared_log=" ")
     assert lake.fileio.metrics.snapshot().requests == {}
-    assert lake.catalog.fileio.metrics.snapshot().requests == {}
+    assert lake._context.catalog.fileio.metrics.snapshot().requests == {}
 
 
 # ---- namespaces --------------------------------------------------------------------------------------------------
@@ -420,22 +420,22 @@ def test_a_handle_that_knows_the_catalog_opens_a_table_with_one_request_for_its_
     create(objcat.Lake(FileIO(memory, env=FakeEnv(1))), "t")
     lake = objcat.Lake(FileIO(memory, env=FakeEnv(2)))
     first = lake.table("t")
-    cold = requests_of(lake.catalog.fileio)
+    cold = requests_of(lake._context.catalog.fileio)
     assert cold <= 4
     assert requests_of(first._context.fileio) <= 4
     again = lake.table("t")
-    assert requests_of(lake.catalog.fileio) == cold + 1
+    assert requests_of(lake._context.catalog.fileio) == cold + 1
     assert requests_of(again._context.fileio) == 1
-    before = requests_of(lake.catalog.fileio)
+    before = requests_of(lake._context.catalog.fileio)
     again.upsert(row(1))
     assert rows_of(again) == {1: "a"}
-    assert requests_of(lake.catalog.fileio) == before, "a handle on a table asks nothing of the catalog"
+    assert requests_of(lake._context.catalog.fileio) == before, "a handle on a table asks nothing of the catalog"
 
 
 def test_a_change_of_names_is_two_conditional_writes_and_lists_nothing(memory: MemoryBackend) -> None:
     lake = objcat.Lake(FileIO(memory, env=FakeEnv(1)))
     create(lake, "t")
-    store = lake.catalog.fileio
+    store = lake._context.catalog.fileio
     before = store.metrics.snapshot()
     lake.rename_table("t", "s")
     asked = (store.metrics.snapshot() - before).requests
@@ -454,21 +454,21 @@ def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.La
     lake.drop_table("n.dropped")
     create(lake, "kept", shared_log="d")
     for number in range(count):
-        lake.catalog.change(lambda names, n=number: _namespace(names, f"n.of_some_length_so_that_they_add_up_{n:04}" * 4))  # type: ignore[misc]
-    fold, fileio = NamesFold(), lake.catalog.fileio
+        lake._context.catalog.change(lambda names, n=number: _namespace(names, f"n.of_some_length_so_that_they_add_up_{n:04}" * 4))  # type: ignore[misc]
+    fold, fileio = NamesFold(), lake._context.catalog.fileio
     view = Catalog(lake.fileio).timeline.open()
     payload, saved = fold.save(fileio, view.state, "checkpoints/x/")
     objects = fold.objects(payload)
     assert len(objects) == (count > 100)
     assert all(key.startswith("checkpoints/x/") for key in objects)
     loaded = fold.load(payload)
-    assert loaded.read(fileio) == saved.read(fileio) == view.state.read(fileio) == lake.catalog.names
+    assert loaded.read(fileio) == saved.read(fileio) == view.state.read(fileio) == lake._context.catalog.names
     # What a state stands on already is named again, and further entries go on top.
     assert fold.objects(fold.save(fileio, loaded, "checkpoints/y/")[0]) == objects
     lake.rename_table("kept", "moved")
-    entry = lake.catalog.timeline.log.read_slot(lake.catalog.slot)
+    entry = lake._context.catalog.timeline.log.read_slot(lake._context.catalog.slot)
     assert entry is not None
-    assert fold.advance(loaded, entry, lambda slot: loaded).read(fileio) == lake.catalog.names
+    assert fold.advance(loaded, entry, lambda slot: loaded).read(fileio) == lake._context.catalog.names
 
 
 def _namespace(_: CatalogNames, name: str) -> NamesDelta:

@@ -64,7 +64,7 @@ def row(key: int, value: str = "a") -> list[dict[str, Any]]:
 
 def check_whole(lake: objcat.Lake) -> None:
     """Every name means an open table of its own and stands in namespaces that are there, and whatever was dropped is closed."""
-    names = lake.catalog.refresh()
+    names = lake._context.catalog.refresh()
     ids = [bound.binding.table for bound in names.tables.values()]
     assert len(set(ids)) == len(ids)
     assert not set(ids) & set(names.dropped)
@@ -74,7 +74,7 @@ def check_whole(lake: objcat.Lake) -> None:
             assert name.rpartition(".")[0].casefold() in names.namespaces
     assert not set(names.tables) & set(names.namespaces)
     for dropped in names.dropped.values():
-        view = lake._open(dropped.binding.prefix)[1]
+        view = lake._context.open_log(dropped.binding.prefix)[1]
         assert view.log.marks(dropped.table).closed_at is not None, "a dropped table can be written"
 
 

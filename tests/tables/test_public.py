@@ -27,7 +27,7 @@ from objcat.tasks.model import Operation
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
     connect Lake Table Scan Transaction create_table_at table_at errors __version__
-    Bucket Simple Bloom Memory Record
+    BucketIndex SimpleIndex BloomIndex MemoryIndex RecordIndex FileGroupId
     AddColumn DropColumn RenameColumn MoveColumn WidenColumn DropNotNull
     AppVersion CommitResult CommittedAt RolledBackAt CompactionStrategy MaintenanceReport
     Progress report_progress

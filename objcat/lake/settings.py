@@ -1,0 +1,96 @@
+"""The settings of a new table: their types, their checks, and the spec that they make."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import pyarrow as pa
+
+from fileio.options import nearest
+from fileio.store import FileIO
+from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
+from objcat.errors import InvalidInput
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.table_spec import (
+    KEY_SCOPES,
+    TABLE_TYPES,
+    BloomIndex,
+    BucketIndex,
+    Index,
+    MemoryIndex,
+    RecordIndex,
+    SimpleIndex,
+    TableSpec,
+    make_spec,
+)
+from objcat.table.batch_input import schema_given
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class TableSettings(TypedDict, total=False):
+    """The settings of a new table, next to its columns and its key. `Lake.create_table` says what each one means."""
+
+    ordering: str | None
+    allowed_lateness: str | dt.timedelta | None
+    partition_by: Sequence[str]
+    key_scope: KeyScope
+    index: Index | None
+    table_type: TableType
+    properties: Mapping[str, str] | None
+
+
+class NamedTableSettings(TableSettings, total=False):
+    """The settings of a new table of a lake."""
+
+    shared_log: str | None
+
+
+def check_settings(settings: Mapping[str, Any], of: type[TableSettings] = TableSettings) -> Any:
+    """The settings, if all of them are settings of a table. Raises InvalidInput that names the nearest one."""
+    known = of.__annotations__
+    for setting in settings:
+        if setting not in known:
+            raise InvalidInput(f"{setting!r} is not a setting of a table: {nearest(setting, known)}")
+    return settings
+
+
+def new_spec(  # noqa: PLR0913 - one for each setting that a table has
+    fileio: FileIO,
+    schema: pa.Schema | StructType,
+    *,
+    key: Sequence[str] | None,
+    ordering: str | None = None,
+    allowed_lateness: str | dt.timedelta | None = None,
+    partition_by: Sequence[str] = (),
+    key_scope: KeyScope = "table",
+    index: Index | None = None,
+    table_type: TableType = "merge_on_read",
+    properties: Mapping[str, str] | None = None,
+) -> TableSpec:
+    """The spec of a new table. Raises InvalidInput."""
+    columns = schema_from_arrow(schema_given(schema))
+    if index is not None and not isinstance(index, (SimpleIndex, BloomIndex, MemoryIndex, RecordIndex)):
+        instance(
+            index,
+            BucketIndex,
+            what="index",
+            such_as="objcat.BucketIndex(16), objcat.SimpleIndex(), objcat.BloomIndex(), objcat.MemoryIndex() or objcat.RecordIndex()",
+        )
+        if index.columns is not None:
+            name_list(index.columns, what="BucketIndex(columns)")
+    return make_spec(
+        fileio.env.new_id(),
+        columns,
+        key=None if key is None else name_list(key, what="key"),
+        ordering=None if ordering is None else text(ordering, what="ordering"),
+        lateness_ms=None if allowed_lateness is None else span_ms(allowed_lateness, what="allowed_lateness"),
+        partition_by=name_list(partition_by, what="partition_by"),
+        key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
+        index=index,
+        table_type=one_of(table_type, TABLE_TYPES, what="table_type"),
+        properties={} if properties is None else text_mapping(properties, what="properties"),
+    )
