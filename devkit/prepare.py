@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from devkit import toolchain
@@ -69,17 +70,20 @@ def site_builder() -> Path:
 
 
 def s3_connector() -> Path:
-    """The Ivy directory with the jars by which Spark reaches S3, filled first when it is empty. Raises InstallError, ToolchainError."""
-    settings = _connector_settings()
+    """The Ivy directory with the jars by which this PySpark reaches S3, filled first. Raises InstallError, ToolchainError."""
+    import pyspark
+
     directory = cache_dir() / "ivy"
-    done = _connector_mark(settings)
+    done = _connector_mark(pyspark.__version__)
     if done.exists():
         return directory
     toolchain.check_may_install("the connector of Spark for S3")
-    with file_lock(done.with_suffix(".lock"), "another process is fetching the connector of Spark for S3"):
+    # One after the other, whatever their versions: Ivy shares files of its cache.
+    with file_lock(directory / ".lock", "another process is fetching the connector of Spark for S3"):
         if not done.exists():
             environment = {**toolchain.run_environment(), "JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
-            command = [sys.executable, "-c", _RESOLVE, json.dumps({**settings, "spark.jars.ivy": str(directory)})]
+            settings = {**_connector_settings(), "spark.jars.ivy": str(directory)}
+            command = [sys.executable, "-c", _RESOLVE, json.dumps(settings)]
             ended = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
             )
@@ -87,6 +91,16 @@ def s3_connector() -> Path:
                 raise InstallError(f"Spark could not fetch its connector for S3: {ended.stderr[-2000:]}; run it again")
             done.touch()
     return directory
+
+
+def _s3_connector_of_the_oldest() -> None:
+    """The same for the oldest PySpark, in a process that imports that one."""
+    search = os.pathsep.join(filter(None, [str(oldest_pyspark()), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": search}
+    command = [sys.executable, "-c", "from devkit.prepare import s3_connector; s3_connector()"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if ended.returncode != 0:
+        raise InstallError(f"the oldest PySpark could not fetch its connector for S3: {ended.stderr[-2000:]}; run it again")
 
 
 def _locked(lock: str, name: str) -> Path:
@@ -108,12 +122,9 @@ def _connector_settings() -> dict[str, str]:
     return {name: str(value) for name, value in builder._options.items() if name.startswith("spark.jars")}
 
 
-def _connector_mark(settings: Mapping[str, str]) -> Path:
-    """The file that is there when the jars are."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-    directory = cache_dir() / "ivy"
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory / f"connector-{digest}.done"
+def _connector_mark(pyspark: str) -> Path:
+    """The file that is there when the jars for this version of PySpark are."""
+    return cache_dir() / "ivy" / f"connector-of-{pyspark}.done"
 
 
 def _install(need: Need) -> None:
@@ -143,7 +154,15 @@ NEEDS: Mapping[str, Need] = {
     "spark": Need("Spark", lambda: True, lambda: None, ("java",)),
     "pyspark-oldest": Need("the oldest PySpark", lambda: _locked_dir("spark-oldest", "pyspark").exists(), oldest_pyspark, ("java",)),
     "spark-connect": Need("Spark Connect", lambda: _locked_dir("spark-connect", "spark-connect").exists(), spark_connect, ("java",)),
-    "s3-connector": Need("the connector of Spark for S3", lambda: _connector_mark(_connector_settings()).exists(), s3_connector, ("java",)),
+    "s3-connector": Need(
+        "the connector of Spark for S3", lambda: _connector_mark(metadata.version("pyspark")).exists(), s3_connector, ("java",)
+    ),
+    "s3-connector-oldest": Need(
+        "the connector of the oldest PySpark for S3",
+        lambda: _connector_mark(toolchain.locked_version("spark-oldest")).exists(),
+        _s3_connector_of_the_oldest,
+        ("java", "pyspark-oldest"),
+    ),
     "build": Need("build", lambda: _locked_dir("build", "build").exists(), package_builder),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }

@@ -105,8 +105,10 @@ def needs(asked: Asked, known: Table) -> set[str]:
     """What has to be installed for the tests that are asked for."""
     paths = [_relative(_path_of(name)) for name in asked.names] or [file for file in files() if known.may_have(file, asked.tiers)]
     found = {need for path in paths for need in known.needs_of(path)}
-    on_oldest = _on_oldest(asked, known)
-    return found | {"pyspark-oldest"} if on_oldest else found
+    if on_oldest := _on_oldest(asked, known):
+        found.add("pyspark-oldest")
+        found |= {f"{need}-oldest" for file in on_oldest for need in known.needs_of(file) if f"{need}-oldest" in prepare.NEEDS}
+    return found
 
 
 def batches(asked: Asked, known: Table) -> list[Run]:

@@ -10,9 +10,9 @@ from tests.effort import few, seeds
 FINDING = (50, 407, 3)
 """What finds bugs that were there: `tests/mutations/test_combinations.py` plants them again."""
 SEEDS = [*FINDING, *(seed for seed in range(150) if seed not in FINDING)]
-BY_DEFAULT = 12
+BY_DEFAULT, BEFORE_A_MERGE = 6, 12
 
 
-@pytest.mark.parametrize("seed", [*few(SEEDS, BY_DEFAULT), *seeds(0, with_all=50)])
+@pytest.mark.parametrize("seed", [*few(SEEDS, BY_DEFAULT, integration=BEFORE_A_MERGE), *seeds(0, with_all=50)])
 def test_every_read_is_what_the_dicts_say(seed: int) -> None:
     run(seed)
