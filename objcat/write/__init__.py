@@ -1,1 +1,1 @@
-"""One transaction: its files, the index lookup, and its commit. Entry: `transaction`."""
+"""The write path: index lookup, data files and the commit of one transaction. Entry: `transaction`."""

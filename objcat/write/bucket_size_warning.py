@@ -1,4 +1,4 @@
-"""What a user is told, once, when the buckets of a table have another size than they should: nothing is measured for it."""
+"""Logs one warning when the buckets of a table are much too large or too small. Sizes come from metadata."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from objcat.write.file_sizing import size_of
 logger = logging.getLogger("objcat")
 
 BUCKET_BYTES_MAX = 3 * 1000**3
-"""A bucket is merged by one task: beyond this that takes long, and much memory."""
+"""One task merges a bucket. A larger bucket takes long, and much memory."""
 BUCKETS_MANY = 1000
 BUCKET_BYTES_SMALL = 1024**2
-"""So many buckets that hold less than this on average cost more to open than to read."""
+"""If `BUCKETS_MANY` buckets hold less than this on average, opening them costs more than reading them."""
 
 
 class BucketSizeWarning:
-    """Warns of buckets that are too large or too small, once. where: the table, for the sentence. Safe for many threads."""
+    """Warns once about buckets that are too large or too small. Thread-safe.
+
+    where: the table, as the message names it.
+    """
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._said = False
+        self._warned = False
 
     def look(self, groups: Collection[FileGroup], spec: TableSpec) -> None:
-        """Judge the file groups that a write has found anyway."""
-        if self._said or spec.is_keyless or spec.is_located or not groups:
+        """Check the file groups that a write has read anyway."""
+        if self._warned or spec.is_keyless or spec.is_located or not groups:
             return
         sizes = {group.group_id: size_of(group) for group in groups}
         largest = max(sizes, key=lambda group_id: sizes[group_id])
         mean = sum(sizes.values()) / len(sizes)
         if sizes[largest] > BUCKET_BYTES_MAX:
-            self._said = True
+            self._warned = True
             logger.warning(
-                "%s: %s holds %.1f GB, and buckets are best below 1 GB: give its partition more, with "
-                "table.maintenance.split_buckets(partition=%r), and compact the table",
+                "%s: %s holds %.1f GB, and buckets work best below 1 GB. Call table.maintenance.split_buckets(partition=%r), and "
+                "compact the table.",
                 self._where,
                 largest,
                 sizes[largest] / 1000**3,
                 largest.partition,
             )
         elif len(sizes) >= BUCKETS_MANY and mean < BUCKET_BYTES_SMALL:
-            self._said = True
+            self._warned = True
             logger.warning(
-                "%s: its %d buckets hold %.0f kB on average, so that opening them costs more than reading them: give a table like it "
-                "fewer, index=objcat.BucketIndex.for_size(...), or partition it by less",
+                "%s: its %d buckets hold %.0f kB on average, so opening them costs more than reading them. Create such tables with "
+                "fewer buckets, index=objcat.BucketIndex.for_size(...), or with coarser partitions.",
                 self._where,
                 len(sizes),
                 mean / 1000,

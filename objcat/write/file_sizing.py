@@ -1,8 +1,7 @@
-"""Packing: which file groups rows get that may live anywhere in their partition: rows without a key, and new keys where the index is no
-hash.
+"""Chooses file groups for rows without a hash bucket, by the sizes of existing files.
 
-Rows go to the smallest file groups of their partition until these are large enough, and to new ones then. The sizes are those of the
-files that the snapshot names; nothing is measured.
+These are rows without a key, and new keys under an index without hash buckets. They go to the smallest file groups of their partition
+until those are large enough, then to new ones. Sizes come from the snapshot.
 """
 
 from __future__ import annotations
@@ -21,26 +20,29 @@ from objcat.tasks.model import WriteResult
 from objcat.timeline.entry import FileGroupId
 
 NEAR_GROUPS = 16
-"""Of a partition with many file groups, so many of the smallest are looked at: in a copy-on-write table not all of them take rows."""
+"""In a partition with many file groups, only so many of the smallest are candidates. Not every one of a copy-on-write table accepts rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Pieces with file groups. fills: of a copy-on-write table, what is to be rewritten together with a group; these files have no file
-    group."""
+    """Written files with their file groups.
+
+    fills: files of a copy-on-write table without a file group yet, by the file group to rewrite together with them.
+    """
 
     written: WriteResult
     fills: Mapping[FileGroupId, tuple[BaseFile, ...]] = field(default_factory=dict)
 
 
 def size_of(group: FileGroup) -> int:
-    """Bytes of a group: its base file, and its share of the log objects."""
+    """Bytes of a file group: its base file, and its share of the log objects."""
     logs = sum(part.object.bytes * part.rows // max(1, part.object.rows) for part in group.logs)
     return (group.base.bytes if group.base is not None else 0) + logs
 
 
 def row_bytes_of(groups: Iterable[FileGroup]) -> float | None:
-    """Bytes of a row in the base files of some groups; None where there are none."""
+    """Bytes per row in the base files of some file groups. None without any."""
     bases = [group.base for group in groups if group.base is not None]
     rows = sum(base.rows for base in bases)
     return sum(base.bytes for base in bases) / rows if rows else None
@@ -49,10 +51,13 @@ def row_bytes_of(groups: Iterable[FileGroup]) -> float | None:
 def assign_file_groups(
     spec: TableSpec, pieces: WriteResult, live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int], *, fills: bool
 ) -> Packed:
-    """File groups for the pieces of an insert.
+    """Assign file groups to the files of an insert.
 
-    pieces: base files and log rows that say their partition only. live: the file groups of those partitions. draw: a large random number.
-    fills: whether base files of a copy-on-write table may go to groups that are there; log rows always do.
+    Args:
+        pieces: base files and log rows that name only their partition.
+        live: the file groups of those partitions.
+        draw: returns a large random number.
+        fills: whether base files of a copy-on-write table may join existing file groups. Log rows always may.
     """
     group_ids = _GroupChoice(spec, live, draw)
     logs = tuple(msgspec.structs.replace(log, slices=tuple(_placed(group_ids, log, rows) for rows in log.slices)) for log in pieces.logs)
@@ -71,8 +76,10 @@ def assign_file_groups(
 def groups_apart(
     spec: TableSpec, wanted: Sequence[tuple[str, int]], live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int]
 ) -> list[tuple[FileGroupId, ...]]:
-    """For each of some partitions so many file groups that have no file group, each file group once. live, draw: as of
-    `assign_file_groups`."""
+    """Choose unused file group ids: as many for each partition as `wanted` says, each id once.
+
+    live, draw: see `assign_file_groups`.
+    """
     group_ids = _GroupChoice(spec, live, draw)
     return [tuple(group_ids.new(partition) for _ in range(count)) for partition, count in wanted]
 
@@ -80,13 +87,13 @@ def groups_apart(
 def groups_for_new_keys(
     spec: TableSpec, new: Mapping[str, int], live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int]
 ) -> Mapping[str, tuple[FileGroupId, ...]]:
-    """File groups for new keys, by partition, among which the rows are dealt evenly.
+    """File groups for new keys, by partition. Rows are spread evenly among them.
 
-    new: rows by partition. live, draw: as of `assign_file_groups`.
+    new: rows by partition. live, draw: see `assign_file_groups`.
     """
     taken = None
     if isinstance(live, FileGroupMap):
-        # Rows go to the smallest group, or to none of them: the others need not be looked at.
+        # Rows go to the smallest group or to new ones, so the others need not be read.
         taken = {partition: live.taken(partition) for partition in new}
         live = {group_id: group for partition in new for group_id, group in live.smallest(partition, NEAR_GROUPS).items()}
     group_ids = _GroupChoice(spec, live, draw, taken)
@@ -108,7 +115,10 @@ def _placed(group_ids: _GroupChoice, log: LogObject, rows: LogRows) -> LogRows:
 
 
 class _GroupChoice:
-    """The file groups of some partitions, and how much each holds. taken: buckets with a group, by partition, where `live` is not all."""
+    """The file groups of some partitions, and the bytes in each.
+
+    taken: used buckets by partition, where `live` is not complete.
+    """
 
     def __init__(
         self, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int], taken: Mapping[str, set[int]] | None = None
@@ -124,7 +134,7 @@ class _GroupChoice:
                 self._sizes[group_id.partition][group_id] = size_of(group)
 
     def fill(self, partition: str, size: int, *, whole: bool) -> FileGroupId | None:
-        """The smallest group that takes so many bytes more; None when none does. whole: it must not grow beyond the target."""
+        """The smallest file group with room for `size` more bytes, or None. whole: the file group must stay below the target size."""
         sizes = self._sizes[partition]
         group_id = min(sizes, key=lambda group_id: (sizes[group_id], group_id), default=None)
         if group_id is None or sizes[group_id] >= self._target or (whole and sizes[group_id] + size > self._target):
@@ -133,14 +143,14 @@ class _GroupChoice:
         return group_id
 
     def new(self, partition: str, size: int | None = None) -> FileGroupId:
-        """A file group without a group. size: what it takes, where more may come to it."""
+        """An unused file group id. size: its bytes, if more rows may follow."""
         count, taken = self._spec.index.count, self._taken[partition]
         if len(taken) >= count:
             raise InvalidInput(
-                f"the partition {partition or '(all)'} holds {count:,} file groups, which is as many as it can: raise the property "
-                "'target_file_bytes', or partition the table further; nothing was written"
+                f"The partition {partition or '(all)'} has {count:,} file groups, which is the maximum. Nothing was written. Raise the "
+                "property 'target_file_bytes', or partition the table further."
             )
-        # At random, so that inserts that know nothing of one another do not meet.
+        # A random bucket, so that concurrent inserts do not meet.
         bucket = self._draw() % count
         while bucket in taken:
             bucket = (bucket + 1) % count

@@ -1,4 +1,4 @@
-"""How every service runs: a plan from a view, tasks that write data, one slot; a service that loses yields, and plans again."""
+"""Runs a table service: plan from a snapshot, write files, claim one slot. A service that conflicts plans again."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from objcat.version import writer_of
 P = TypeVar("P")
 
 LOST_FILE = (CorruptTable, SparkJobFailed)
-"""What the loss of a file that is read ends in, by whoever reads it: readers of Spark's own have their own words for it."""
+"""The errors that a missing data file causes. Spark's own readers report it as SparkJobFailed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResult:
-    """What a service wants to commit to one table. files: data files that it wrote and names. features: as of `CommitAttempt`."""
+    """What a service wants to commit to one table.
+
+    files: data files that it wrote and names. features: see `CommitAttempt`.
+    """
 
     footprint: Footprint
     changes: msgspec.Raw | None = None
@@ -43,13 +46,18 @@ class ServiceResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service(Generic[P]):
-    """One service on one table: `plan` decides, `run` works, and neither claims anything.
+    """One service on one table. `plan` decides, `run` works. Neither claims a slot.
 
-    plan: what there is to do as of a view, None for nothing; it writes nothing, and raises what refuses the service for good. run: does the
-    work of a plan under a transaction. plan_txn: of the plan, when it was left for whoever executes it first. narrow: what is left of a
-    proposal when others took these file groups, None when it has to be planned anew. renew: what a proposal for one view becomes for a
-    later one where the files that it has written are right there too, None when they are not: then there is neither work nor a pause
-    between two slots. app: when it must count once, however often it is tried."""
+    Args:
+        plan: what to do as of a view, or None. It writes nothing. It raises what refuses the service for good.
+        run: does the work of a plan under a transaction.
+        plan_txn: the id of a stored plan. The first process to execute it commits it.
+        narrow: what remains of a proposal after others took these file groups. None: plan again.
+        renew: the proposal for a later view, if the written files are right there too. Then the service neither works nor pauses between
+            two
+            slots. None: plan again.
+        app: application version, if the service must count once.
+    """
 
     action: Action
     table: str
@@ -63,7 +71,10 @@ class Service(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class ServiceCommit(Generic[P]):
-    """A service that has its slot. log: as of that slot. slots_lost: slots that others took first. attempts: plans that were run."""
+    """A service that has its slot.
+
+    log: as of that slot. slots_lost: slots that others took first. attempts: number of plans that ran.
+    """
 
     entry: Entry
     plan: P
@@ -74,11 +85,19 @@ class ServiceCommit(Generic[P]):
 
 
 def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[Tables], *, replans: bool = True) -> ServiceCommit[P] | None:
-    """Plan, run and commit; None when there is nothing to do. Safe beside every writer and every other service.
+    """Plan, run and commit. None if there is nothing to do. Safe next to every writer and service.
 
-    view: where to begin. replans: whether another plan than that of `view` will do; else the first conflict is raised. Raises
-    CommitConflict (also after as many plans as the policy of commits allows attempts), AlreadyDone, WriterFenced, Contention and storage
-    errors: nothing is visible, and own files are removed. Raises CommitUnknown (nothing was deleted), and what `service.plan` raises."""
+    Args:
+        view: where to begin.
+        replans: whether a plan from a later view is allowed. If not, the first conflict is raised.
+
+    Raises:
+        CommitConflict: also after as many plans as the commit policy allows attempts. Nothing is visible, and own files are removed. The
+            same
+            holds for AlreadyDone, WriterFenced, Contention and storage errors.
+        CommitUnknown: nothing was deleted.
+        What `service.plan` raises.
+    """
     env = timeline.fileio.env
     committer = Committer(timeline.fileio)
     began_s, pause_s = env.monotonic_s(), 0.0
@@ -91,7 +110,7 @@ def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[T
                 return None
             done = _once(timeline, committer, service, plan, view, again=again)
         except CheckpointCollected as error:
-            # Nothing was claimed. The view stands on a checkpoint that was collected meanwhile, or is damaged: the log has another one.
+            # Nothing was claimed. The checkpoint of the view was collected or is damaged. The log has another one.
             if attempt == committer.policy.attempts_max:
                 raise
             timeline.pass_over(error)
@@ -111,7 +130,7 @@ def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[T
 
 
 class _Expired(Exception):
-    """A plan found files of its view cleaned."""
+    """Files of the view of a plan were cleaned."""
 
     def __init__(self, error: SnapshotExpired) -> None:
         super().__init__(str(error))
@@ -119,7 +138,7 @@ class _Expired(Exception):
 
 
 def _planned(timeline: Timeline[Tables], service: Service[P], view: LogView[Tables]) -> P | None:
-    """The plan of a service. Raises _Expired: a plan that reads rows may find their files cleaned, as its work may."""
+    """The plan of a service. Raises _Expired if a file that the plan reads was cleaned."""
     try:
         return service.plan(view)
     except LOST_FILE as error:
@@ -132,7 +151,7 @@ def _planned(timeline: Timeline[Tables], service: Service[P], view: LogView[Tabl
 def _once(
     timeline: Timeline[Tables], committer: Committer, service: Service[P], plan: P, view: LogView[Tables], *, again: bool
 ) -> ServiceCommit[P] | None:
-    """One attempt; None when it was beaten, its traces are gone and another plan may do better."""
+    """One attempt. None if it conflicted, its files are removed and another plan may succeed."""
     fileio = timeline.fileio
     txn = new_txn(fileio.env)
     began = fileio.metrics.snapshot()
@@ -160,7 +179,7 @@ def _once(
 def _prepare(
     service: Service[P], plan: P, view: LogView[Tables], txn: Txn, began: MetricsSnapshot, fileio: FileIO
 ) -> tuple[CommitAttempt, ServiceResult]:
-    """Do the work of a plan. Raises SnapshotExpired when its files were cleaned meanwhile."""
+    """Do the work of a plan. Raises SnapshotExpired if its files were cleaned."""
     try:
         proposal = service.run(plan, txn)
     except LOST_FILE as error:
@@ -188,29 +207,30 @@ def _prepare(
 
 
 def _check(candidate: CommitAttempt) -> None:
-    """Raises as `check_own`."""
+    """Check a candidate against its own delta. Raises as `check_own`."""
     for table, changes in candidate.changes.items():
         check_own(decode_delta(changes), candidate, table)
 
 
 def _expired(fileio: FileIO, table: str, view: LogView[Tables]) -> SnapshotExpired | None:
-    """Why a file that a view names may be missing; None when nothing has cleaned it."""
+    """The reason if a file of a view was cleaned, else None."""
     marks = view.log.advance(Log(fileio).read_after(view.slot)).marks(table)
     if marks.is_readable(view.slot):
         return None
     return SnapshotExpired(
-        f"slot {view.slot} of {fileio.url} was cleaned while a service read it (the bound is {marks.bound} now): plan again"
+        f"Slot {view.slot} of {fileio.url} was cleaned while a service read it (the retention floor is now {marks.bound}). Plan the "
+        "service again."
     )
 
 
 HURRIED_TRIES = 4
-"""So many slots in turn are asked for without a look at what is above them. A look now and then finds the head from far behind."""
+"""So many slots in a row are tried without a read of the log after them. A read in between finds a head that is far away."""
 
 
 class _Claim(Generic[P]):
-    """The claim of a slot for a proposal, or for what becomes of it beside others. For one thread.
+    """Claims a slot for a proposal, or for what other commits leave of it. For one thread.
 
-    proposal: what is claimed for now.
+    proposal: what is claimed at present.
     """
 
     def __init__(
@@ -228,7 +248,7 @@ class _Claim(Generic[P]):
         self.proposal = proposal
 
     def run(self, *, skew_ms: int) -> Committed | Conflicted:
-        """`Committed.read` goes back to the view of the plan. Raises as `Committer.try_commit`."""
+        """Claim a slot. `Committed.read` starts at the view of the plan. Raises as `Committer.try_commit`."""
         env, committer = self._timeline.fileio.env, self._session.committer
         policy = committer.policy
         began_s, lost, tries = env.monotonic_s(), 0, 0
@@ -269,11 +289,11 @@ class _Claim(Generic[P]):
         try:
             return self._service.renew(self.proposal, before, self._view)
         except (*LOST_FILE, CheckpointCollected):
-            # Whoever plans anew finds out what became of them.
+            # The next plan finds out what became of them.
             return None
 
     def _move(self, proposal: ServiceResult, outcome: Conflicted) -> None:
-        """Go on with another proposal, above what has come."""
+        """Continue with another proposal after the entries that were read."""
         table, summary = self._service.table, proposal.summary
         self.proposal = proposal
         self._candidate = replace(

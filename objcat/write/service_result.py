@@ -1,4 +1,4 @@
-"""What a service that has written files says of them."""
+"""Builds the `ServiceResult` of a service from the files that it wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from objcat.write.service_commit import ServiceResult
 
 
 def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> ServiceResult:
-    """What to commit of deletes, or of rewritten groups. keys: of deletes under an index that is no hash."""
+    """What to commit for deletes or for rewritten file groups.
+
+    keys: of deletes under an index without hash buckets.
+    """
     replaces = tuple(sorted(base.group_id for base in written.bases))
     appends = tuple(sorted({rows.group_id for log in written.logs for rows in log.slices}.difference(replaces)))
     files: list[BaseFile | LogObject] = [*written.bases, *written.logs]

@@ -1,8 +1,13 @@
-"""Writes: run the tasks, announce what takes long, commit one slot; where another commit touched the same file groups, these are done
-again.
+"""Runs a write as one transaction: index lookup, data files, and the commit of one slot.
 
-A redo keeps the transaction, and the files of all file groups that nobody else touched: only what was read or placed too early is written
-anew."""
+`WriteOperation` writes one batch to one table. `commit_write` writes any number of batches to one or more tables of one log.
+Both write the data files first and then claim a slot. Nothing is visible before the slot is claimed, and all of it is visible after.
+If another commit takes the slot and touched the same file groups, only these are written again, under the same transaction id.
+Files of the other file groups are committed as they are.
+A failure other than CommitUnknown and SharedTransaction leaves nothing behind.
+`Table`, `Transaction` and the services for row-level DML call this module. `TableWriter` writes the files,
+`objcat.timeline.commit` claims the slot. Begin with `commit_write`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,7 @@ from objcat.write.table_writer import TableWriter, WriteBatch
 logger = logging.getLogger("objcat")
 
 BEGINNINGS_MAX = 5
-"""How often a write begins, when the files that it computes from are cleaned meanwhile."""
+"""How often a write starts from a new snapshot when a CLEAN deletes the files that it reads."""
 
 D = TypeVar("D")
 
@@ -58,12 +63,22 @@ D = TypeVar("D")
 class CommitResult:
     """A durable commit.
 
-    slot, txn: of the commit. committed_at_ms: ms since 1970 UTC. rows: written, after folding repeated keys. inserted, updated, deleted:
-    rows of the table; None where a write that reads nothing cannot know, but what `insert` places counts as inserted. files, bytes: of
-    data. attempts: 1 unless other commits forced a redo of some buckets. slots_lost: slots that other writers took first. requests: sent
-    by this process through this handle during the operation, by kind; those of Spark's executors are not among them.
-    already_applied: nothing was written, since the table has this version of the application (or a later one) since `slot`; txn and
-    committed_at_ms are of that commit.
+    Attributes:
+        slot: the slot of the commit.
+        txn: its transaction id.
+        committed_at_ms: commit time, in milliseconds since 1970 UTC.
+        rows: rows written, after repeated keys are merged.
+        inserted: new rows of the table. None if a write that reads nothing cannot know. Rows that `insert` writes count as inserted.
+        updated: changed rows of the table, or None as above.
+        deleted: deleted rows of the table, or None as above.
+        files: number of data files.
+        bytes: bytes of data files.
+        attempts: 1 unless conflicts made the write repeat some file groups.
+        slots_lost: slots that other writers took first.
+        requests: requests by kind, sent by this process through this handle during the operation. Requests of Spark executors do not
+            count.
+        already_applied: the table already has this version of the application, or a later one, since `slot`. Nothing was written. txn and
+            committed_at_ms are those of that commit.
     """
 
     slot: int
@@ -83,8 +98,11 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOperation(Generic[D]):
-    """One write of a batch through an engine. table: its id. schema_mode: what it may do to the schema. app: when the write must count
-    once, however often it is tried. advice: is shown the file groups that the write finds."""
+    """One write of a batch through an engine.
+
+    table: its id. schema_mode: what the batch may change in the schema. app: application version, if the write must count once.
+    advice: is shown the file groups that the write reads.
+    """
 
     timeline: Timeline[Tables]
     table: str
@@ -102,13 +120,20 @@ class WriteOperation(Generic[D]):
 
     @property
     def fileio(self) -> FileIO:
+        """The store of the table."""
         return self.timeline.fileio
 
     def run(self, view: LogView[Tables]) -> tuple[CommitResult, Sequence[Entry]]:
-        """Write and commit from `view`; redo what other commits forestall, within the bounds of the committer's policy.
+        """Write and commit from `view`. Rewrites conflicting file groups, within the limits of the committer's policy.
 
-        Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
-        written), CommitConflict and WriterFenced (nothing is visible), CommitUnknown, storage errors.
+        Returns:
+            The result, and all entries after `view` up to and including the commit.
+
+        Raises:
+            InvalidBatch, NullKey: nothing was written.
+            CommitConflict, WriterFenced: nothing is visible.
+            CommitUnknown: the commit may have landed.
+            Storage errors.
         """
         change = WriteBatch(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
         part = TableWriter(self.fileio, self.manifests, self.table, [change], advice=self.advice)
@@ -126,11 +151,14 @@ def commit_write(
     reads: Mapping[str, Footprint] | None = None,
     txn: Txn | None = None,
 ) -> tuple[CommitResult, Sequence[Entry]]:
-    """Write the files of one transaction and commit them in one slot; redo what other commits forestall.
+    """Write the files of one transaction and commit them in one slot. Rewrites conflicting file groups.
 
-    parts: one for each table, all of one log. reads: what the transaction has read, by table id, where that matters to its outcome; None:
-    it has read nothing. What was computed from rows that changed meanwhile cannot be redone here. txn: of files that were written before;
-    a new one when None. Returns and raises as `WriteOperation.run`.
+    Returns and raises as `WriteOperation.run`. Rows computed from data that changed meanwhile cannot be rewritten here.
+
+    Args:
+        parts: one writer per table. All tables share one log.
+        reads: by table id, what the transaction read and its outcome depends on. None: nothing.
+        txn: the id under which files were written before. None: a new one.
     """
     fileio = timeline.fileio
     began = fileio.metrics.snapshot()
@@ -162,7 +190,7 @@ def commit_write(
 
 
 def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sent: MetricsSnapshot) -> CommitResult:
-    """What a caller is told of a commit. did: exact, whatever the entry keeps of it."""
+    """The result of a commit for the caller. did: exact counts, whatever the entry retains."""
     return CommitResult(
         slot=entry.slot,
         txn=entry.txn,
@@ -180,7 +208,7 @@ def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sen
 
 
 def already_applied_result(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
-    """What a caller is told whose version of an application the table has since a slot."""
+    """The result for the caller if the table has the application version since `slot`."""
     earlier = Log(fileio).read_known(slot)
     requests = (fileio.metrics.snapshot() - began).requests
     return CommitResult(
@@ -201,9 +229,9 @@ def already_applied_result(fileio: FileIO, slot: int, began: MetricsSnapshot) ->
 
 
 class _WriteTransaction:
-    """One transaction of a write, and how often it had to be tried.
+    """One transaction of a write, over all its attempts.
 
-    view: what the last try began from. read: entries of others that were folded between tries.
+    view: where the last attempt started. read: entries of others, replayed between attempts.
     """
 
     def __init__(  # noqa: PLR0913 - one for each part of a transaction
@@ -240,7 +268,7 @@ class _WriteTransaction:
         return ", ".join(dict.fromkeys(change.engine.name for part in self._parts.values() for change in part.changes))
 
     def run(self) -> Committed:
-        """Raises as `commit_write`; whatever it raises but CommitUnknown and SharedTransaction, nothing of the transaction is left."""
+        """Raises as `commit_write`. After an error other than CommitUnknown and SharedTransaction nothing of the transaction is left."""
         session = CommitSession(self._committer, self.txn)
         skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
         base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
@@ -248,7 +276,7 @@ class _WriteTransaction:
             return self._run(session, skew_ms, base)
 
     def summary(self) -> Summary:
-        """Of all tables. A count that is not known of one of them is not known of all."""
+        """Counts over all tables. A count that is unknown for one table is unknown for all."""
         found = [part.summary() for part in self._parts.values()]
         return Summary(
             rows=sum(summary.rows for summary in found),
@@ -262,8 +290,10 @@ class _WriteTransaction:
         )
 
     def cleaned(self, error: CorruptTable) -> Sequence[Entry]:
-        """The entries above the view, when they say that files of the view were cleaned. Raises `error` when they do not, and WriterFenced
-        when they say that the own files were: a write may read what it has written."""
+        """The entries after the view, if they cleaned files of the view.
+
+        Raises `error` if they did not. Raises WriterFenced if they cleaned the transaction's own files, which a write may read.
+        """
         newer = Log(self._fileio).read_after(self.view.slot)
         for entry in newer:
             if entry.rollback_of == self.txn:
@@ -274,12 +304,12 @@ class _WriteTransaction:
         return newer
 
     def overtaken(self, newer: Sequence[Entry]) -> CommitConflict:
-        """What a caller is told when what the transaction computes from was cleaned, time and again."""
+        """The error after the files that the transaction reads were cleaned again and again."""
         slot = self.view.slot
         cleans = [entry.slot for entry in newer for touched in entry.footprint.values() if (touched.bound or 0) > slot]
         return CommitConflict(
-            f"{self.txn} was computed from slot {slot} of {self._fileio.url}, whose files the CLEAN at slot {cleans[0]} deleted meanwhile, "
-            "and nothing of it is visible: read the table again and write again, and keep more slots when you clean",
+            f"Transaction {self.txn} reads slot {slot} of {self._fileio.url}, and the CLEAN at slot {cleans[0]} deleted files of that "
+            "slot. Nothing of it is visible. Read the table again, and write again. Retain more slots when you clean.",
             winner_slot=cleans[0],
         )
 
@@ -297,24 +327,28 @@ class _WriteTransaction:
             outcome = session.try_commit(candidate, skew_ms=skew_ms())
             if isinstance(outcome, Committed):
                 return outcome
-            group_ids = self._forestalled(outcome)
+            group_ids = self._conflicting_groups(outcome)
             if not group_ids or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
                 raise outcome.error(attempts=self.number)
             if self.number > 1:
                 pause_s = self._committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / self.number)
                 outcome = self._committer.recheck_conflicts(candidate, outcome)
-                group_ids = self._forestalled(outcome)
+                group_ids = self._conflicting_groups(outcome)
                 if not group_ids:
                     raise outcome.error(attempts=self.number)
-            anew = {overlap.table for found, overlap in outcome.overlaps if overlap.table and _moves_rows(found.footprint[overlap.table])}
-            # Where a row of such a table lives depends on which partitions others have ended meanwhile.
-            anew |= {table for table in group_ids if self._snapshot(table).spec.former and not self._snapshot(table).spec.is_keyless}
+            rewritten_whole = {
+                overlap.table for found, overlap in outcome.overlaps if overlap.table and _moves_rows(found.footprint[overlap.table])
+            }
+            # The file group of such a row depends on the partitions that others replaced meanwhile.
+            rewritten_whole |= {
+                table for table in group_ids if self._snapshot(table).spec.former and not self._snapshot(table).spec.is_keyless
+            }
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)
             self.number += 1
             for table, redone in group_ids.items():
-                if table in anew:
+                if table in rewritten_whole:
                     self._parts[table].write(self._snapshot(table), self.txn)
                 else:
                     self._parts[table].rewrite(self._snapshot(table), self.txn, redone)
@@ -329,14 +363,14 @@ class _WriteTransaction:
     def _footprint(self, table: str) -> Footprint:
         return self._parts[table].footprint(self._snapshot(table), computed=self._reads is not None)
 
-    def _forestalled(self, beaten: Conflicted) -> Mapping[str, Collection[FileGroupId]]:
-        """The file groups to redo, by table; none when that would not help."""
+    def _conflicting_groups(self, conflicted: Conflicted) -> Mapping[str, Collection[FileGroupId]]:
+        """The conflicting file groups to rewrite, by table. Empty if a rewrite cannot help."""
         if self._reads is not None:
             return {}
         own = {table: self._footprint(table) for table in self._parts}
         touched = {table: {*mine.creates, *mine.appends, *mine.replaces, *mine.reads} for table, mine in own.items()}
         redo: dict[str, set[FileGroupId]] = {}
-        for found, overlap in beaten.overlaps:
+        for found, overlap in conflicted.overlaps:
             if overlap.table not in self._parts:
                 return {}
             group_ids = touched[overlap.table].intersection(overlap.group_ids)
@@ -371,7 +405,7 @@ class _WriteTransaction:
 
 
 def _moves_rows(footprint: Footprint) -> bool:
-    """Whether, after an entry, rows may live elsewhere, or be others, than they were written: after a split, or another schema."""
+    """Whether an entry moves or changes rows that were written before: a split, or another schema."""
     return bool(footprint.splits) or footprint.schema is not None
 
 
