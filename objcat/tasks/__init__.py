@@ -1,1 +1,1 @@
-"""Tasks: what runs on a worker, under any engine. Small picklable values in, Arrow and file entries out. Entry: `model`."""
+"""Tasks on data files: each one writes, merges or reads file groups through a store. Entry: `model`."""

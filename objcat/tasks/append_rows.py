@@ -1,7 +1,8 @@
-"""Writing rows that have no key: nothing is merged, every row is kept, and which file group it gets is for the driver to say.
+"""Writes rows without a key. Nothing is merged, and every row stays.
 
-File groups are provisional here: each piece says its partition, and bucket 0. So tasks need to know nothing of one another, and a commit
-that others forestall is given other file groups without writing a byte again."""
+Each written file names its partition and the provisional bucket 0. The driver assigns file groups later (`write.file_sizing`).
+So tasks are independent, and after a conflict the commit takes other file groups without writing a byte again.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +25,21 @@ from objcat.tasks.write_log_rows import gather, put_log
 from objcat.timeline.entry import FileGroupId, Txn
 
 HELD_BYTES_MAX = 256 * 1024**2
-"""Arrow bytes that a task holds before it writes a file that is smaller than it should be."""
+"""Arrow bytes that a task holds before it writes a file below the target size."""
 SMALL_SHARE = 2
-"""Rows that make less than this part of a file become log rows, where the table has such, of a group that takes more."""
+"""Rows that fill less than one part in so many of a file become log rows of a file group with room, where the table has log files."""
 PARTITIONS_FEW = 16
-"""In so many new partitions small files are written, so that reading them merges nothing; in more of them, rows of one log object."""
+"""In up to so many new partitions small files are written, so that a read merges nothing. In more, the rows share one log object."""
 FILE_SHARE = 0.35
-"""Bytes of a file for one of Arrow's, where no file says better."""
+"""Assumed bytes in a file per Arrow byte, while no file shows a better figure."""
 
 
 def append_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write batches of the user's as base files of about the table's target size, and what is left as log rows or smaller files.
+    """Write a user's batches as base files of about the target size, and the rest as log rows or smaller files.
 
-    name: of this task within the transaction. Holds about `HELD_BYTES_MAX` of rows. Raises InvalidBatch before the batch at fault is
-    written, and storage errors.
+    Holds about `HELD_BYTES_MAX` of rows. Raises InvalidBatch before the batch at fault is written, and storage errors.
+
+    name: of this task within the transaction.
     """
     appender = _Appender(fileio, task, name)
     for rows in gather(batches):
@@ -62,6 +64,7 @@ class _Appender:
         self._row_bytes = task.row_bytes
 
     def add(self, rows: pa.Table) -> None:
+        """Take rows, and write every partition that fills a file."""
         spec = self._task.spec
         layout = self._task.layout
         if layout is not None and layout.columns:
@@ -83,7 +86,7 @@ class _Appender:
             self._write(max(self._held, key=lambda text: self._held[text].bytes))
 
     def finish(self) -> WriteResult:
-        """Write what is left."""
+        """Write the rest."""
         target = self._task.spec.target_file_bytes
         small = {text for text, held in self._held.items() if self._file_bytes(held) * SMALL_SHARE < target}
         fillable = self._task.fillable
@@ -110,7 +113,7 @@ class _Appender:
         return held.bytes * FILE_SHARE if self._row_bytes is None else held.rows * self._row_bytes
 
     def _write(self, text: str) -> None:
-        """Write one base file of what is held of a partition."""
+        """Write the rows held for a partition as one base file."""
         held = self._held.pop(text)
         base = write_part(self._fileio, self._task.spec, self._task.txn, pa.concat_tables(held.parts), self._task.group_id(0, text))
         self._bases.append(base)
@@ -125,7 +128,7 @@ def write_part(fileio: FileIO, spec: TableSpec, txn: Txn, rows: pa.Table, group_
 
 
 def fill_group(fileio: FileIO, spec: TableSpec, txn: Txn, group: FileGroup, additions: tuple[BaseFile, ...]) -> BaseFile:
-    """A base file with the rows of a group that has no log rows, and those of files that the transaction has written."""
+    """A base file with the rows of a file group without log rows, and those of files of the transaction."""
     assert group.base is not None and not group.logs
     columns = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     files = (group.base, *additions)

@@ -1,4 +1,4 @@
-"""Columns that say of a row when it was committed, and what kind of change it is."""
+"""Hidden columns of a row or change: its commit slot, commit time and change type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMIT_FIELDS = (pa.field(COMMIT_SLOT, pa.int64()), pa.field(COMMIT_TIME, pa.tim
 
 
 CHANGE_TYPE = "_change_type"
-"""Of a change: one of the four below."""
+"""Hidden column: the type of a change, one of `CHANGES`."""
 
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")

@@ -1,4 +1,7 @@
-"""What changed: the rows that commits of a range wrote, and the changes that each of them made, read file group by file group."""
+"""Incremental reads and change feeds: rows that commits of a slot range wrote, and the changes they made.
+
+Both read file group by file group.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,9 @@ TOGETHER_BYTES_MAX = 64 * 1024**2
 
 
 def dated(rows: pa.Table, commits: pa.Table) -> pa.Table:
-    """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns; null where `commits` lacks the transaction.
+    """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns. Null if `commits` lacks the transaction.
 
-    commits: `_objcat_txn`, `_commit_slot`, `_commit_time`, one row for a transaction.
+    commits: `_objcat_txn`, `_commit_slot`, `_commit_time`, one row per transaction.
     """
     where = pc.index_in(rows.column(TXN_COLUMN), value_set=commits.column(TXN_COLUMN).combine_chunks())
     for field in COMMIT_FIELDS:
@@ -59,10 +62,13 @@ def dated(rows: pa.Table, commits: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class IncrementTask:
-    """The latest rows of some file groups that commits above the slot `since` wrote.
+    """Read the latest rows of some file groups that commits after slot `since` wrote.
 
-    commits: those of the range, as for `dated`. newest: of base files, what no ordering value in them is above, where that is known.
-    columns: logical names, hidden ones among them. where: keeps the rows for which it is true.
+    Args:
+        commits: those of the range, as for `dated`.
+        newest: an upper bound of the ordering values in base files, where known.
+        columns: logical names, hidden ones among them.
+        where: selects the rows for which it is true.
     """
 
     spec: TableSpec
@@ -75,11 +81,14 @@ class IncrementTask:
 
 
 def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
-    """The rows of the file groups of a task that changed, under logical names.
+    """The changed rows of a task's file groups, under logical names.
 
-    Reads what was written in the range; and, where an ordering column decides and log rows were written, of older rows in the same file
-    groups the keys and ordering values that could win against them: a late row that lost changed nothing. Holds a row group, or the log
-    rows of some file groups, about `TOGETHER_BYTES_MAX` of them."""
+    Reads what was written in the range. If an ordering column decides and the range has log rows, it also reads keys and ordering values
+    of
+    older rows in those file groups that could win: a late row that lost changed nothing. Holds a row group, or log rows of some file
+    groups,
+    about `TOGETHER_BYTES_MAX`.
+    """
     needed = _needed(task.spec, {*task.columns, *(task.where.columns if task.where else ())})
     for groups in _together(task.groups, alone=task.spec.is_located):
         aged = [(group, *by_age(group, task.since)) for group in groups]
@@ -92,13 +101,15 @@ def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
 
 
 _Aged = tuple[FileGroup, tuple[LogSlice, ...], tuple[LogSlice, ...]]
-"""A group with its log rows from before the range, and with those of the range."""
+"""A file group with its log rows before the range, and those in the range."""
 
 
 def _together(groups: Sequence[FileGroup], *, alone: bool) -> Iterator[list[FileGroup]]:
-    """File groups that are merged at once: of one partition, where a key is in one group only, and with so many log rows.
+    """File groups that are merged at once: of one partition, with a limited number of log rows.
 
-    alone: each by itself: the log row that deletes a key may lie in another group than the row that came after it.
+    A key is in one file group only. alone: each file group by itself, since the log row that deletes a key may lie in another file group
+    than
+    a later row of it.
     """
     held: list[FileGroup] = []
     size = 0
@@ -115,14 +126,16 @@ def _together(groups: Sequence[FileGroup], *, alone: bool) -> Iterator[list[File
 
 
 def by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[LogSlice, ...]]:
-    """The log rows of a group that come before the range, and those of the range. Deletes that a compaction kept are of before: it has
-    changed no row."""
+    """The log rows of a file group before the range, and in the range.
+
+    Deletes that a compaction retained count as before: the compaction changed no row.
+    """
     new = tuple(rows for rows in group.logs if rows.named_at > since and rows.slot > group.as_of)
     return tuple(rows for rows in group.logs if rows not in new), new
 
 
 def _layered(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], needed: Sequence[str]) -> pa.Table:
-    """The rows of groups that have log rows of the range, merged."""
+    """The merged rows of file groups that have log rows in the range."""
     spec = task.spec
     pairs = [(group, part) for group, _, new in aged for part in new]
     on_top = [_marked(rows, txn_of_path(part.object.path)) for part, rows in _log_rows(fileio, spec, pairs, needed)]
@@ -134,7 +147,7 @@ def _layered(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], needed:
 def _log_rows(
     fileio: FileIO, spec: TableSpec, pairs: Sequence[tuple[FileGroup, LogSlice]], columns: Sequence[str]
 ) -> Iterator[tuple[LogSlice, pa.Table]]:
-    """The log rows of some groups in the order in which they count, neighbours in one object as one slice."""
+    """The log rows of some file groups in the order in which they count. Adjacent rows of one object form one slice."""
     joined: list[tuple[FileGroup, LogSlice]] = []
     for group, part in sorted(pairs, key=lambda pair: (pair[1].slot, pair[1].named_at, pair[1].number, pair[1].object.path, pair[1].start)):
         last_group, last = joined[-1] if joined else (group, None)
@@ -150,7 +163,7 @@ def _log_rows(
 
 
 def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of the base file that the range wrote: none where it is older."""
+    """The rows of the base file if the range wrote it, else none."""
     base = group.base
     if base is not None and group.base_slot > task.since:
         txns = task.commits.column(TXN_COLUMN).combine_chunks()
@@ -165,7 +178,7 @@ def _older(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], new: pa.T
     ordering = spec.ordering_column
     least = pc.min(new.column(ordering.physical))
     if not least.is_valid:
-        return []  # Barriers alone: nothing wins against them.
+        return []  # Only barriers. Nothing wins against them.
     columns = _needed(spec, ())
     upper = pc.field(f"upper_{ordering.id}")
     where = Pruning(upper.is_null() | (upper > least), (ordering.id,))
@@ -177,7 +190,7 @@ def _older(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], new: pa.T
             parts += [_upserted(own_rows(rows, spec, group, group.base.group_id)) for rows in pieces]
     pairs = [(group, part) for group, old, _ in aged for part in old]
     parts += [rows for _, rows in _log_rows(fileio, spec, pairs, columns)]
-    # Barriers stay: what they discarded does not win either.
+    # Barriers stay, because rows that they discarded do not win either.
     return [_marked(part.filter(pc.fill_null(pc.greater(part.column(ordering.physical), least), True)), "") for part in parts]
 
 
@@ -190,7 +203,7 @@ def _marked(rows: pa.Table, txn: str) -> pa.Table:
 
 
 def _needed(spec: TableSpec, names: set[str] | tuple[()]) -> list[str]:
-    """Physical names of these logical columns, and of what rows are merged by, in the order of the table."""
+    """Physical names of these logical columns and of the merge columns, in table order."""
     wanted = {column.physical for column in (*spec.key_columns, *spec.bucket_columns)}
     wanted |= {spec.ordering_column.physical} if spec.ordering_column else set()
     return [column.physical for column in spec.table_schema.columns if column.physical in wanted or column.name in names]
@@ -205,7 +218,7 @@ def _merged(rows: pa.Table, spec: TableSpec, *, keep_deletes: bool = False) -> p
 
 
 def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
-    """As they are selected; of an increment those that a commit of the range wrote."""
+    """Rows as selected. An increment includes only rows that a commit of the range wrote."""
     if isinstance(task, IncrementTask):
         rows = dated(rows, task.commits)
         rows = rows.filter(pc.is_valid(rows.column(COMMIT_SLOT)))
@@ -216,7 +229,7 @@ def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
 
 
 def read_changed(fileio: FileIO, task: IncrementTask | ChangeTask) -> Iterator[pa.Table]:
-    """The rows of a task of either kind. Raises InvalidInput for changes of which no type of a column holds all values."""
+    """The rows of a task of either kind. Raises InvalidInput if no type of a column holds all values of the changes."""
     if isinstance(task, IncrementTask):
         yield from increments(fileio, task)
         return
@@ -224,13 +237,14 @@ def read_changed(fileio: FileIO, task: IncrementTask | ChangeTask) -> Iterator[p
         yield changes_of(fileio, task)
     except pa.ArrowInvalid as error:
         raise InvalidInput(
-            f"a RESTORE took a column back to a type that was then widened in another way ({str(error).splitlines()[0]}): read what "
-            "changed up to the slot of that RESTORE, and what changed since, apart; inspect.history() tells which it is"
+            f"A RESTORE returned a column to an earlier type, which was then widened to another one ({str(error).splitlines()[0]}). No "
+            "type holds both. Read the changes up to the slot of that RESTORE and those after it separately. inspect.history() shows "
+            "the slot."
         ) from error
 
 
 def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of what an increment with these columns yields."""
+    """The Arrow schema of an increment with these columns."""
     schema = spec.table_schema.to_arrow()
     hidden = {field.name: field for field in COMMIT_FIELDS}
     return pa.schema([hidden.get(name) or schema.field(name) for name in columns])
@@ -241,10 +255,10 @@ def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """A class of group_ids: one partition, and the buckets that are equal modulo a number that divides every bucket count which a range has
-    seen. So a key stays in its class through splits.
+    """A class of file groups: one partition, and all buckets that are equal modulo a divisor of every bucket count in the range.
 
-    before: the file groups of the class before the range. steps: of the commits that touch it, in slot order.
+    So a key stays in its class through splits. before: the file groups of the class before the range. steps: of the commits that touch the
+    class, in slot order.
     """
 
     partition: str
@@ -254,13 +268,16 @@ class RowChanges:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """The changes of some classes of group_ids: of one, or of all between which a key may have moved.
+    """Read the changes of some classes of file groups: one class, or all between which a key may have moved.
 
-    spec: with columns in types that hold the values of all states. columns: logical names, in order. net: one change a key instead of every
-    commit's. latest: of the net changes only the rows that are there, as `increments` yields them, as this spec has them. where: of them,
-    keeps the rows for which it is true. moved: whether rows without a key may be in other file groups than before, by a clustering, or by
-    a RESTORE to before one. met: whether a key may leave one class for another, because the index is no hash, or because the table was
-    partitioned otherwise.
+    Args:
+        spec: with column types that hold the values of all states.
+        columns: logical names, in order.
+        net: one change per key, instead of every commit's.
+        latest: of the net changes only existing rows, as `increments` yields them under this spec.
+        where: selects those rows for which it is true.
+        moved: whether rows without a key may have moved between file groups, by a clustering or by a RESTORE to before one.
+        met: whether a key may leave one class for another, because the index has no hash buckets or the partition spec changed.
     """
 
     spec: TableSpec
@@ -274,17 +291,20 @@ class ChangeTask:
 
 
 def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
-    """The changes of a task: `_change_type`, `_commit_slot`, `_commit_time` and the columns, by slot, then key, a row's old state first.
+    """The changes of a task: `_change_type`, `_commit_slot`, `_commit_time` and the columns.
 
-    Reads the rows before the range (only keys that the range has log rows of stay in memory, unless it wrote base files there), and each
-    file of the range once. Holds the rows of one class, twice, and all changes.
+    Sorted by slot, then key, with the old state of a row first. Reads the rows before the range, and each file of the range once. Of the
+    rows
+    before, only keys with log rows in the range stay in memory, unless the range wrote base files there. Holds the rows of one class,
+    twice,
+    and all changes.
     """
     spec = task.spec
     changes = pa.concat_tables([_changes_of_class(fileio, spec, one) for one in task.classes])
     if task.met:
         changes = _met(changes, spec)
     if task.moved:
-        # What one slot takes from a file group and gives to another as it was has not changed.
+        # A row that one slot moves unchanged to another file group has not changed.
         same = changes.select([*physical_columns(spec), TXN_COLUMN, COMMIT_SLOT])
         gone = pc.equal(changes.column(CHANGE_TYPE), DELETE)
         changes = changes.filter(pa.array(unpaired_rows(same, ~np.asarray(gone.to_numpy()))))
@@ -315,8 +335,7 @@ def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> p
 
 
 def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
-    """The changes of several classes, by slot and key: a row that left one class and entered another in one commit is updated, or the
-    same."""
+    """The changes of several classes, by slot and key. A row that moves to another class in one commit is an update, or no change."""
     key = [column.physical for column in spec.key_columns]
     changes = changes.sort_by([(pc.field(name), "ascending") for name in (COMMIT_SLOT, *key)] + [(CHANGE_TYPE, "descending")])
     if not changes.num_rows:
@@ -324,7 +343,7 @@ def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
     _, last = key_runs(changes, [COMMIT_SLOT, *key])
     first = np.concatenate(([0], last[:-1] + 1))
     kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy()).copy()
-    # An insert sorts before a delete, which is what the row was before.
+    # An insert sorts before a delete, but the delete is the earlier state of the row.
     moved = (kinds[first] == CHANGES.index(INSERT)) & (kinds[last] == CHANGES.index(DELETE))
     came, went = first[moved], last[moved]
     txns = changes.column(TXN_COLUMN)
@@ -339,13 +358,13 @@ def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of changes with these columns: those of a row's old state are as nullable as the table's."""
+    """The Arrow schema of changes with these columns. Those of an old state are as nullable as the table's."""
     schema = spec.table_schema.to_arrow()
     return pa.schema([*CHANGE_FIELDS, *(schema.field(name) for name in columns)])
 
 
 def _carrier(step: ChangeStep) -> FileGroup:
-    """The log rows of a step, as what reads them takes them."""
+    """The log rows of a step in the form that readers take."""
     return FileGroup(step.added[0].group_id, logs=step.added)
 
 
@@ -358,19 +377,19 @@ def _concat(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of_keys(state: pa.Table, keys: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
-    """Rows whose key is among some; perhaps a few more."""
+    """Rows whose key is among `keys`, and perhaps a few more."""
     for column in spec.key_columns:
         values = pa.chunked_array(
             [chunk for table in keys for chunk in table.column(column.physical).chunks], state.schema.field(column.physical).type
         )
-        # Lookups tell 0.0 from -0.0 and one NaN from another, which are equal as keys.
+        # Arrow's lookup distinguishes 0.0 from -0.0 and NaNs from each other, but as keys they are equal.
         if not pa.types.is_floating(values.type):
             state = state.filter(pc.is_in(state.column(column.physical), value_set=values.combine_chunks()))
     return state
 
 
 def _lasting(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Without deletes that have done their work: those that no later row is measured by."""
+    """Rows without deletes that have had their effect: no later row is compared with those."""
     kept = pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)
     if spec.ordering_column is not None:
         kept = pc.or_(kept, pc.is_valid(rows.column(spec.ordering_column.physical)))
@@ -378,18 +397,18 @@ def _lasting(rows: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec) -> pa.Table:
-    """The state after the base files and endings of a step."""
+    """The state after the base files and removed file groups of a step."""
     if not step.replaces:
         return state
     kept = state.slice(0, 0)
     if not step.whole and not spec.is_keyless and not spec.is_located:
-        # Where nothing hashes rows to file groups, a class is one file group.
+        # Without hash buckets a class is one file group.
         kept = _without(state, [group.group_id for group in step.groups], spec)
     return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])
 
 
 def _without(state: pa.Table, group_ids: Sequence[FileGroupId], spec: TableSpec) -> pa.Table:
-    """The rows that live in none of some file groups, which have one bucket count."""
+    """The rows outside some file groups, which have one bucket count."""
     (count,) = {group_id.bucket_count for group_id in group_ids}
     buckets = bucket_of([state.column(column.physical) for column in spec.bucket_columns], count)
     return state.filter(pa.array(~np.isin(buckets, [group_id.bucket for group_id in group_ids])))

@@ -1,4 +1,4 @@
-"""Rows of a batch sorted by file group and key, also where they do not fit into memory: in runs, all but one of them on disk."""
+"""Sorts the rows of a batch by file group and key, with all but one sorted run on local disk."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from objcat.tasks.write_log_rows import bounded, gather, prepare, take_runs
 from objcat.timeline.entry import FileGroupId
 
 RUN_SHARE = 4
-"""A run takes this part of what the process may hold, in Arrow bytes: it is there twice while it is sorted."""
+"""The part of the process's memory, in Arrow bytes, for one run. A sort holds the run twice."""
 PIECES_SHARE = 8
-"""Runs on disk of which one piece each takes this part of it become one run: while a file group is written, a piece of every run is held,
-and a file is open."""
+"""Runs on disk are merged into one when one piece of each takes this part of a run.
+
+While a file group is written, a piece of every run is in memory and a file is open.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A part of a batch: its rows under physical names, folded, sorted by (file group, key), in memory or in a file of this process.
+    """A part of a batch, sorted by (file group, key), with repeated keys merged, in memory or in a local file.
 
-    parts: which rows are of which file group. level: how often rows of it were merged.
+    parts: which rows belong to which file group. level: how often the rows were merged.
     """
 
     rows: pa.Table | SpilledRows
@@ -41,7 +43,7 @@ class Run:
     level: int = 0
 
     def pieces(self, group_id: FileGroupId) -> Iterator[pa.Table]:
-        """The rows of a file group, which it has, in order."""
+        """The rows of one of its file groups, in order."""
         part = self.parts[group_id]
         if isinstance(self.rows, SpilledRows):
             yield from self.rows.pieces(part.start, part.end)
@@ -49,20 +51,20 @@ class Run:
             yield self.rows.slice(part.start, part.end - part.start)
 
     def take(self, group_ids: Iterable[FileGroupId]) -> tuple[pa.Table, tuple[LogRows, ...]]:
-        """The rows of some file groups, all of which it has, in memory; and which are of which. The run must be in memory."""
-        assert isinstance(self.rows, pa.Table), "rows are taken before a run is spilled"
+        """The rows of some of its file groups in memory, and which belong to which. The run must be in memory."""
+        assert isinstance(self.rows, pa.Table), "take() needs a run in memory"
         return take_runs(self.rows, [self.parts[group_id] for group_id in group_ids])
 
 
 class SortedRuns:
-    """All rows of some batches in runs, in their order. See `sorted_runs`."""
+    """All rows of some batches as runs, in the order of the batches. See `sorted_runs`."""
 
     def __init__(self, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path, *, memory_bytes: int) -> None:
         self._task = task
         size_max = task.spec.target_log_bytes
         self._batches = batches if size_max is None else bounded(batches, size_max)
         self._directory = directory
-        # What a run brings to file groups that are there is one log file.
+        # The rows of a run for existing file groups form one log file.
         self._run_bytes = min(memory_bytes // RUN_SHARE, memory_bytes if size_max is None else size_max)
         self._runs_max = max(2, memory_bytes // PIECES_SHARE // PIECE_BYTES)
         self._files = 0
@@ -73,14 +75,16 @@ class SortedRuns:
         self._entries: list[pa.Table] = []
 
     def read(self, seen: Callable[[Run], None] = lambda _run: None) -> None:
-        """Make the runs, before all else. seen: is given each while it is in memory, and shall not keep it.
+        """Make the runs. Call this first.
 
-        Raises InvalidBatch and NullKey, StoreFull when the local disk is full, and what `seen` raises.
+        seen: receives each run while it is in memory, and must not hold it. Raises InvalidBatch, NullKey, StoreFull if the local disk is
+        full, and
+        what `seen` raises.
         """
         for rows in gather(self._batches, self._run_bytes):
             self._make_room()
             prepared = prepare(self._task, rows)
-            # What it was made of need not wait until it is written.
+            # Release the source rows before the run is written.
             del rows
             if not prepared.rows.num_rows:
                 continue
@@ -96,12 +100,12 @@ class SortedRuns:
 
     @property
     def group_ids(self) -> list[FileGroupId]:
-        """Of all rows, in order."""
+        """The file group ids of all rows, in order."""
         return sorted({group_id for run in self._runs for group_id in run.parts})
 
     @property
     def group_bytes(self) -> int:
-        """Arrow bytes of the rows of the largest file group, about; 0 without any."""
+        """Arrow bytes of the rows of the largest file group, about. 0 without any."""
         rows = Counter[FileGroupId]()
         for run in self._runs:
             for group_id, part in run.parts.items():
@@ -109,7 +113,7 @@ class SortedRuns:
         return max(rows.values(), default=0) * self._bytes // max(1, self._rows)
 
     def rows_of(self, group_id: FileGroupId) -> Iterator[pa.Table]:
-        """The rows of a file group in all runs, by key, each key once: of several, the one that counts by ordering and order."""
+        """The rows of a file group from all runs, by key, each key once. The winner is decided by ordering value, then order."""
         return self._rows_of(group_id, self._runs)
 
     @property
@@ -118,7 +122,7 @@ class SortedRuns:
         return WriteResult(placed=b"".join(self._placed), updated=b"".join(self._updated))
 
     def put_index(self, fileio: FileIO, name: str) -> WriteResult:
-        """What all rows change in the record index, as one log object. Raises storage errors."""
+        """Write the record index changes of all rows as one log object. Raises storage errors."""
         return put_index(fileio, self._task, name, pa.concat_tables(self._entries)) if self._entries else WriteResult()
 
     def _rows_of(self, group_id: FileGroupId, runs: Sequence[Run]) -> Iterator[pa.Table]:
@@ -134,18 +138,20 @@ class SortedRuns:
             yield present[0] if len(present) == 1 else merge(pa.concat_tables(present), key=key, ordering=ordering, keep_deletes=True)
 
     def _make_room(self) -> None:
-        """Have the run that is in memory, if there is one, wait on disk, and merge what has become too many there: each row once for every
-        `_runs_max` times as many rows."""
+        """Spill the run in memory, and merge runs when there are too many on disk.
+
+        Each row is merged once for every `_runs_max` times as many rows.
+        """
         if not self._runs:
             return
         last = self._runs[-1]
-        assert isinstance(last.rows, pa.Table), "all but the last run are on disk"
+        assert isinstance(last.rows, pa.Table), "only the last run may be in memory"
         self._runs[-1] = Run(SpilledRows([last.rows], self._new_path()), last.parts)
         del last
         while len(latest := self._runs[-self._runs_max :]) == self._runs_max and latest[0].level == latest[-1].level:
             merged = self._merged(latest)
             for run in latest:
-                assert isinstance(run.rows, SpilledRows), "what is merged is on disk"
+                assert isinstance(run.rows, SpilledRows), "merged runs must be on disk"
                 run.rows.remove()
             self._runs[-self._runs_max :] = [merged]
 
@@ -153,6 +159,7 @@ class SortedRuns:
         parts: dict[FileGroupId, LogRows] = {}
 
         def pieces() -> Iterator[pa.Table]:
+            """The merged rows, piece by piece."""
             start = end = 0
             for group_id in sorted({group_id for run in runs for group_id in run.parts}):
                 for rows in self._rows_of(group_id, runs):
@@ -170,6 +177,6 @@ class SortedRuns:
 
 @contextmanager
 def sorted_runs(env: Env, task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRuns]:
-    """Runs of all rows of some batches, until the end of the block."""
+    """Runs of all rows of some batches. They exist until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
         yield SortedRuns(task, batches, Path(directory), memory_bytes=env.memory_bytes)

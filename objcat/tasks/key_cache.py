@@ -1,7 +1,7 @@
-"""Where keys live, as a writer remembers it: read once from the files of each file group, which never change.
+"""An in-memory cache of a writer: the file group of each key, read once from immutable files.
 
-Kept are 64-bit digests of keys, of which two keys may have the same. Then one that is new is taken for one that is there, and goes to the
-file group of the other: as good a file group as any, in which rows are told apart by their keys.
+It stores 64-bit digests of keys. If a new key has the digest of an existing one, it goes to the file group of the other. That is as good
+as any file group, since rows in it are distinguished by their keys.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from objcat.tasks.model import PLACE_COLUMN
 from objcat.timeline.entry import FileGroupId
 
 ENTRY_BYTES = 12
-"""Of memory for a key: its digest, and the number of its file group."""
+"""Memory per key: its digest, and the number of its file group."""
 ADDED_MIN = 4096
-"""Entries that may lie beside the great array, if it is small."""
+"""Entries that may wait outside a small sorted array."""
 
 HASHED_ROWS = 128 * 1024
 """Keys that are hashed together when file groups are read."""
@@ -37,7 +37,7 @@ _Slice = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _KnownKeys:
-    """What was read of a file group. number: of it, as long as it only grows."""
+    """What was read of a file group. number: of the file group, as long as it only grows."""
 
     number: int
     base: str | None
@@ -46,25 +46,26 @@ class _KnownKeys:
 
 @dataclass(slots=True)
 class _CachedEntries:
-    """Digests in order, and the numbers of the file groups in which the keys live."""
+    """Sorted digests, and the numbers of the file groups of the keys."""
 
     digests: _Digests = field(default_factory=lambda: np.zeros(0, np.uint64))
     numbers: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @classmethod
     def of(cls, digests: _Digests, numbers: npt.NDArray[np.int32]) -> _CachedEntries:
+        """Sort the entries and remove duplicates."""
         order = np.lexsort((numbers, digests))
         digests, numbers = digests[order], numbers[order]
-        # A key may have rows in the base file and in the logs.
+        # A key may have rows in the base file and in log files.
         is_new = np.ones(len(order), np.bool_)
         is_new[1:] = (digests[1:] != digests[:-1]) | (numbers[1:] != numbers[:-1])
         return cls(digests[is_new], numbers[is_new])
 
 
 class KeyMap:
-    """The keys of a table. Safe for many threads, which take turns.
+    """The cached keys of a table. Thread-safe: lookups take turns.
 
-    Nothing in it is believed by itself: for every look-up it is brought to the files that are live then, by their paths.
+    The content is never trusted by itself. Every lookup first updates it to the live files, compared by path.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class KeyMap:
         self._clear()
 
     def after_fork(self) -> None:
+        """Start empty with a new lock in a forked process."""
         self._lock = threading.Lock()
         self._clear()
 
@@ -84,21 +86,24 @@ class KeyMap:
 
     @property
     def keys(self) -> int:
-        """How many entries it holds."""
+        """Number of entries."""
         return len(self._main.digests) + sum(len(entries.digests) for entries in self._added)
 
     @property
     def bytes(self) -> int:
-        """Of memory that they take."""
+        """Memory of the entries."""
         return ENTRY_BYTES * self.keys
 
     def locate(
         self, fileio: FileIO, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], keys: BatchKeys, *, bytes_max: int
     ) -> tuple[Ints, Sequence[FileGroupId]] | None:
-        """Of every key of a batch the number of the file group that it lives in among those returned, or `NOWHERE`.
+        """For every key of a batch, the number of its file group in the returned list, or `NOWHERE`.
 
-        live: all file groups of the partitions of the batch. Reads the keys of what is new there, or was written since. None when the map
-        would take more than `bytes_max`; then it holds nothing. Raises CorruptTable, storage errors.
+        Reads the keys of new file groups, and of those written since. Returns None if the cache would exceed `bytes_max`, and then empties
+        it.
+        Raises CorruptTable and storage errors.
+
+        live: all file groups of the partitions of the batch.
         """
         with self._lock:
             if not self._follow(fileio, spec, live, bytes_max):
@@ -106,11 +111,11 @@ class KeyMap:
                 return None
             partitions = pa.DictionaryArray.from_arrays(pa.array(keys.partition), pa.array(keys.texts, pa.string()))
             numbers = self._find(key_digests([partitions, *keys.rows.columns]))
-            # The map may know more partitions than those that are looked at, or an overwrite empties them.
+            # The cache may know more partitions than the lookup needs, and an overwrite may empty some.
             found = {
                 number: group_id for number in np.unique(numbers[numbers >= 0]).tolist() if (group_id := self._group_ids[number]) in live
             }
-            # The last one is that of `NOWHERE`.
+            # The last entry is for `NOWHERE`.
             places = np.full(len(self._group_ids) + 1, NOWHERE, np.int64)
         places[list(found)] = np.arange(len(found))
         return places[numbers], [group_id for group_id in found.values() if group_id is not None]
@@ -118,7 +123,7 @@ class KeyMap:
     # ---- how
 
     def _follow(self, fileio: FileIO, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], bytes_max: int) -> bool:
-        """Read what was not read yet, and forget what is no more. False when that is too much."""
+        """Read new files, and drop file groups that are gone. False if that exceeds the limit."""
         partitions = {group_id.partition for group_id in live}
         for group_id in [group_id for group_id in self._known if group_id.partition in partitions and group_id not in live]:
             self._forget(group_id)
@@ -160,7 +165,7 @@ class KeyMap:
         read: list[tuple[_Digests, npt.NDArray[np.int32]]] = []
 
         def digest() -> None:
-            """File groups may be small, and many: their keys are hashed together."""
+            """Hash the keys of several file groups together, since file groups may be small and many."""
             rows = pa.concat_tables(held)
             at = rows.column(PLACE_COLUMN).combine_chunks()
             partitions = pa.DictionaryArray.from_arrays(at, group_ids)
@@ -182,15 +187,15 @@ class KeyMap:
             self._added.append(_CachedEntries.of(np.concatenate([one for one, _ in read]), np.concatenate([one for _, one in read])))
 
     def _merge(self) -> None:
-        """All entries in one array, without those of file groups that are no more, and the others numbered anew."""
+        """Merge all entries into one array, without dropped file groups, and number the others again."""
         digests = np.concatenate([entries.digests for entries in (self._main, *self._added)])
         numbers = np.concatenate([entries.numbers for entries in (self._main, *self._added)])
         alive = np.array([group_id is not None for group_id in self._group_ids], np.bool_)
         kept = alive[numbers]
-        anew = (np.cumsum(alive) - 1).astype(np.int32)
-        self._main, self._added = _CachedEntries.of(digests[kept], anew[numbers[kept]]), []
+        renumbered = (np.cumsum(alive) - 1).astype(np.int32)
+        self._main, self._added = _CachedEntries.of(digests[kept], renumbered[numbers[kept]]), []
         self._group_ids = [group_id for group_id in self._group_ids if group_id is not None]
-        self._known = {group_id: replace(known, number=int(anew[known.number])) for group_id, known in self._known.items()}
+        self._known = {group_id: replace(known, number=int(renumbered[known.number])) for group_id, known in self._known.items()}
 
     def _find(self, digests: _Digests) -> Ints:
         alive = np.array([group_id is not None for group_id in self._group_ids], np.bool_)

@@ -1,4 +1,4 @@
-"""The record index as writers read and write it: of every key the file group in which it lives."""
+"""Reads and writes the record index: the file group of every key."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ from objcat.timeline.entry import BUCKETS_MAX, FileGroupId
 
 
 def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> WriteResult:
-    """Write what a task changes in the index of its table, as one log object. changes: as of `index_changes`, the later one of a key
-    counts. Raises storage errors."""
+    """Write the changes of a task to the record index of its table, as one log object. Raises storage errors.
+
+    changes: see `index_changes`. The later change of a key counts.
+    """
     spec = index_spec(task.spec)
-    assert spec is not None, "a table with the record index has one"
+    assert spec is not None, "the table has no record index"
     own = WriteTask(spec, task.txn, task.operation)
     by_key = winners(changes, key=[column.physical for column in spec.key_columns], ordering=None)
     rows, runs = by_group(own, changes, by_key, [INDEX_PARTITION], np.zeros(len(by_key), np.int32))
@@ -42,11 +44,16 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
 def groups_known(
     fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], keys: BatchKeys, *, count: int
 ) -> tuple[pa.Table, list[FileGroupId]]:
-    """What an index knows of the keys of a batch: those that it knows, at least, with the number of the file group of each in
-    `PLACE_COLUMN`; and these file groups.
+    """What an index knows of the keys of a batch: known keys with a file group number in `PLACE_COLUMN`, and those file groups.
 
-    spec: of the index. groups: of it, all to which keys hash. count: of file groups that a partition of the table can have. Of files that
-    are not read in one request only row groups are read that may hold a key. Raises CorruptTable, storage errors."""
+    More keys than asked may be among them. Of files that take more than one request only row groups are read that may hold a key. Raises
+    CorruptTable and storage errors.
+
+    Args:
+        spec: of the index.
+        groups: file groups of the index, all to which the keys hash.
+        count: how many file groups a partition of the table can have.
+    """
     found = _entries(fileio, spec, [_Asked.of(spec, group, keys) for group in groups])
     known = pa.concat_tables([_empty(spec).drop_columns([OP_COLUMN]), *found])
     partitions = known.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
@@ -60,22 +67,24 @@ def groups_known(
 
 
 def only_groups(known: pa.Table, kept: npt.NDArray[np.bool_]) -> pa.Table:
-    """What is known of the keys of some file groups, which are numbered anew. kept: of every file group, whether it is one."""
+    """Known keys of some file groups, which are numbered again. kept: for every file group, whether it remains."""
     numbers = np.asarray(known.column(PLACE_COLUMN).to_numpy())
     chosen = np.flatnonzero(kept[numbers]) if len(kept) else np.zeros(0, np.int64)
-    anew = (np.cumsum(kept) - 1).astype(np.int32)
-    return known.drop_columns([PLACE_COLUMN]).take(pa.array(chosen)).append_column(PLACE_COLUMN, pa.array(anew[numbers[chosen]]))
+    renumbered = (np.cumsum(kept) - 1).astype(np.int32)
+    return known.drop_columns([PLACE_COLUMN]).take(pa.array(chosen)).append_column(PLACE_COLUMN, pa.array(renumbered[numbers[chosen]]))
 
 
 def all_entries(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
-    """The whole of one group of an index. Raises CorruptTable, storage errors."""
+    """All entries of one file group of an index. Raises CorruptTable and storage errors."""
     return _entries(fileio, spec, [_Asked(spec, group)])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked of a group of an index. hashes: ascending, of the keys that are looked for; None: all keys are. where: leaves out row
-    groups that hold none of them."""
+    """What is looked up in a file group of an index.
+
+    hashes: ascending hashes of the keys, or None for all keys. where: excludes row groups without any of them.
+    """
 
     spec: TableSpec
     group: FileGroup
@@ -84,20 +93,20 @@ class _Asked:
 
     @classmethod
     def of(cls, spec: TableSpec, group: FileGroup, keys: BatchKeys) -> _Asked:
-        """For those of some keys that hash to the group."""
+        """The lookup for those of `keys` that hash to the file group."""
         own = np.flatnonzero(np.mod(keys.hashes, np.int32(group.group_id.bucket_count)) == group.group_id.bucket)
         ranges = ranges_of(spec.bucket_columns, keys.rows.take(pa.array(own)))
         return cls(spec, group, np.unique(keys.hashes[own]), KeySpan(len(own), frozenset(), ranges).pruning)
 
     def may_match(self, footer: pq.FileMetaData, schema: pa.Schema, among: range | None = None) -> Sequence[int]:
-        """The row groups of a file that may hold rows that are looked for. among: of these; None: of all."""
+        """The row groups of a file that may hold a wanted row. among: the candidates, or None for all."""
         numbers = range(footer.num_row_groups) if among is None else among
         if self.where is None or footer.num_row_groups == 1:
             return numbers
         return row_groups_that_may_match(footer, schema, self.where, self.spec, among=numbers)
 
     def chosen(self, rows: pa.Table) -> pa.Table:
-        """Those of some rows that are looked for, and perhaps others."""
+        """The wanted rows, and perhaps others."""
         rows = bare(rows).select([*_columns(self.spec), OP_COLUMN])
         if self.hashes is None:
             return rows
@@ -106,11 +115,11 @@ class _Asked:
 
 
 _Found = tuple[int, int, pa.Table]
-"""Rows of a group, by its number, and that of the slice that they are of; those of a base file are below all slices."""
+"""Rows of a file group, by its number and that of their slice. Rows of a base file come below all slices."""
 
 
 def _entries(fileio: FileIO, spec: TableSpec, asked: Sequence[_Asked]) -> list[pa.Table]:
-    """What some groups say of the keys that are asked for, and perhaps of others. Each file is read once."""
+    """What some file groups say of the keys, and perhaps of others. Each file is read once."""
     works: list[Callable[[], list[_Found]]] = []
     logs: dict[str, tuple[LogObject, list[tuple[int, int, LogSlice]]]] = {}
     for number, one in enumerate(asked):
@@ -136,10 +145,11 @@ def _of_base(fileio: FileIO, base: BaseFile, asked: _Asked, number: int) -> list
 
 
 def _of_log(fileio: FileIO, log: LogObject, asked: Sequence[_Asked], parts: Sequence[tuple[int, int, LogSlice]]) -> list[_Found]:
-    """parts: slices of the object, with the numbers of their group and of the slice in it."""
+    """The entries of a log object. parts: its slices, each with the number of its file group and of the slice in it."""
     spec = asked[0].spec
 
     def wanted(footer: pq.FileMetaData, schema: pa.Schema) -> list[int]:
+        """The row groups to read."""
         found: set[int] = set()
         for number, _, part in parts:
             own = range(part.start // log.row_group_rows, (part.end - 1) // log.row_group_rows + 1)

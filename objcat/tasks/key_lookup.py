@@ -1,7 +1,7 @@
-"""Finding where keys live, where the index is no hash: the keys of a batch beside those of the file groups that may hold them.
+"""Index lookup without hash buckets: finds the file group of each key of a batch among the candidates.
 
-A key lives in a file group that has a row of it, a log row that deletes it included; it is in at most one of its partition. Keys of base
-files and log rows are read, and no other column.
+A key is stored in a file group that has a row of it, or a log row that deletes it. It is in at most one file group of its partition.
+A lookup reads the key columns of base files and log rows, and no other column.
 """
 
 from __future__ import annotations
@@ -36,18 +36,21 @@ from objcat.tasks.scan import bare
 Ints = npt.NDArray[np.int64]
 
 NOWHERE = -1
-"""The number of the file group of a key that lives in none."""
+"""The file group number of a key that is stored in none."""
 RANGES_MAX = 32
-"""Ranges of a key column by which file groups are left out."""
+"""Ranges of a key column that are compared with the bounds of files."""
 _PARTITION = "_objcat_partition"
 
 
 @dataclass(frozen=True, slots=True)
 class LocateTask:
-    """Find the keys of a batch in some file groups, which are numbered in order. former: as `former_partitions` of `WriteTask`.
+    """Find the keys of a batch in some file groups, numbered in order.
 
-    operation, delete_when: of the write, where keys move between partitions. is_first: there are no file groups at all, so that every key
-    is new, whatever it is.
+    Args:
+        former: see `former_partitions` of `WriteTask`.
+        operation: of the write, where keys move between partitions.
+        delete_when: likewise.
+        is_first: the table has no file groups, so every key is new.
     """
 
     spec: TableSpec
@@ -59,14 +62,16 @@ class LocateTask:
 
     @classmethod
     def of(cls, task: WriteTask, groups: Sequence[FileGroup], *, is_first: bool) -> LocateTask:
-        """What is to be found before a write. task: without file groups."""
+        """The lookup before a write. task: without file groups."""
         return cls(task.spec, tuple(groups), task.former_partitions, task.operation, task.delete_when, is_first)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchKeysHandle:
-    """A batch whose keys were gone over once. data: for `KeyLookup.locate`. span: what is known of them. files: what is
-    kept of data files."""
+    """A batch whose keys were read once.
+
+    data: for `KeyLookup.locate`. span: what is known of the keys. files: cached filters of data files.
+    """
 
     data: Any
     span: KeySpan
@@ -77,10 +82,14 @@ class BatchKeysHandle:
 class KeyLocations:
     """A batch whose keys were looked up.
 
-    data: for `Engine.place`. new: how many rows have keys that live nowhere, by partition. found: the numbers of the file groups that hold
-    keys of other rows, or that they leave. release: gives up what holds the batch. left: how many keys leave a file group for another;
-    moved: how many of them had a row there. rows: how many are to be written, with those that end a key where it was; None where rows of
-    one key are still to be folded.
+    Args:
+        data: for `KeyLookup.write_placed`.
+        new: number of rows with new keys, by partition.
+        found: numbers of the file groups that store keys of the other rows, or that keys leave.
+        release: releases what holds the batch.
+        left: number of keys that leave a file group for another.
+        moved: how many of those had a row there.
+        rows: number of rows to write, with those that delete a key in its previous file group. None while repeated keys are not merged.
     """
 
     data: Any
@@ -94,8 +103,12 @@ class KeyLocations:
 
 @dataclass(frozen=True, slots=True)
 class BatchKeys:
-    """The keys of a batch in its order. rows: the key columns under physical names. partition: of every row, the number of a text; of keys
-    that may live in any partition the empty one."""
+    """The keys of a batch in its order.
+
+    rows: the key columns under physical names. partition: for every row, an index into `texts`. If a key may be in any partition, its text
+    is
+    empty.
+    """
 
     rows: pa.Table
     partition: Ints
@@ -104,7 +117,7 @@ class BatchKeys:
 
     @classmethod
     def of(cls, spec: TableSpec, batches: Iterator[pa.Table], former: Collection[str]) -> BatchKeys:
-        """Raises InvalidBatch and NullKey."""
+        """Read the keys of some batches. Raises InvalidBatch and NullKey."""
         names = [column.physical for column in spec.key_columns]
         numbers: dict[str, int] = {}
         keys, partitions = [], []
@@ -122,18 +135,21 @@ class BatchKeys:
         return cls(rows, np.concatenate(partitions), tuple(numbers), spark_hash(rows.columns))
 
     def span(self, spec: TableSpec) -> KeySpan:
-        """What can be said of all of them at once."""
+        """A summary of all keys."""
         return KeySpan(self.rows.num_rows, frozenset(self.texts), ranges_of(spec.key_columns, self.rows))
 
 
 Range = tuple[pa.Array, pa.Array]
-"""Where each of some ranges begins and ends, both included: in order, and apart."""
+"""First and last values of some ranges, both included. The ranges are sorted and disjoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """What is known of the keys of a batch. rows: how many there are. partitions: in which they are. ranges: by the id of key columns, some
-    that hold all values; a column of which nothing is known is not there. Small and picklable."""
+    """A small picklable summary of the keys of a batch.
+
+    rows: number of keys. partitions: where they are. ranges: by column id, ranges that cover all values. A column without known ranges is
+    missing.
+    """
 
     rows: int
     partitions: frozenset[str]
@@ -141,7 +157,7 @@ class KeySpan:
 
     @classmethod
     def of_all(cls, spans: Sequence[KeySpan]) -> KeySpan:
-        """Of a batch in parts."""
+        """The summary of a batch in parts."""
         some = [span for span in spans if span.rows]
         ids = set[int].intersection(*(set(span.ranges) for span in some)) if some else set[int]()
         ranges = {column_id: _few(*_joined([span.ranges[column_id] for span in some])) for column_id in sorted(ids)}
@@ -149,7 +165,7 @@ class KeySpan:
 
     @property
     def pruning(self) -> Pruning | None:
-        """Leaves out file groups in which none of the keys can be, by the bounds of their files; None where nothing can be said."""
+        """Excludes file groups that cannot hold a key, by the bounds of their files. None if nothing is known."""
         may: Any = None
         for column_id, (firsts, lasts) in self.ranges.items():
             lower, upper = pc.field(f"lower_{column_id}"), pc.field(f"upper_{column_id}")
@@ -160,7 +176,7 @@ class KeySpan:
         return None if may is None else Pruning(may, tuple(self.ranges))
 
     def holds(self, keys: BatchKeys, spec: TableSpec) -> bool:
-        """Whether some keys are among those of which this was said."""
+        """Whether the summary covers these keys."""
         for column_id, (firsts, lasts) in self.ranges.items():
             values = keys.rows.column(spec.table_schema.by_id(column_id).physical)
             pairs = zip(firsts, lasts, strict=True)
@@ -171,11 +187,11 @@ class KeySpan:
 
 
 def ranges_of(columns: Sequence[Column], rows: pa.Table) -> Mapping[int, Range]:
-    """Some ranges that hold all values of some columns, by their ids. rows: under physical names."""
+    """By column id, ranges that cover all values of some columns. rows: under physical names."""
     ranges = {}
     for column in columns:
         values = rows.column(column.physical)
-        # What a footer says of the others is not in the order in which they compare.
+        # Footer statistics of the other types use another order.
         if not pa.types.is_floating(values.type) and not pa.types.is_binary(values.type) and rows.num_rows:
             found = values.unique()
             ordered = found.take(pc.sort_indices(found))
@@ -184,7 +200,7 @@ def ranges_of(columns: Sequence[Column], rows: pa.Table) -> Mapping[int, Range]:
 
 
 def _joined(ranges: Sequence[Range]) -> Range:
-    """Those that meet become one."""
+    """Merge ranges that overlap."""
     firsts, lasts = (pa.concat_arrays([one[end] for one in ranges]) for end in (0, 1))
     values = pa.concat_arrays([firsts, lasts]).unique()
     values = values.take(pc.sort_indices(values))
@@ -197,12 +213,12 @@ def _joined(ranges: Sequence[Range]) -> Range:
 
 
 def _few(firsts: pa.Array, lasts: pa.Array) -> Range:
-    """A few ranges that hold all of some, which are in order: between the widest gaps, where gaps can be told."""
+    """At most `RANGES_MAX` ranges that cover the sorted input. They are split at the widest gaps, where the type has distances."""
     count = len(firsts)
     if count <= RANGES_MAX:
         return firsts, lasts
     if pa.types.is_integer(firsts.type) or pa.types.is_date(firsts.type) or pa.types.is_timestamp(firsts.type):
-        # As floats, for two of them may be further apart than an integer tells.
+        # As floats, because the distance of two integers may overflow.
         gaps = _numbers(firsts)[1:] - _numbers(lasts)[:-1]
         starts = np.sort(np.argsort(gaps, kind="stable")[::-1][: RANGES_MAX - 1]) + 1
     else:
@@ -219,31 +235,34 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """By which row groups of base files are passed over that hold none of some keys. files: what is known of their filters."""
+    """Excludes row groups of base files that hold none of the keys, by their bloom filters. files: cached filters."""
 
     probe: Probe
     files: BoundedCache[FileFilters]
 
     @classmethod
     def of(cls, spec: TableSpec, keys: pa.Table, files: BoundedCache[FileFilters]) -> KeyFilter | None:
-        """None where the table has no filters, or nothing is looked for. keys: the key columns, under physical names."""
+        """The filter for some keys. None without keys or bloom filters. keys: the key columns, under physical names."""
         return cls(Probe.of(spec, keys), files) if spec.filtered and keys.num_rows else None
 
 
 def known_keys(
     fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None, sieve: KeyFilter | None = None
 ) -> Iterator[pa.Table]:
-    """The keys that live in the file groups of a task, each at least once, with the number of the group in `PLACE_COLUMN`.
+    """The keys in the file groups of a task, each at least once, with the file group number in `PLACE_COLUMN`.
 
-    hashes: ascending; only keys with one of these hashes. sieve: only row groups of base files that may hold a key that it knows; log rows
-    have no filters, and all are read. Holds about a row group, and the log rows that fit, see `LogReader`. Raises CorruptTable, storage
-    errors.
+    Holds about a row group, and the log rows that fit, see `LogReader`. Raises CorruptTable and storage errors.
+
+    Args:
+        hashes: ascending. Only keys with one of these hashes.
+        sieve: only row groups of base files that may hold one of its keys. Log rows have no filters, and all are read.
     """
     names = [column.physical for column in task.spec.key_columns]
     logs = LogReader(fileio, names, task.spec.table_schema)
     logs.load(task.groups)
 
     def keys(number: int) -> list[pa.Table]:
+        """The keys of one file group."""
         group = task.groups[number]
         found = []
         if group.base is not None:
@@ -275,16 +294,20 @@ def _chosen(rows: pa.Table, number: int, hashes: npt.NDArray[np.int32] | None) -
 
 
 def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys, files: BoundedCache[Any]) -> Ints:
-    """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. files: as of `BatchKeysHandle`. Raises as
-    `known_keys`."""
+    """For every key of a batch, the number of its file group, or `NOWHERE`. Raises as `known_keys`.
+
+    files: see `BatchKeysHandle`.
+    """
     found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes), sieve=KeyFilter.of(task.spec, keys.rows, files)))
     partitions = [group.group_id.partition for group in task.groups]
     return matched(pa.concat_tables(found), partitions, keys) if found else np.full(keys.rows.num_rows, NOWHERE, np.int64)
 
 
 def matched(known: pa.Table, partitions: Sequence[str], keys: BatchKeys) -> Ints:
-    """Of every key of a batch, the number that is known of it, or `NOWHERE`. known: keys with the number of a file group in `PLACE_COLUMN`.
-    partitions: of every file group."""
+    """For every key of a batch, its known number, or `NOWHERE`.
+
+    known: keys with the number of a file group in `PLACE_COLUMN`. partitions: of every file group.
+    """
     if not known.num_rows:
         return np.full(keys.rows.num_rows, NOWHERE, np.int64)
     group = np.asarray(known.column(PLACE_COLUMN).to_numpy()).astype(np.int64)
@@ -295,7 +318,7 @@ def matched(known: pa.Table, partitions: Sequence[str], keys: BatchKeys) -> Ints
     both = both.append_column(_PARTITION, pa.array(partition))
     order, last = key_runs(both, [_PARTITION, *keys.rows.column_names])
     first = np.concatenate(([0], last[:-1] + 1))
-    # Rows of one key keep their order, and those that are known come first.
+    # The sort is stable, so the known row of a key comes first.
     heads = order[first]
     of_run = np.where(heads < len(group), group[np.minimum(heads, len(group) - 1)], NOWHERE)
     of_row = np.empty(len(order), np.int64)
@@ -304,14 +327,16 @@ def matched(known: pa.Table, partitions: Sequence[str], keys: BatchKeys) -> Ints
 
 
 def provisional_place(hashes: npt.NDArray[np.int32]) -> Ints:
-    """What stands for the place of a row that is not placed yet: negative, and a function of its key."""
+    """A negative number for rows without a file group yet. It depends only on the key."""
     result: Ints = -1 - (hashes.astype(np.int64) & 0x7FFFFFFF)
     return result
 
 
 def placed(places: Ints, partition: Ints, texts: Sequence[str], targets: Mapping[str, tuple[int, ...]]) -> npt.NDArray[np.int32]:
-    """The values of `PLACE_COLUMN`. places: numbers of file groups, or of `provisional_place`. targets: the file groups of new keys, by
-    partition."""
+    """The values of `PLACE_COLUMN`.
+
+    places: numbers of file groups, or of `provisional_place`. targets: the file groups of new keys, by partition.
+    """
     result = places << 1
     for number, text in enumerate(texts):
         new = np.flatnonzero((places < 0) & (partition == number))
@@ -322,5 +347,5 @@ def placed(places: Ints, partition: Ints, texts: Sequence[str], targets: Mapping
 
 
 def parts_of(task: LocateTask, size: int) -> list[tuple[int, LocateTask]]:
-    """The task in pieces of so many groups, each with the number of its first one."""
+    """The task in pieces of `size` file groups, each with the number of its first one."""
     return [(at, replace(task, groups=task.groups[at : at + size])) for at in range(0, len(task.groups), size)]

@@ -1,4 +1,4 @@
-"""The rows that a file group holds now, with what they are measured by, cut by cut: what a rewrite and a compaction begin with."""
+"""The current rows of a file group, merged piece by piece ("cuts"). Rewrites and compactions start here."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from objcat.tasks.row_order import by_key, lies_otherwise, sorting_bytes
 from objcat.tasks.scan import GROUP_LOGS_BYTES_MAX, bare, own_rows, rows_of_slice
 
 REWRITE_SHARE = 2
-"""Groups that are rewritten beside one another may take this part of what the process may hold."""
+"""The part of the process's memory for file groups that are rewritten at the same time."""
 STREAM_BYTES_MAX = 48 * 1024**2
-"""What a stream that writes a large file holds."""
+"""Memory of a stream that writes a large file."""
 
 
 def current_cuts(
     fileio: FileIO, spec: TableSpec, group: FileGroup, logs: LogReader, batch: Iterable[pa.Table] = ()
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The rows of a file group and the tombstones that it still needs, cut by cut in the order of their keys: each key once, with its
-    operation and the txn that wrote it; and of each cut the rows of a batch that have its keys.
+    """The rows of a file group and its needed tombstones, in cuts by key order.
 
-    logs: has loaded the group, with all columns. batch: one after the other sorted by key, each key once, with operation and txn. A table
-    without a key has no batch, and every row that was written. Raises CorruptTable, storage errors.
+    Each key comes once, with its operation and the txn that wrote it. Each cut includes the rows of `batch` with its keys. A table without
+    a
+    key has no batch, and yields every row. Raises CorruptTable and storage errors.
+
+    Args:
+        logs: has loaded the file group, with all columns.
+        batch: pieces sorted by key, each key once, with operation and txn.
     """
     names = current_names(spec)
     if spec.is_keyless:
@@ -61,36 +65,36 @@ def current_cuts(
 
 
 def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
-    """All of `current_cuts` of a group."""
+    """All `current_cuts` of a file group together."""
     return pa.concat_tables(
         [current_empty(spec), *(rows for rows, _ in current_cuts(fileio, spec, group, loaded_logs(fileio, spec, [group])))]
     )
 
 
 def loaded_logs(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup]) -> LogReader:
-    """A reader of the log rows of some groups, with all columns. Raises CorruptTable, storage errors."""
+    """A reader of the log rows of some file groups, with all columns. Raises CorruptTable and storage errors."""
     logs = LogReader(fileio, [column.physical for column in spec.table_schema.columns], spec.table_schema)
     logs.load(groups)
     return logs
 
 
 def fully_merged(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Rows in the order in which they count, merged: those that exist, by key, and then the tombstones that are still needed."""
+    """Merged rows: existing rows by key, then the tombstones that are still needed. rows: in the order in which they count."""
     ordering = spec.ordering_column
     key = [column.physical for column in spec.key_columns]
     merged = merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
     live, deletes = split_by_group(merged)
     if ordering is None:
-        # Barriers, and deletes of tables without an ordering column, have done their work.
+        # Barriers, and deletes without an ordering column, have had their effect.
         return live
     return pa.concat_tables([live, deletes.filter(pc.is_valid(deletes.column(ordering.physical)))])
 
 
 def split_by_group(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Rows that exist, and deletes."""
+    """Existing rows, and deletes."""
     deleted = pc.equal(rows.column(OP_COLUMN), OP_DELETE)
     if not pc.any(deleted).as_py():
-        # A slice without rows would keep the others in memory for as long as it is held.
+        # An empty slice would hold the other rows in memory.
         return rows, rows.schema.empty_table()
     return rows.filter(pc.invert(deleted)), rows.filter(deleted)
 
@@ -101,8 +105,7 @@ def current_names(spec: TableSpec) -> list[str]:
 
 
 def rewritten_at_once(groups: Iterable[FileGroup], env: Env, *, sorts: bool = False) -> int:
-    """How many of some groups to rewrite beside one another, so that they fit into memory together. sorts: they are written in another
-    order than that of the key."""
+    """How many file groups fit into memory for rewrites at the same time. sorts: the result has another order than the key's."""
     largest = 1
     for group in groups:
         if group.base is not None:
@@ -131,5 +134,5 @@ def _log(spec: TableSpec, group: FileGroup, part: LogSlice, logs: LogReader) -> 
 
 
 def current_empty(spec: TableSpec) -> pa.Table:
-    """What `current_cuts` gives, without rows."""
+    """The result of `current_cuts` without rows."""
     return bare(spec.table_schema.to_arrow_physical().append(OP_FIELD).append(TXN_FIELD).empty_table())

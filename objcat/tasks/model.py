@@ -1,4 +1,11 @@
-"""What goes into a task and what comes out of it: small picklable values."""
+"""Tasks and their results: small picklable values that a driver exchanges with workers.
+
+`WriteTask` says what to write and where. `WriteResult` names the files that came of it. `ScanTask` reads file groups.
+`objcat.write` and the table services make the tasks. The engines (local threads, Spark) ship them to the functions of this package:
+`write_batches` picks the function for a write, `scan` reads, `rewrite_groups` merges.
+A task holds no connection and claims no slot. Files of a task are visible only after the driver commits them.
+So a task may run again: a repeated run writes other file names.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +26,16 @@ from objcat.predicate.parse import Predicate
 from objcat.timeline.entry import FileGroupId, Txn
 
 Filter: TypeAlias = Predicate | ArrowFilter
-"""What a scan filters by, from SQL text or from Arrow."""
+"""A filter of a scan, from SQL text or from Arrow."""
 
 OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
 TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
 PLACE_COLUMN = "_objcat_place"
-"""Of a row under an index that is no hash: twice the number of its file group in `WriteTask.group_ids`, and one more when its key is new
-there. Below zero: the key leaves the file group -1 - that, since its row goes to another."""
+"""Hidden column of a row under an index without hash buckets: its file group.
+
+The value is twice the number of the file group in `WriteTask.group_ids`, plus one if the key is new there. A negative value v means that
+the key leaves file group -1 - v, because its row goes to another.
+"""
 PLACE_FIELD = pa.field(PLACE_COLUMN, pa.int32(), nullable=False)
 
 
@@ -39,8 +49,12 @@ class Operation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteLayout:
-    """How a bulk insert into a table without a key deals rows to files: as they come; by partition, so that no two tasks write to one; or
-    by columns, so that every file holds a range of their values, sorted. Names are logical."""
+    """How a bulk insert into a table without a key distributes rows to files.
+
+    By default in their order. by_partition: no two tasks write to one partition. columns: logical names; every file holds a sorted range
+    of
+    their values.
+    """
 
     by_partition: bool = False
     columns: tuple[str, ...] = ()
@@ -50,12 +64,18 @@ class WriteLayout:
 class WriteTask:
     """Write rows of one transaction.
 
-    bucket_counts: of partitions that were split. live_group_ids: of an insert into a merge-on-read table: those that have a file group,
-    where rows go to log rows. groups: of a copy-on-write table: what is live, by file group. former_partitions: those partitions of former
-    partitionings that have a file group. only: the file groups whose rows are written, None for all; the others are left out. delete_when:
-    of an upsert: rows of the batch for which it is true are deletes. group_ids: that rows name by number in `PLACE_COLUMN`, under an index
-    that is no hash. layout: of a bulk insert: rows become files of their own. Of a table without a key: fillable, the partitions with a
-    file group that takes more, None where that is not known; row_bytes, of a row in a file."""
+    Args:
+        bucket_counts: of partitions that were split.
+        live_group_ids: for an insert into a merge-on-read table, the existing file groups. Their rows become log rows.
+        groups: for a copy-on-write table, the live file groups.
+        former_partitions: partitions of previous partition specs that have file groups.
+        only: the file groups whose rows are written. Other rows are left out. None: all.
+        delete_when: for an upsert, rows for which it is true are deletes.
+        group_ids: the file groups that `PLACE_COLUMN` numbers, under an index without hash buckets.
+        layout: of a bulk insert. Its rows become separate files.
+        fillable: without a key, the partitions with a file group that has room. None: unknown.
+        row_bytes: without a key, bytes per row in a file.
+    """
 
     spec: TableSpec
     txn: Txn
@@ -78,18 +98,18 @@ class WriteTask:
         return not spec.is_keyless and (spec.rewrites or spec.is_located or self.operation is Operation.INSERT)
 
     def bucket_count(self, partition: str) -> int:
-        """How many buckets a partition has."""
+        """Number of buckets of a partition."""
         return self.bucket_counts.get(partition, self.spec.index.count)
 
     def group_id(self, bucket: int, partition: str = "") -> FileGroupId:
-        """The file group of a bucket."""
+        """The file group id of a bucket."""
         return FileGroupId(partition, bucket, self.bucket_count(partition))
 
 
 class GroupRewrite(msgspec.Struct, frozen=True, array_like=True):
-    """What came of one file group of a copy-on-write table.
+    """The result for one file group of a copy-on-write table.
 
-    rows: of the batch. inserted, updated, deleted: rows of the file group. changed: else the batch left its rows as they were.
+    rows: of the batch. inserted, updated, deleted: rows of the file group. changed: False if the batch left its rows as they were.
     """
 
     group_id: FileGroupId
@@ -101,10 +121,15 @@ class GroupRewrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """Files that a task wrote. rows: after folding repeated keys. rewritten: the file groups that a copy-on-write task has read.
+    """Files that a task wrote.
 
-    placed, updated: under an index that is no hash: digests of the keys that were inserted, moved or deleted, and of the others; 8 bytes
-    each, little endian. moved: rows that were there and went to another file group. index: log objects of the record index, in order.
+    Args:
+        rows: number of rows, after repeated keys are merged.
+        rewritten: the file groups that a copy-on-write task read.
+        placed: under an index without hash buckets, digests of inserted, moved and deleted keys, 8 bytes each, little endian.
+        updated: digests of the other keys, likewise.
+        moved: existing rows that went to another file group.
+        index: log objects of the record index, in order.
     """
 
     bases: tuple[BaseFile, ...] = ()
@@ -133,7 +158,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 class ScanTask:
     """Read and merge the rows of some file groups.
 
-    columns: logical names and hidden ones (`FILE_COLUMN`, `TXN_COLUMN`), in order. where: keeps the rows for which it is true.
+    columns: logical names and hidden ones (`FILE_COLUMN`, `TXN_COLUMN`), in order. where: selects the rows for which it is true.
     """
 
     spec: TableSpec

@@ -1,4 +1,4 @@
-"""Running one function over many items on the Env's threads."""
+"""Runs one function over many items on the threads of the Env."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ R = TypeVar("R")
 
 
 def run_all(env: Env, function: Callable[[T], R], items: Iterable[T], *, at_once: int | None = None) -> list[R]:
-    """`env.map`, but raises the first failure only after every item has ended: then nothing writes any more behind a clean-up.
+    """Like `env.map`, but raises the first failure only after every item has ended.
 
-    at_once: items that are done beside one another; as many as the Env runs when None.
+    So nothing writes any more during a clean-up. at_once: limit of concurrent items. None: the Env's own limit.
     """
 
     def run(item: T) -> R | Exception:
+        """The result of one item, or its error."""
         try:
             return function(item)
         except Exception as error:  # noqa: BLE001 - raised below
@@ -40,7 +41,7 @@ def run_all(env: Env, function: Callable[[T], R], items: Iterable[T], *, at_once
 
 
 def _windowed(env: Env, function: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R]:
-    """`env.map`, of which no more than `at_once` items are under way or wait to be taken."""
+    """Like `env.map`, with at most `at_once` items running or waiting to be taken."""
     if at_once == 1:
         yield from map(function, items)
         return
@@ -54,10 +55,11 @@ def _windowed(env: Env, function: Callable[[T], R], items: Iterable[T], at_once:
 
 
 def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> Generator[T, None, None]:
-    """What the iterators yield, by turns, in an order that depends on nothing else: of each one item, then of each the next.
+    """The items of several iterators in turn: one of each, then the next of each.
 
-    `at_once` of them take their next step on the Env's threads, beside the consumer; so no more than as many items are held. When one ends
-    the next begins. Raises what one of them raised, after the steps under way have ended.
+    The order depends on nothing else. `at_once` iterators take their next step on the Env's threads, concurrent with the consumer, so at
+    most
+    as many items are held. When one ends, the next begins. Raises the error of an iterator after the running steps have ended.
     """
     waiting = iter(iterators)
     if at_once <= 1:
@@ -67,6 +69,7 @@ def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> G
     turns: deque[tuple[Iterator[T], Future[list[T]]]] = deque()
 
     def enter(iterator: Iterator[T]) -> None:
+        """Start the first step of an iterator."""
         turns.append((iterator, env.submit(partial(_step, iterator))))
 
     try:
@@ -86,5 +89,5 @@ def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> G
 
 
 def _step(iterator: Iterator[T]) -> list[T]:
-    """The next item; none at the end."""
+    """The next item, or nothing at the end."""
     return list(islice(iterator, 1))

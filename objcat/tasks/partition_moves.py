@@ -1,8 +1,9 @@
-"""Finding where keys live that are unique in the whole table, in whichever partition, and which of them move.
+"""Looks up keys that are unique in the whole table, and finds those that move to another partition.
 
-A key lives in the one file group whose rows of it, merged, leave a row, or a delete that has an ordering value. A row of another partition
-than that makes its key move: it is deleted there, whatever was there, and written to a file group of its partition. A row that has lost
-against what is there moves nothing: it goes to where the key lives, and loses there for whoever reads it."""
+A key is stored in the one file group whose merged rows of it leave a row, or a delete with an ordering value. A row of another partition
+moves its key: the key is deleted in its file group, whatever is there, and the row goes to a file group of its own partition. A row that
+is older than the stored one moves nothing. It goes to the file group of the key, and loses there for every reader.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +30,17 @@ from objcat.tasks.write_log_rows import deleted_by
 Flags = npt.NDArray[np.bool_]
 
 ORDERING = "_objcat_ordering"
-"""The ordering value of a key, where a column decides."""
+"""The ordering value of a key, if the table has an ordering column."""
 GROUPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMoves:
-    """The rows of a batch in its order, by what decides where they go.
+    """The rows of a batch in its order, with what decides where they go.
 
-    keys: with the partition that each row says. ordering: None where the batch has no such column. deleted: which of them are deletes;
-    where these belong their keys say alone, and their partition is that of nulls.
+    keys: with the partition of each row. ordering: None if the batch has no such column. deleted: marks deletes. Their keys alone say
+    where
+    they go, and their partition is that of nulls.
     """
 
     keys: BatchKeys
@@ -49,7 +51,7 @@ class PartitionMoves:
     def of(
         cls, spec: TableSpec, batches: Iterator[pa.Table], former: Collection[str], operation: Operation, delete_when: Predicate | None
     ) -> PartitionMoves:
-        """former, delete_when: as of `WriteTask`. Raises InvalidBatch and NullKey."""
+        """Read the rows of some batches. former, delete_when: see `WriteTask`. Raises InvalidBatch and NullKey."""
         names = [column.physical for column in spec.key_columns]
         numbers: dict[str, int] = {}
         orderings: list[pa.Array] = []
@@ -75,7 +77,7 @@ class PartitionMoves:
 
     @property
     def winners(self) -> npt.NDArray[np.int64]:
-        """The rows that count, one for each key: the others have lost within the batch, whichever partition they say."""
+        """The rows that count, one per key. The others lost within the batch, whatever their partition."""
         op = pa.array(np.where(self.deleted, np.int8(OP_DELETE), np.int8(OP_UPSERT)))
         rows = self.keys.rows.append_column(OP_COLUMN, op)
         key = self.keys.rows.column_names
@@ -86,8 +88,10 @@ class PartitionMoves:
 
 @dataclass(frozen=True, slots=True)
 class CurrentLocations:
-    """Where the key of every row of a batch lives. number: of the file group, or `NOWHERE`. is_row: there is a row of it, else a delete.
-    has_lost: what is there is newer than the row."""
+    """For every row of a batch, the file group of its key.
+
+    number: of the file group, or `NOWHERE`. is_row: it stores a row, else a delete. has_lost: the stored row is newer.
+    """
 
     number: Ints
     is_row: Flags
@@ -96,8 +100,12 @@ class CurrentLocations:
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """Where every row of a batch goes. places: numbers of file groups, or of `provisional_place`. left: the file group that its key leaves,
-    or `NOWHERE`. was_row: of those that leave one, whether there was a row."""
+    """Where every row of a batch goes.
+
+    places: numbers of file groups, or of `provisional_place`. left: the file group that its key leaves, or `NOWHERE`. was_row: of keys
+    that
+    leave one, whether it had a row.
+    """
 
     places: Ints
     left: Ints
@@ -105,7 +113,7 @@ class MoveResult:
 
 
 def nowhere(spec: TableSpec, former: Collection[str]) -> str:
-    """The partition of deletes of keys that live nowhere."""
+    """The partition for deletes of unknown keys."""
     columns = spec.partition_columns
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     nulls = [pa.nulls(1, schema.field(column.physical).type) for column in columns]
@@ -113,7 +121,7 @@ def nowhere(spec: TableSpec, former: Collection[str]) -> str:
 
 
 def moves_of(lives: CurrentLocations, keys: BatchKeys, deleted: Flags, partitions: Sequence[str]) -> MoveResult:
-    """Which rows of a batch go where. partitions: of every file group."""
+    """Where each row of a batch goes. partitions: of every file group."""
     code = {text: number for number, text in enumerate(keys.texts)}
     of_group = np.array([code.get(partition, NOWHERE) for partition in partitions], np.int64)
     there = lives.number >= 0
@@ -125,7 +133,7 @@ def moves_of(lives: CurrentLocations, keys: BatchKeys, deleted: Flags, partition
 
 
 def find_lives(fileio: FileIO, task: LocateTask, moving: PartitionMoves) -> CurrentLocations:
-    """Where the keys of a batch live, see the head of this module. Raises as `living_keys`."""
+    """The current file groups of the keys of a batch, see the head of this module. Raises as `living_keys`."""
     keys = moving.keys
     count = keys.rows.num_rows
     number, is_row, has_lost = np.full(count, NOWHERE, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
@@ -136,7 +144,7 @@ def find_lives(fileio: FileIO, task: LocateTask, moving: PartitionMoves) -> Curr
     both = pa.concat_tables([known.select(keys.rows.column_names), keys.rows])
     order, last = key_runs(both, keys.rows.column_names)
     first = np.concatenate(([0], last[:-1] + 1))
-    # Rows of one key keep their order, and what is known comes first: a key lives in one place.
+    # The sort is stable, so the known row of a key comes first. There is at most one.
     heads = np.empty(len(order), np.int64)
     heads[order] = np.repeat(order[first], last - first + 1)
     head = heads[known.num_rows :]
@@ -151,11 +159,13 @@ def find_lives(fileio: FileIO, task: LocateTask, moving: PartitionMoves) -> Curr
 
 
 def living_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:
-    """The keys that live in the file groups of a task, with the number of the group in `PLACE_COLUMN`, the operation of what is there, and
-    its `ORDERING` where a column decides.
+    """The keys stored in the file groups of a task.
 
-    hashes: ascending; only keys with one of these hashes. Holds some row groups, and the log rows that fit, see `LogReader`. Raises
-    CorruptTable, storage errors.
+    Columns: the key, the file group number in `PLACE_COLUMN`, the stored operation, and `ORDERING` if the table has an ordering column.
+    Holds
+    some row groups, and the log rows that fit, see `LogReader`. Raises CorruptTable and storage errors.
+
+    hashes: ascending. Only keys with one of these hashes.
     """
     wanted = (*task.spec.key, *(() if task.spec.ordering is None else (task.spec.ordering,)))
     schema = task.spec.table_schema
@@ -165,6 +175,7 @@ def living_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int3
     key = [column.physical for column in spec.key_columns]
 
     def keys(number: int) -> list[pa.Table]:
+        """The keys of one file group."""
         group = task.groups[number]
         found = []
         for rows, _ in current_cuts(fileio, spec, group, logs):

@@ -1,4 +1,4 @@
-"""Rewriting file groups of a table without a key: rows of theirs become other ones, or are left out."""
+"""Rewrites file groups of a table without a key: rows are changed or removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from objcat.timeline.entry import Txn
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What some rows become, and how many of them are other ones or gone."""
+    """The rows that remain, and how many were changed or removed."""
 
     rows: pa.Table
     updated: int = 0
@@ -31,7 +31,7 @@ class RewriteResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask:
-    """Take the rows for which a filter is true out of some file groups of a table without a key, under one transaction."""
+    """Remove the rows for which a filter is true from some file groups of a table without a key, under one transaction."""
 
     spec: TableSpec
     txn: Txn
@@ -42,14 +42,15 @@ class DeleteTask:
 def rewrite_groups(
     fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], txn: Txn, change: Callable[[pa.Table], RewriteResult]
 ) -> WriteResult:
-    """The groups of a table without a key of which some rows change, rewritten; the others stay as they are.
+    """Rewrite the file groups of a table without a key in which rows change. Others stay as they are.
 
-    change: is given the rows of a group a few row groups at a time, under physical names with the txn that wrote each; so memory is
-    bounded. Raises CorruptTable, storage errors, and what `change` raises.
+    change: receives the rows of a file group a few row groups at a time, under physical names, with the txn that wrote each. So memory is
+    limited. Raises CorruptTable, storage errors, and what `change` raises.
     """
     logs = loaded_logs(fileio, spec, groups)
 
     def rewrite(group: FileGroup) -> tuple[BaseFile, int, int] | None:
+        """The new base file of one file group, if a row changes."""
         schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
         path = base_path(txn, group.group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         updated = deleted = 0
@@ -67,7 +68,7 @@ def rewrite_groups(
 
 
 def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:
-    """A new base file for every group that holds such rows; the others are left alone. Raises CorruptTable, storage errors."""
+    """A new base file for every file group with such rows. Others stay as they are. Raises CorruptTable and storage errors."""
     schema = task.spec.table_schema
 
     def without(rows: pa.Table) -> RewriteResult:

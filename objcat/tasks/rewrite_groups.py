@@ -1,4 +1,4 @@
-"""Merging a batch with the file groups of a copy-on-write table."""
+"""Merges a batch into file groups of a copy-on-write table."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from objcat.timeline.entry import FileGroupId
 
 
 def rewrite_file_groups(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Merge rows, which hold *every* row of their file groups in this transaction, with the file groups of a copy-on-write table.
+    """Merge rows into the file groups of a copy-on-write table. The batches hold *every* row of the transaction for their file groups.
 
-    A file group whose rows change gets a new base file. Deletes that keep older late rows out go, of all file groups together, into one log
-    object. Memory is bounded, whatever comes: see `sorted_runs`. Raises as `write_inserts`."""
+    A file group whose rows change gets a new base file. Deletes that must still reject older late rows go into one log object for all file
+    groups. Memory is limited, see `sorted_runs`. Raises as `write_inserts`.
+    """
     advance = advance_of_now()
     with sorted_runs(fileio.env, task, batches) as runs:
         runs.read()
@@ -63,7 +64,10 @@ def rewrite_file_groups(fileio: FileIO, task: WriteTask, name: str, batches: Ite
 
 @dataclass(frozen=True, slots=True)
 class _RewrittenGroup:
-    """What one file group becomes. base: None when its rows stay as they are. tombstones: to be written for it, physical columns."""
+    """The result for one file group.
+
+    base: None if its rows stay as they are. tombstones: to be written for it, physical columns.
+    """
 
     rewritten: GroupRewrite
     base: BaseFile | None
@@ -73,7 +77,7 @@ class _RewrittenGroup:
 def _rewrite_group(
     fileio: FileIO, task: WriteTask, group_id: FileGroupId, runs: SortedRuns, logs: LogReader, advance: Advance
 ) -> _RewrittenGroup:
-    """Cut by cut; the new file is given up where nothing changed."""
+    """Merge one file group, cut by cut. The new file is discarded if nothing changed."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     group = task.groups.get(group_id, FileGroup(group_id))
@@ -91,17 +95,17 @@ def _rewrite_group(
             live, tombstones = split_by_group(before if on_top is None else fully_merged(pa.concat_tables([before, on_top]), spec))
             rows_after += live.num_rows
             written += 0 if on_top is None else _count(live, TXN_COLUMN, task.txn)
-            # Whatever the operation, a row that goes to another file group is deleted here.
+            # A row that moves to another file group is deleted here, whatever the operation.
             ended += 0 if on_top is None else _ended(before, live, on_top, spec)
             writer.write(live.select(schema.names))
             kept.append(tombstones)
         inserted = rows_after - rows_before + ended
         tombstones = pa.concat_tables(kept)
-        # A delete without an ordering value may end no row but a tombstone, which is gone once a new base file stands for the file group.
+        # A delete without an ordering value may end a tombstone and no row. A new base file drops that tombstone.
         changed = bool(written or ended) or tombstones.num_rows < tombstones_before
         base = writer.finish() if changed else None
     if not changed:
-        # What was there stays, so only what the batch adds to it is written.
+        # Existing tombstones stay, so only those of the batch are written.
         tombstones = tombstones.filter(pc.equal(tombstones.column(TXN_COLUMN), task.txn))
     return _RewrittenGroup(
         GroupRewrite(group_id, given, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
@@ -109,7 +113,7 @@ def _rewrite_group(
 
 
 def _ended(before: pa.Table, live: pa.Table, on_top: pa.Table, spec: TableSpec) -> int:
-    """How many of the rows that existed before exist no more: of those alone that a delete on top may concern."""
+    """Number of earlier rows that no longer exist, among those that a delete of the batch may concern."""
     deletes = split_by_group(on_top)[1]
     if not deletes.num_rows:
         return 0

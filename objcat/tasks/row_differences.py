@@ -1,4 +1,4 @@
-"""What differs between the rows of two slots: inserted, updated and deleted, and the net of several such steps."""
+"""Differences between the rows of two slots: inserts, updates and deletes, and the net of several steps."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ Ints = npt.NDArray[np.int64]
 class ChangeStep:
     """What one commit did to a class of file groups.
 
-    added: log rows that it put on top. groups: what is live since then in the file groups that it wrote anew or ended. whole: they are all
-    that is left of the class."""
+    added: log rows that it appended. groups: the content since then of file groups that it rewrote or ended. whole: they are all that
+    remains
+    of the class.
+    """
 
     slot: int
     committed_at_ms: int
@@ -33,15 +35,17 @@ class ChangeStep:
 
     @property
     def replaces(self) -> bool:
+        """Whether the commit rewrote or ended file groups."""
         return self.whole or bool(self.groups)
 
 
 def physical_columns(spec: TableSpec) -> list[str]:
+    """Physical names of the columns of a table, in order."""
     return [column.physical for column in spec.table_schema.columns]
 
 
 def row_difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: TableSpec) -> pa.Table:
-    """What a step changed: two versions of a row are the same when one transaction wrote them."""
+    """The changes of a step. Two versions of a row are the same if one transaction wrote them."""
     before, after = (rows.filter(pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)) for rows in (before, after))
     both = pa.concat_tables([before, after])
     if spec.is_keyless:
@@ -59,14 +63,14 @@ def row_difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: Ta
 
 
 def _by_row(rows: pa.Table, count_before: int, step: ChangeStep) -> pa.Table:
-    """As `row_difference` of a table without a key: which rows of before (the first ones) are gone, and which others have come."""
+    """Like `row_difference`, for a table without a key: which earlier rows (the first ones) are gone, and which are new."""
     alone = np.flatnonzero(unpaired_rows(rows, np.arange(rows.num_rows) >= count_before))
     codes = np.where(alone < count_before, CHANGES.index(DELETE), CHANGES.index(INSERT))
     return _told(rows, alone, alone, codes, step)
 
 
 def unpaired_rows(rows: pa.Table, side: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Rows that have no partner among those of the other side which are the same in all columns, the transaction too. Each pairs once."""
+    """Rows without a partner on the other side that is equal in all columns and the transaction. Each row pairs once."""
     number = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         codes, most = _codes(column)
@@ -83,7 +87,7 @@ def unpaired_rows(rows: pa.Table, side: npt.NDArray[np.bool_]) -> npt.NDArray[np
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Ints, int]:
-    """A number for every value, equal for equal ones; and one that all are below."""
+    """A number per value, equal for equal values, and a number below all others."""
     values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     if pa.types.is_nested(column.type):
         values = pa.array([repr(value) for value in values.to_pylist()], pa.string())
@@ -121,8 +125,10 @@ def _told(rows: pa.Table, first: Ints, last: Ints, codes: npt.NDArray[np.int64],
 
 
 def net_changes(changes: pa.Table, spec: TableSpec) -> pa.Table:
-    """Of every key its first state and its last one: one change, or none; at the slot of its last change. Without a key, rows that came and
-    went are left out."""
+    """One change or none per key: from its first state to its last, at the slot of its last change.
+
+    Without a key, rows that appeared and vanished are left out.
+    """
     kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy())
     if spec.is_keyless:
         same = changes.select([*physical_columns(spec), TXN_COLUMN])

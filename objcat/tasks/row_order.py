@@ -1,8 +1,7 @@
-"""Rows in another order than they come in: those of a base file that is not sorted by key, by key; and those of one that is written in an
-order of other columns.
+"""Sorts rows: those of an unsorted base file by key, and those of a file with a sort order by its columns.
 
-What does not fit into memory lies on local disk, in runs that are sorted by themselves; so memory is bounded however large a file is, but
-for a z-order, for which the columns of it are held.
+What does not fit into memory waits on local disk, in sorted runs. So memory is limited for any file size. A z-order is an exception: it
+holds the columns that it sorts by.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from objcat.metadata.schema import TableSchema
 from objcat.metadata.table_spec import TableSpec
 
 SORTED_BYTES_MAX = 64 * 1024**2
-"""Arrow bytes of rows that are sorted in memory. Of more than these, two such parts are held at once."""
+"""Arrow bytes of rows that are sorted in memory. Of more rows, two such parts are held at once."""
 ZORDER_BITS = 16
 
 _PLACE = "_objcat_place"
-"""What rows are sorted by while they are in runs: the columns of an order with this before their number, and last the number of the row."""
+"""Prefix of the sort columns in runs: one per column of the order, by number, and last the number of the row."""
 
 
 def kept_order(group: FileGroup, spec: TableSpec) -> Order | None:
-    """The order that a compaction of a group keeps: that of its base file, while the columns are there."""
+    """The sort order that a compaction of a file group preserves: that of its base file, while the columns exist."""
     order = None if group.base is None else group.base.order
     known = {column.id for column in spec.table_schema.columns}
     return order if order is not None and known.issuperset(order.columns) else None
@@ -48,12 +47,12 @@ def lies_otherwise(group: FileGroup) -> bool:
 
 
 def sorting_bytes(group: FileGroup) -> int:
-    """Memory that sorting the rows of a group takes, about."""
+    """Memory for sorting the rows of a file group, about."""
     return 0 if group.base is None else min(3 * SORTED_BYTES_MAX, 3 * EXPANSION * group.base.bytes)
 
 
 def by_key(pieces: Iterable[pa.Table], *, key: Sequence[str]) -> Iterator[pa.Table]:
-    """Rows, each key once and none null, sorted by key. Raises StoreFull when the local disk is full."""
+    """Rows sorted by key. Each key comes once, and none is null. Raises StoreFull if the local disk is full."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
         runs: list[SpilledRows] = []
         held: pa.Table | None = None
@@ -71,8 +70,7 @@ def by_key(pieces: Iterable[pa.Table], *, key: Sequence[str]) -> Iterator[pa.Tab
 
 
 def in_order(pieces: Iterable[pa.Table], order: Order, schema: TableSchema) -> Iterator[pa.Table]:
-    """Rows of a table, under physical names, in an order; rows that are equal in it stay as they come. Raises StoreFull when the local
-    disk is full."""
+    """Rows of a table, under physical names, in a sort order. The sort is stable. Raises StoreFull if the local disk is full."""
     columns = [schema.by_id(column_id).physical for column_id in order.columns]
     gathered = _gathered(pieces)
     first, second = next(gathered, None), next(gathered, None)
@@ -90,7 +88,7 @@ def in_order(pieces: Iterable[pa.Table], order: Order, schema: TableSchema) -> I
 
 
 def sorted_rows(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.Table:
-    """Rows in an order, nulls last; as they are without columns."""
+    """Rows in a sort order, nulls last. Unchanged without columns."""
     if not columns:
         return rows
     if not zorder:
@@ -99,8 +97,10 @@ def sorted_rows(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.T
 
 
 def _zvalues(rows: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """For every row the bits of its places in the order of each column, in turn: Morton's curve, over ranks, so that every type and every
-    distribution of values is dealt with alike. Nulls come last."""
+    """For every row, the interleaved bits of its ranks in each column (Morton's curve). Nulls come last.
+
+    Ranks treat every type and every distribution of values alike.
+    """
     values = np.zeros(rows.num_rows, np.uint64)
     for number, name in enumerate(columns):
         ranks = pc.rank(rows.column(name), sort_keys="ascending", tiebreaker="min")
@@ -111,7 +111,7 @@ def _zvalues(rows: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def _gathered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Neighbours together, as many as are sorted in memory."""
+    """Join adjacent pieces up to the size that is sorted in memory."""
     held: list[pa.Table] = []
     size = 0
     for rows in pieces:
@@ -138,7 +138,7 @@ def _places(count: int, *, zorder: bool) -> list[str]:
 
 
 def _numbered(pieces: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Rows with what they are sorted by, as columns without nulls that are equal in no two rows."""
+    """Rows with their sort columns, which have no nulls and are unique together."""
     begin = 0
     for rows in pieces:
         places: list[Any] = []
@@ -151,7 +151,7 @@ def _numbered(pieces: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa
 
 
 def _along_curve(pieces: Iterable[pa.Table], columns: Sequence[str], directory: Path) -> Iterator[pa.Table]:
-    """Rows with their place on the curve and their number. A place is known when all rows are."""
+    """Rows with their position on the curve and their number. Positions are known after all rows are read."""
     spilled: list[SpilledRows] = []
     known: list[pa.Table] = []
     for rows in pieces:
@@ -175,7 +175,7 @@ def _with(rows: pa.Table, places: Sequence[Any]) -> pa.Table:
 
 
 def _filled(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Something in the place of nulls, by which they are not sorted."""
+    """Fill nulls with any value. They are not sorted by it."""
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     elif pa.types.is_date32(values.type):

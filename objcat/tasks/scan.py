@@ -1,4 +1,4 @@
-"""Reading file groups, merged, a few row groups at a time."""
+"""Reads file groups: merged rows, a few row groups at a time."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ from objcat.tasks.row_order import by_key, lies_otherwise, sorting_bytes
 from objcat.timeline.entry import FileGroupId
 
 FILE_COLUMN = "_file"
-"""Hidden column: the data file that a row comes from, a path below the prefix of the table's log."""
+"""Hidden column: the data file of the row, as a path below the prefix of the table's log."""
 HIDDEN_FIELDS = (pa.field(FILE_COLUMN, pa.string()), pa.field(TXN_COLUMN, pa.string()))
-"""What a task can select besides the columns of the table."""
+"""Fields that a task can select in addition to the table's columns."""
 GROUP_LOGS_BYTES_MAX = 64 * 1024**2
-"""Arrow bytes of the log rows of one file group that are merged from memory. More of them are read as the merge goes on."""
+"""Arrow bytes of log rows of one file group that are merged from memory. A larger amount is read during the merge."""
 AHEAD_BYTES_MAX = 256 * 1024**2
 """Arrow bytes that a scan reads ahead of its consumer, about."""
 
 _SOURCE = "_objcat_source"
-"""The number of the file that a row comes from, while it is merged."""
+"""The number of the file of a row, during the merge."""
 
 
 def scan_groups(fileio: FileIO, task: ScanTask, *, at_once: int = 1, lazy: bool = False) -> Iterator[pa.Table]:
-    """The merged rows of the file groups of a task in tables of about a row group each, under logical names; those of a group are by key,
-    more or less.
+    """The merged rows of a task's file groups as tables of about a row group each, under logical names.
 
-    at_once: groups that are read beside one another. lazy: read nothing before it is asked for, log objects of later groups neither; then
-    groups come one after another. Holds a few row groups of each group that is being read, and the log rows that fit, see `LogReader`.
-    Raises CorruptTable, storage errors.
+    Rows of a file group come roughly by key. Holds a few row groups of each file group being read, and the log rows that fit, see
+    `LogReader`.
+    Raises CorruptTable and storage errors.
+
+    Args:
+        at_once: number of file groups to read concurrently.
+        lazy: read nothing before it is requested, log objects included. Then file groups are read one after another.
     """
     reader = _GroupReader(fileio, task)
-    # Deletes that a compaction kept change nothing in the rows that it wrote.
+    # Deletes that a compaction retained change nothing in the rows that it wrote.
     groups = [replace(group, logs=()) if group.is_plain else group for group in task.groups]
     if lazy:
         for group in groups:
@@ -58,7 +61,7 @@ def scan_groups(fileio: FileIO, task: ScanTask, *, at_once: int = 1, lazy: bool 
 
 
 def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
-    """How many of some groups to read beside one another, so that what is read ahead stays within its bounds."""
+    """How many file groups to read concurrently, so that read-ahead stays within its limit."""
     largest = 1
     for group in groups:
         if group.base is not None:
@@ -70,14 +73,14 @@ def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
 
 
 def scan_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of what a scan of these logical and hidden columns yields."""
+    """The Arrow schema of a scan of these logical and hidden columns."""
     schema = spec.table_schema.to_arrow()
     hidden = {field.name: field for field in HIDDEN_FIELDS}
     return pa.schema([hidden[name] if name in hidden else schema.field(name) for name in columns])
 
 
 class _GroupReader:
-    """Reads the groups of one task. Safe for many threads."""
+    """Reads the file groups of one task. Thread-safe."""
 
     def __init__(self, fileio: FileIO, task: ScanTask) -> None:
         self._fileio = fileio
@@ -90,13 +93,13 @@ class _GroupReader:
         self._schema = scan_schema(task.spec, task.columns)
         where = task.where
         self._plain_where = None if where is None else where.to_pruning()
-        # A base row that may win over a log row is left out only where its key cannot pass: without it the log row would be there.
+        # A base row that may win over a log row is dropped only if its key cannot pass. Without it the log row would appear.
         key = None if self._ordering is None else [column.name for column in task.spec.key_columns]
         self._merged_where = None if where is None else where.to_pruning(only=key)
         self.logs = LogReader(fileio, self._columns, task.spec.table_schema)
 
     def rows(self, group: FileGroup) -> Iterator[pa.Table]:
-        """The rows of a group that pass, as they are selected."""
+        """The selected rows of a file group that pass the filter."""
         try:
             for rows in self._merged(group) if group.logs else self._base(group):
                 projected = self._project(rows, group)
@@ -108,7 +111,7 @@ class _GroupReader:
     def _merged(self, group: FileGroup) -> Iterator[pa.Table]:
         numbered = [(part, number) for number, part in enumerate(group.logs, start=1)]
         if not self._key:
-            # Without a key there is nothing to merge, and nothing to delete.
+            # Without a key nothing is merged or deleted.
             yield from self._base(group)
             for part, number in numbered:
                 for rows in self.logs.pieces(part):
@@ -149,7 +152,7 @@ class _GroupReader:
     def _of_log(self, rows: pa.Table, group: FileGroup, part: LogSlice, number: int) -> pa.Table:
         rows = bare(rows_of_slice(rows, self._spec, group, part))
         if TXN_COLUMN in self._task.columns:
-            # Beside the columns of base files, in their order.
+            # After the columns of base files, in their order.
             op = rows.column_names.index(OP_COLUMN)
             rows = rows.add_column(op, TXN_COLUMN, constant(txn_of_path(part.object.path), rows.num_rows))
         return self._numbered(rows, number)
@@ -171,12 +174,12 @@ class _GroupReader:
 
 
 def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
-    """Those of the rows of a slice that count in a file group: its own, and not too late. rows: with the ordering column, if any."""
+    """The rows of a slice that count in a file group: its own, and not too late. rows: with the ordering column, if any."""
     return drop_late_rows(own_rows(rows, spec, group, part.group_id), spec, part.committed_at_ms)
 
 
 def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, group_id: FileGroupId) -> pa.Table:
-    """Those of the rows addressed to `group_id` that are of the group: a split divides file groups, and leaves their files as they are.
+    """The rows addressed to `group_id` that belong to the file group. A split divides file groups and leaves their files as they are.
 
     rows: physical names, the hashed columns among them.
     """
@@ -187,7 +190,7 @@ def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, group_id: FileGr
 
 
 def _physical_columns(task: ScanTask) -> list[str]:
-    """Physical names to read: what is selected, filtered by, and merged by."""
+    """Physical names to read: for the selection, the filter and the merge."""
     spec = task.spec
     hidden = {field.name for field in HIDDEN_FIELDS}
     names = {*task.columns, *(task.where.columns if task.where else ())} - hidden
@@ -201,7 +204,7 @@ def _physical_columns(task: ScanTask) -> list[str]:
 
 
 def read_logs(fileio: FileIO, groups: Sequence[FileGroup], columns: Sequence[str], schema: TableSchema) -> dict[tuple[str, int], pa.Table]:
-    """The log rows of all groups by (object, first row), as `schema` has them, each log object opened once."""
+    """The log rows of all file groups by (object, first row), cast to `schema`. Each log object is opened once."""
     wanted: dict[str, tuple[LogObject, list[tuple[int, int]]]] = {}
     for group in groups:
         for rows in group.logs:
@@ -214,5 +217,5 @@ def read_logs(fileio: FileIO, groups: Sequence[FileGroup], columns: Sequence[str
 
 
 def bare(rows: pa.Table) -> pa.Table:
-    """Without field metadata and with every field nullable, so that base and log rows concatenate."""
+    """Rows without field metadata and with nullable fields, so that base and log rows concatenate."""
     return rows.cast(pa.schema([pa.field(field.name, field.type) for field in rows.schema]))

@@ -1,4 +1,4 @@
-"""Rows that a shuffle of Spark brought, in the order of their frame again: of rows with one key the last counts."""
+"""Restores the order of the DataFrame after a Spark shuffle. Of rows with one key the last counts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pyarrow as pa
 from objcat.datafile.local_disk import room_for_rows
 
 POSITION = "_objcat_position"
-"""The place of a row in its frame, as `monotonically_increasing_id` has it: the task that read it above, the row of that task below."""
+"""The position of a row in its DataFrame (`monotonically_increasing_id`): the reading task in the high bits, its row in the low bits."""
 ARRIVED_BYTES_MAX = 64 * 1024**2
-"""Arrow bytes of rows that wait in memory until all have arrived; more wait on local disk."""
+"""Arrow bytes of rows that wait in memory until all have arrived. More wait on local disk."""
 _TASK_SHIFT = 33
 _BATCH_ROWS_MIN = 1024
-"""Shorter stretches are put together: what sorts and takes rows goes from piece to piece."""
+"""Shorter runs are joined, because sorts and takes cost per piece."""
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Rows of ascending positions, of one task. rows: in memory, or the file and the number of the batch in which they wait."""
+    """Rows of ascending positions, from one task. rows: in memory, or the file and the number of the batch in it."""
 
     first: int
     last: int
@@ -33,10 +33,11 @@ class _Stretch:
 
 
 def in_frame_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows by `POSITION`, their last column, which is left out.
+    """The rows by `POSITION`, their last column, which is dropped.
 
-    What a task sent arrives in its order, but between that of other tasks. So stretches of rows are put in order, and no row is moved.
-    Where Spark should not keep to that, rows are sorted. Raises StoreFull when the local disk is full.
+    Rows of one task arrive in its order, interleaved with those of other tasks. So whole runs are reordered, and no row moves. If Spark
+    does
+    not preserve that, rows are sorted. Raises StoreFull if the local disk is full.
     """
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
         stretches: list[_Stretch] = []
@@ -50,7 +51,7 @@ def in_frame_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 stretches += waiting
                 waiting, arrived = [], 0
         if stretches and waiting:
-            # Whoever takes the rows holds as many again.
+            # The consumer holds as many again.
             _spill(waiting, Path(directory, "arrived-last"))
         stretches += waiting
         del waiting
@@ -68,7 +69,7 @@ def _stretches(batch: pa.RecordBatch) -> list[_Stretch]:
 
 
 def _spill(stretches: list[_Stretch], path: Path) -> None:
-    """Have the rows of some stretches, at least one, wait in a file."""
+    """Write the rows of some runs, at least one, to a file."""
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     batches = [stretch.rows for stretch in stretches if isinstance(stretch.rows, pa.RecordBatch)]
     with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batches[0].schema, options=options) as writer:
@@ -77,16 +78,17 @@ def _spill(stretches: list[_Stretch], path: Path) -> None:
             stretch.rows = (path, number)
     del stretch, batch
     batches.clear()
-    # What Spark sends lies in the heap of the C library, which would keep it, while Arrow takes as much again of the system.
+    # Rows from Spark are in the heap of the C library, which would retain that memory while Arrow allocates as much again.
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _sorted(stretches: list[_Stretch]) -> Iterator[pa.RecordBatch]:
-    """The rows of stretches in order. stretches: by their first positions, the least last; given up one by one."""
+    """The rows of runs in order. stretches: by first position, the lowest last. Each is released after use."""
     readers: dict[Path, pa.RecordBatchFileReader] = {}
 
     def read(stretch: _Stretch) -> pa.RecordBatch:
+        """The rows of one run."""
         if isinstance(stretch.rows, pa.RecordBatch):
             return stretch.rows
         path, number = stretch.rows
@@ -108,7 +110,7 @@ def _sorted(stretches: list[_Stretch]) -> Iterator[pa.RecordBatch]:
 
 
 def _put_together(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of at least `_BATCH_ROWS_MIN` rows, but the last one."""
+    """Batches of at least `_BATCH_ROWS_MIN` rows, except the last one."""
     held: list[pa.RecordBatch] = []
     count = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Writing rows whose keys are declared new, or were located: base files of file groups that have no file group, log rows else."""
+"""Writes rows with new or looked-up keys: base files for new file groups, log rows for existing ones."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from objcat.tasks.write_log_rows import log_schema, put_log
 from objcat.timeline.entry import FileGroupId
 
 WRITTEN_AT_ONCE, WRITING_BYTES = 4, 256 * 1024**2
-"""Files that are written beside one another, and what each may hold: a row group, what is merged into the next one, and what is on its
-way; of a small one twice its rows."""
+"""Files written at the same time, and the memory of each: a row group, what is merged into the next one, and data in flight. A small file
+needs twice its rows.
+"""
 
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write rows that hold *every* row of their file groups in this transaction. name: of this task within it.
+    """Write rows. The batches hold *every* row of the transaction for their file groups.
 
-    Memory is bounded, whatever comes: see `sorted_runs`. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is
-    full.
+    Memory is limited, see `sorted_runs`. Raises InvalidBatch, NullKey, storage errors, and StoreFull if the local disk is full.
+
+    name: of this task within the transaction.
     """
     of_live: list[WriteResult] = []
     advance = advance_of_now()
 
     def put_live(run: Run) -> None:
+        """Write the rows of a run for existing file groups as log rows."""
         live = [group_id for group_id in run.parts if group_id in task.live_group_ids]
         if live:
             rows, parts = run.take(live)
@@ -61,8 +64,12 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
 
 @dataclass(frozen=True, slots=True)
 class _NewGroup:
-    """What a file group without a file group gets. base: None when there are only deletes. tombstones: these, for whoever inserts such a
-    key meanwhile has to be noticed, and late rows that are older are kept out. rows: of the batch."""
+    """The result for a new file group.
+
+    base: None if there are only deletes. tombstones: the deletes. They make concurrent inserts of such a key conflict, and reject older
+    late
+    rows. rows: of the batch.
+    """
 
     base: BaseFile | None
     tombstones: pa.Table

@@ -1,4 +1,4 @@
-"""Write the batches of a task, by whichever task function its table needs."""
+"""Chooses the write function for a task by the kind of its table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from objcat.tasks.write_log_rows import write_rows
 
 
 def write_routed(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write batches that hold *every* row of their file groups in this transaction. Raises as `write_inserts`."""
+    """Write batches that hold *every* row of the transaction for their file groups. Raises as `write_inserts`."""
     return (rewrite_file_groups if task.spec.rewrites else write_inserts)(fileio, task, name, batches)
 
 
 def write_unrouted(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write batches that hold whichever rows of the transaction. Raises as `write_rows`."""
+    """Write batches with any rows of the transaction. Raises as `write_rows`."""
     return (append_rows if task.spec.is_keyless else write_rows)(fileio, task, name, batches)

@@ -1,4 +1,4 @@
-"""Writing a batch: log objects, and base files of file groups that have none."""
+"""Writes a batch as log objects, and prepares rows for all write functions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, PLACE_FIELD, Operation, W
 from objcat.timeline.entry import FileGroupId
 
 LOG_BATCH_BYTES = 128 * 1024**2
-"""Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
+"""Arrow bytes that become one log object. The number of objects depends on bytes, not on buckets."""
 
 
 def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write batches of the user's as log objects, for an upsert or a delete. name: of this task within the transaction.
+    """Write a user's batches as log objects, for an upsert or a delete.
 
-    Holds about `LOG_BATCH_BYTES` of rows at a time, or what the table says. Raises InvalidBatch and NullKey before the batch at fault is
+    Holds about `LOG_BATCH_BYTES` of rows at a time, or what the table sets. Raises InvalidBatch and NullKey before the batch at fault is
     written.
+
+    name: of this task within the transaction.
     """
     result = WriteResult()
     size_max = task.spec.target_log_bytes
@@ -45,8 +47,11 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
 
 
 class Prepared(NamedTuple):
-    """Rows of a batch, sorted by (file group, key). runs: which of them are of which file group. placed, updated: as of `WriteResult`.
-    entries: what they change in the record index, see `index_changes`."""
+    """Rows of a batch, sorted by (file group, key).
+
+    runs: which rows belong to which file group. placed, updated: see `WriteResult`. entries: changes of the record index, see
+    `index_changes`.
+    """
 
     rows: pa.Table
     runs: tuple[LogRows, ...]
@@ -56,10 +61,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
-    """The rows fitted to the table with their operation, each key once, by file group.
-
-    File groups are sorted by partition and bucket.
-    """
+    """The rows cast to the table, with their operation, each key once, sorted by file group (partition, then bucket)."""
     spec = task.spec
     if spec.is_located:
         return _by_place(task, _conformed_in_place(task, rows))
@@ -68,7 +70,7 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     key = [column.physical for column in spec.key_columns]
     if len(partitions.texts) > 1:
         fitted = fitted.append_column(_PARTITION_FIELD, pa.array(partitions.codes))
-        # Equal keys in two partitions are two rows, where the table allows that at all.
+        # Equal keys in two partitions are two rows, if the table allows that.
         key = [_PARTITION_FIELD.name, *key] if spec.key_scope == PARTITION_SCOPE else key
     ordering = spec.ordering_column
     by_key = winners(fitted, key=key, ordering=None if ordering is None else ordering.physical)
@@ -92,8 +94,7 @@ def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
 
 
 def _conformed_in_place(task: WriteTask, rows: pa.Table) -> pa.Table:
-    """As `_conformed`, with the place of every row. Of a key that leaves a file group nothing is left there: a delete, whatever it
-    follows."""
+    """Like `_conformed`, with the place of every row. A key that leaves a file group becomes a delete there."""
     places = np.asarray(rows.column(PLACE_COLUMN).to_numpy())
     rows = rows.drop_columns([PLACE_COLUMN])
     leaving = places < 0
@@ -108,15 +109,15 @@ def _conformed_in_place(task: WriteTask, rows: pa.Table) -> pa.Table:
 
 
 def deleted_by(rows: pa.Table, delete_when: Predicate) -> npt.NDArray[np.bool_]:
-    """Of which rows of a batch a filter over its columns is true: neither false nor null. Raises InvalidBatch."""
+    """The rows of a batch for which a filter is true, neither false nor null. Raises InvalidBatch."""
     wanted = delete_when.schema.to_arrow()
     try:
         seen = under(rows, pa.schema([wanted.field(name) for name in delete_when.columns]))
     except pa.ArrowInvalid as error:
         names = ", ".join(repr(name) for name in sorted(delete_when.columns))
         raise InvalidBatch(
-            f"delete_when reads {names} of the batch, where a value does not fit any type that a table has ({str(error).splitlines()[0]}): "
-            "cast it yourself; nothing was written"
+            f"delete_when reads {names} of the batch, where a value does not fit any type of a table ({str(error).splitlines()[0]}). "
+            "Nothing was written. Cast it yourself."
         ) from error
     numbered = seen.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
     deleted = np.zeros(rows.num_rows, np.bool_)
@@ -125,7 +126,7 @@ def deleted_by(rows: pa.Table, delete_when: Predicate) -> npt.NDArray[np.bool_]:
 
 
 def written_columns(given: Sequence[str], spec: TableSpec, delete_when: Predicate | None) -> list[str]:
-    """The columns of a batch that are meant for the table: without those that only say which rows are deletes."""
+    """The columns of a batch to store: without those that only serve `delete_when`."""
     if delete_when is None:
         return list(given)
     known = set(spec.table_schema.names)
@@ -140,13 +141,15 @@ _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 def by_group(
     task: WriteTask, fitted: pa.Table, by_key: npt.NDArray[np.int64], texts: Sequence[str], codes: Codes
 ) -> tuple[pa.Table, tuple[LogRows, ...]]:
-    """Rows sorted by (file group, key), without those of file groups that are not to be written. by_key: which of the rows, by key; codes:
-    of each of these the number of its partition. Whole rows are copied once, as a batch may be large."""
+    """Rows sorted by (file group, key), without those of excluded file groups.
+
+    Whole rows are copied once, because a batch may be large. by_key: row numbers in key order. codes: the partition number of each.
+    """
     if not len(by_key):
         return fitted.slice(0, 0), ()
     counts = np.array([task.bucket_count(text) for text in texts], dtype=np.int64)
     hashes = spark_hash([fitted.column(column.physical).take(pa.array(by_key)) for column in task.spec.bucket_columns])
-    # Numbers of 16 bits are sorted by their digits, which is several times faster.
+    # NumPy sorts 16-bit numbers by radix, which is several times faster.
     buckets = np.mod(hashes, counts[codes] if len(texts) > 1 else counts[0]).astype(np.uint16)
     order = np.argsort(buckets, kind="stable")
     if len(texts) > 1:
@@ -171,14 +174,14 @@ _UINT16_VALUES = 2**16
 
 
 def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
-    """Rows that name their file groups, each key once in a file group, sorted by (file group, key)."""
+    """Rows that name their file groups, sorted by (file group, key), each key once per file group."""
     if not fitted.num_rows:
         return Prepared(fitted.drop_columns([PLACE_COLUMN]), ())
     spec = task.spec
     places = np.asarray(fitted.column(PLACE_COLUMN).to_numpy())
     group_numbers = np.where(places < 0, -1 - places, places >> 1)
     ordering = None if spec.ordering_column is None else spec.ordering_column.physical
-    # A key is in one file group of its partition. Where it leaves one for another it is in both.
+    # A key is in one file group of its partition. A key that moves is in both.
     numbered = fitted.append_column(_GROUP, pa.array(group_numbers))
     by_key = winners(numbered, key=[_GROUP, *(column.physical for column in spec.key_columns)], ordering=ordering)
     places, group_numbers = places[by_key], group_numbers[by_key]
@@ -206,17 +209,23 @@ def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
 def index_changes(
     task: WriteTask, rows: pa.Table, group_ids: Sequence[FileGroupId], group_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
 ) -> pa.Table:
-    """What rows change in the record index: keys, the file group of each, and whether it lives there from now on or not any more.
+    """The changes of the record index: keys, the file group of each, and whether the key is stored there from now on.
 
-    A key lives where it has a row, or a delete with an ordering value, which keeps older rows out. rows: each key once in a file group.
-    file groups, home_of_row: in which they are; places: their values of `PLACE_COLUMN`."""
+    A key is stored where it has a row, or a delete with an ordering value, which rejects older rows.
+
+    Args:
+        rows: each key once per file group.
+        group_ids: the file groups.
+        group_of_row: for every row, the number of its file group.
+        places: the values of `PLACE_COLUMN`.
+    """
     spec = task.spec
     leaving = places < 0
     ends = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
     if spec.ordering_column is not None:
         ends &= np.asarray(rows.column(spec.ordering_column.physical).is_null().to_numpy())
-    # Of an upsert the index has to be told of keys that it does not know, and of those that leave. Where there are deletes, a later run of
-    # the batch may end what an earlier one placed, or bring back what it ended.
+    # An upsert changes the index for new keys and for those that leave. With deletes, a later run of the batch may
+    # remove a key that an earlier one added, or add one again that it removed.
     told = leaving | ((places & 1) == 1)
     if task.delete_when is not None or task.operation is Operation.DELETE:
         told[:] = True
@@ -246,7 +255,7 @@ def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[
 
 
 def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, runs: tuple[LogRows, ...]) -> WriteResult:
-    """Write one log object. runs: which of its rows, all of them in order, are of which file group."""
+    """Write one log object. runs: which rows belong to which file group, for all rows in order."""
     path = log_path(task.txn, task=name, attempt=fileio.env.new_id())
     log = write_log(fileio, path, rows.cast(log_schema(task.spec)), runs, statistics=task.spec.statistics)
     return WriteResult(logs=(log,), rows=log.rows)
@@ -258,11 +267,11 @@ def log_schema(spec: TableSpec) -> pa.Schema:
 
 
 PIECES_OF_A_LOG = 8
-"""A log file of a table that says how large it is exceeds that by less than one of so many pieces."""
+"""A log file exceeds the size that the table sets by less than one of so many pieces."""
 
 
 def bounded(batches: Iterable[pa.RecordBatch], size_max: int) -> Iterator[pa.RecordBatch]:
-    """The batches, large ones in pieces of a part of `size_max` Arrow bytes: for whoever gathers them to about that."""
+    """The batches, large ones cut to a part of `size_max` Arrow bytes, for a caller that gathers about that much."""
     piece = max(1, size_max // PIECES_OF_A_LOG)
     for batch in batches:
         rows = batch.num_rows if batch.nbytes <= piece else max(1, batch.num_rows * piece // batch.nbytes)
@@ -271,11 +280,11 @@ def bounded(batches: Iterable[pa.RecordBatch], size_max: int) -> Iterator[pa.Rec
 
 
 def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> Iterator[pa.Table]:
-    """The batches in tables of about `size_max` Arrow bytes (`LOG_BATCH_BYTES` when None), without empty ones."""
+    """The batches as tables of about `size_max` Arrow bytes (`LOG_BATCH_BYTES` if None), without empty ones."""
     size_max = LOG_BATCH_BYTES if size_max is None else size_max
     held: list[pa.RecordBatch] = []
     size = 0
-    # As polars and pandas give them, columns are of kinds that Arrow does not sort, nor take rows of.
+    # polars and pandas produce column types that Arrow can neither sort nor take rows of.
     for batch in map(plain, batches):
         if batch.num_rows == 0:
             continue
@@ -290,7 +299,7 @@ def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> It
 
 
 def _given_up(held: list[pa.RecordBatch]) -> pa.Table:
-    """The batches as a table, which nobody holds but who takes it."""
+    """The batches as a table. Only the caller holds it."""
     rows = pa.Table.from_batches(held)
     held.clear()
     return rows

@@ -112,7 +112,7 @@ def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_valu
         return [(row["_change_type"], row["id"], row["v"]) for row in read_batch(stream, table, first, last)]
 
     assert rows(reader(tmp_path), 3, 4) == [("delete", 2, fits)]
-    with pytest.raises(InvalidInput, match="a RESTORE took a column back"):
+    with pytest.raises(InvalidInput, match="A RESTORE returned a column to an earlier type"):
         rows(reader(tmp_path), 6, 7)
 
 

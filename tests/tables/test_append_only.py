@@ -266,7 +266,7 @@ def test_a_partition_that_is_full_says_so() -> None:
     spec = create(a_lake()).spec
     piece = BaseFile(path="p", bytes=1, rows=1, group_id=FileGroupId("", 0, spec.index.count))
     live = {group_id: FileGroup(group_id) for group_id in (FileGroupId("", bucket, spec.index.count) for bucket in range(spec.index.count))}
-    with pytest.raises(InvalidInput, match="which is the maximum. Nothing was written. Raise the property 'target_file_bytes'"):
+    with pytest.raises(InvalidInput, match=r"which is the maximum. Nothing was written. Raise the property 'target_file_bytes'"):
         assign_file_groups(spec, WriteResult(bases=(piece,), rows=1), live, lambda: 0, fills=False)
 
 
