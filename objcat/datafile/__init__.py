@@ -1,1 +1,1 @@
-"""Data files: Parquet, merges of sorted rows, statistics, bloom filters, hashes of keys. Arrow in, Arrow out. Entry: `parquet`."""
+"""Data files: Parquet base files and log objects, with casts, merge, statistics and bloom filters. Entry: `parquet`."""

@@ -1,4 +1,4 @@
-"""Fitting a batch of the user's to a table: columns by name, types by safe casts, no null keys. Pure Arrow in, Arrow out."""
+"""Casts a user's batch to the table: columns by name, types by lossless casts, no null keys. Arrow in, Arrow out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from objcat.metadata.table_spec import TableSpec
 def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
     """The batch under the table's physical names, types and column order.
 
-    Raises InvalidBatch for a column that is missing, unknown or does not cast without loss, for a null where none is allowed; NullKey for
-    a null key or a null or NaN ordering value.
+    Raises InvalidBatch for a missing or unknown column, a cast that loses values, and a null where none is allowed. Raises NullKey for a
+    null
+    key, and a null or NaN ordering value.
     """
     given = set(batch.column_names)
     check_columns(batch.column_names, spec)
@@ -39,9 +40,10 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The columns of key and partition (and the ordering column, when the batch has it) of a batch of deletes, padded with nulls.
+    """The key and partition columns of a batch of deletes (and the ordering column, if present), padded with nulls.
 
-    Without an ordering value a delete is a barrier: it removes the key whatever the ordering of its rows. Columns beyond these are ignored.
+    A delete without an ordering value is a barrier: it removes the key whatever the ordering values of its rows. Other columns are
+    ignored.
     """
     check_delete_columns(batch.column_names, spec)
     names = [column.name for column in _located_by(spec)]
@@ -63,7 +65,7 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def conform_mixed(batch: pa.Table, spec: TableSpec, deleted: npt.NDArray[np.bool_]) -> pa.Table:
-    """A batch of rows and deletes, each as it would be conformed alone, in the order of the batch. Raises as these."""
+    """A batch of rows and deletes, each as it would be conformed alone, in the order of the batch. Raises as those functions."""
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     rows, deletes = np.flatnonzero(~deleted), np.flatnonzero(deleted)
     parts = [conform(batch.take(pa.array(rows)), spec).cast(schema), conform_delete(batch.take(pa.array(deletes)), spec).cast(schema)]
@@ -71,7 +73,7 @@ def conform_mixed(batch: pa.Table, spec: TableSpec, deleted: npt.NDArray[np.bool
 
 
 def check_columns(given: list[str], spec: TableSpec) -> None:
-    """Raises InvalidBatch unless these columns make a batch of rows: known ones, once each, with all that may not be null."""
+    """Check that these columns make a batch of rows: known, unique, and with every required one. Raises InvalidBatch."""
     columns = spec.table_schema.columns
     group_ids = {column.id for column in (*spec.key_columns, *spec.partition_columns)}
     needed = [column.name for column in columns if not column.nullable or column.id in group_ids or column.id == spec.ordering]
@@ -79,7 +81,7 @@ def check_columns(given: list[str], spec: TableSpec) -> None:
 
 
 def check_named_once(schema: pa.Schema) -> None:
-    """Raises InvalidBatch for a batch in which two columns, or two fields of one struct, have one name: nothing says which is meant."""
+    """Check that no two columns, or two fields of one struct, have the same name. Raises InvalidBatch."""
     _check_counts(schema.names, "column", "")
     for field in schema:
         _check_fields_once(field.type, field.name)
@@ -102,24 +104,24 @@ def _check_fields_once(data_type: pa.DataType, path: str) -> None:
 def _check_counts(names: Sequence[str], what: str, path: str) -> None:
     for name, count in Counter(names).items():
         if count > 1:
-            raise InvalidBatch(f"the batch has the {what} {path + name!r} twice: drop or rename one; nothing was written")
+            raise InvalidBatch(f"The batch has the {what} {path + name!r} twice. Nothing was written. Drop or rename one.")
 
 
 def check_delete_columns(given: list[str], spec: TableSpec) -> None:
-    """Raises InvalidBatch unless these columns make a batch of deletes: the whole key and the columns of partitions, once each."""
+    """Check that these columns make a batch of deletes: the whole key and the partition columns, once each. Raises InvalidBatch."""
     names = [column.name for column in _located_by(spec)]
     _check_columns([name for name in given if name in names], names, required=names)
 
 
 def _located_by(spec: TableSpec) -> list[Column]:
-    """The columns that say which row is meant and where it lives."""
+    """The columns that identify a row and its partition."""
     if spec.is_global:
         return spec.key_columns
     return [*spec.key_columns, *(column for column in spec.partition_columns if column.id not in spec.key)]
 
 
 def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The columns of a batch that partitions are made of, under physical names. Raises InvalidBatch when they lack or do not cast."""
+    """The partition source columns of a batch, under physical names. Raises InvalidBatch if one is missing or does not cast."""
     columns = spec.partition_columns
     names = [column.name for column in columns]
     _check_columns([name for name in batch.column_names if name in names], names, required=names)
@@ -129,8 +131,8 @@ def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The columns of a batch that say which row is meant and where it lives, under physical names. Raises InvalidBatch and NullKey."""
-    # It was checked against columns that may have other names since.
+    """The key and partition columns of a batch, under physical names. Raises InvalidBatch and NullKey."""
+    # The check was made against columns that may have been renamed since.
     check_delete_columns(batch.column_names, spec)
     columns = _located_by(spec)
     schema = spec.table_schema.to_arrow_physical(nullable=True)
@@ -142,7 +144,7 @@ def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def key_values(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The key columns of a batch, under physical names; whatever else it has is left out. Raises InvalidBatch and NullKey."""
+    """The key columns of a batch, under physical names, and nothing else. Raises InvalidBatch and NullKey."""
     _check_columns(batch.column_names, spec.table_schema.names, required=[column.name for column in spec.key_columns])
     fields = [spec.table_schema.to_arrow_physical(nullable=True).field(column.physical) for column in spec.key_columns]
     rows = pa.Table.from_arrays([_placing(batch.column(column.name), column) for column in spec.key_columns], schema=pa.schema(fields))
@@ -152,7 +154,7 @@ def key_values(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def ordered(batch: pa.Table, spec: TableSpec) -> pa.ChunkedArray | None:
-    """The ordering values of a batch; None where it has none. Raises InvalidBatch and NullKey."""
+    """The ordering values of a batch, or None without any. Raises InvalidBatch and NullKey."""
     column = spec.ordering_column
     if column is None or column.name not in batch.column_names:
         return None
@@ -162,7 +164,7 @@ def ordered(batch: pa.Table, spec: TableSpec) -> pa.ChunkedArray | None:
 
 
 def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
-    """-0.0 becomes 0.0 and every NaN one NaN in floating key columns, as Spark does before it hashes and compares."""
+    """In floating key columns -0.0 becomes 0.0 and every NaN the same NaN, as in Spark before a hash or comparison."""
     for column in spec.key_columns:
         if column.type in ("float", "double"):
             index = table.schema.get_field_index(column.physical)
@@ -178,11 +180,12 @@ def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -
     for name in given:
         if name not in valid:
             raise InvalidBatch(
-                f"the batch has the column {name!r}, which the table does not, so nothing was written: {nearest_name(name, valid)}"
+                f"The batch has the column {name!r}, which the table does not have ({nearest_name(name, valid)}). Nothing was written. "
+                "Rename or drop it."
             )
     for name in required:
         if name not in given:
-            raise InvalidBatch(f"the batch lacks the column {name!r}, which the table needs in every row: add it; nothing was written")
+            raise InvalidBatch(f"The batch lacks the column {name!r}, which the table needs in every row. Nothing was written. Add it.")
 
 
 def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
@@ -198,8 +201,8 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
             values = cast_column(values, wanted, _cast_exactly)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidBatch(
-                f"the column {column.name!r} is {values.type} in the batch and {type_text(column.type)} in the table, and does not cast "
-                f"without loss ({str(error).splitlines()[0]}): cast it yourself; nothing was written"
+                f"The column {column.name!r} is {values.type} in the batch and {type_text(column.type)} in the table, and does not cast "
+                f"without loss ({str(error).splitlines()[0]}). Nothing was written. Cast it yourself."
             ) from error
         for chunk in values.chunks:
             _check_nulls_inside(chunk, column.name)
@@ -207,32 +210,32 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
 
 
 def fitted_column(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    """The values of a batch as a column takes them, under its logical names. Raises InvalidBatch when they do not cast without loss."""
+    """The values of a batch cast to a column, under its logical names. Raises InvalidBatch if the cast loses values."""
     return relabelled(_cast(values, column), arrow_type(column.type))
 
 
 def _placing(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    """As `_cast`, of a column by whose values rows are found: no row is found again by text that nobody can read."""
+    """Like `_cast`, for a column that locates rows. Invalid text is refused, because no lookup finds it again."""
     values = _cast(values, column)
     if column.type == "string":
         try:
             values.validate(full=True)
         except pa.ArrowInvalid as error:
             raise InvalidBatch(
-                f"the column {column.name!r} of the batch holds text that is not valid UTF-8 ({str(error).splitlines()[0]}): mend it; "
-                "nothing was written"
+                f"The column {column.name!r} of the batch holds text that is not valid UTF-8 ({str(error).splitlines()[0]}). Nothing "
+                "was written. Mend the text."
             ) from error
     return values
 
 
 _INTEGER_DIGITS_MAX = 20
-"""Of a whole number in 64 bits."""
+"""Digits of a 64-bit integer."""
 
 
 def _cast_exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A plain array in another plain type. Raises ArrowInvalid when a value would change."""
+    """A plain array in another plain type. Raises ArrowInvalid if a value would change."""
     if pa.types.is_integer(values.type) and pa.types.is_decimal(wanted):
-        # Straight to fewer digits than the widest number of its type has, Arrow casts no number at all.
+        # Arrow refuses a direct cast to fewer digits than the widest number of the type has, whatever the values.
         values = values.cast(pa.decimal256(_INTEGER_DIGITS_MAX + wanted.scale, wanted.scale))
     found = values.cast(wanted)
     if pa.types.is_floating(wanted) and wanted.bit_width < values.type.bit_width and not _same_numbers(found.cast(values.type), values):
@@ -241,18 +244,21 @@ def _cast_exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _check_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
-    """Refuse nested fields that the table does not have, and the lack of one that may not be null."""
+    """Refuse nested fields that the table does not have, and missing fields that may not be null."""
     for name, one, other in _inside(given, wanted):
         if one is None:
-            raise InvalidBatch(f"the batch lacks the field {f'{path}.{name}'!r}, which is never null: add it; nothing was written")
+            raise InvalidBatch(f"The batch lacks the field {f'{path}.{name}'!r}, which is never null. Nothing was written. Add it.")
         if other is None:
             hint = nearest_name(name, [field.name for field in wanted])
-            raise InvalidBatch(f"the batch has the field {f'{path}.{name}'!r}, which the table does not, so nothing was written: {hint}")
+            raise InvalidBatch(
+                f"The batch has the field {f'{path}.{name}'!r}, which the table does not have ({hint}). Nothing was written. Rename "
+                "or drop it."
+            )
         _check_fields(one, other, f"{path}.{name}")
 
 
 def _inside(given: pa.DataType, wanted: pa.DataType) -> list[tuple[str, pa.DataType | None, pa.DataType | None]]:
-    """What two nested types hold, side by side: name, type in the one, type in the other; None where it lacks it and may not."""
+    """The members of two nested types side by side: name, one type, other type. None if a required one is missing."""
     if pa.types.is_dictionary(given):
         given = given.value_type
     if pa.types.is_struct(wanted) and pa.types.is_struct(given):
@@ -267,7 +273,7 @@ def _inside(given: pa.DataType, wanted: pa.DataType) -> list[tuple[str, pa.DataT
 
 
 def _check_nulls_inside(values: pa.Array, path: str) -> None:
-    """Refuse nulls in nested fields that do not allow them, where what they are in is not null itself."""
+    """Refuse nulls in nested fields that do not allow them, where the parent is not null."""
     children: list[tuple[pa.Field, pa.Array]] = []
     if pa.types.is_struct(values.type):
         children = [(field, values.field(i)) for i, field in enumerate(values.type)]
@@ -281,13 +287,13 @@ def _check_nulls_inside(values: pa.Array, path: str) -> None:
     for field, child in children:
         if not field.nullable and child.null_count:
             raise InvalidBatch(
-                f"the field {f'{path}.{field.name}'!r} holds a null, but the table does not allow one: fill it; nothing was written"
+                f"The field {f'{path}.{field.name}'!r} holds a null, but the table does not allow one. Nothing was written. Fill it."
             )
         _check_nulls_inside(child, f"{path}.{field.name}")
 
 
 def _same_numbers(left: pa.Array, right: pa.Array) -> bool:
-    """Whether two floating arrays hold the same, NaN being equal to itself."""
+    """Whether two floating arrays are equal, with NaN equal to itself."""
     differ = pc.and_not(pc.not_equal(left, right), pc.and_(pc.is_nan(left), pc.is_nan(right)))
     return not pc.any(differ).as_py()
 
@@ -313,16 +319,16 @@ def _family(data_type: pa.DataType) -> str:
 
 
 def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: Column) -> None:
-    """Arrow would parse text, take numbers for times and give zoneless times a zone: guesses that are the user's, and Spark's differ."""
+    """Refuse casts that guess a meaning. Arrow would parse text, turn numbers into times and add zones, and Spark guesses otherwise."""
     if not means_the_same(given, wanted):
         raise InvalidBatch(
-            f"the column {column.name!r} is {given} in the batch and {type_text(column.type)} in the table, and what one means in the "
-            "other is a guess: cast it yourself; nothing was written"
+            f"The column {column.name!r} is {given} in the batch and {type_text(column.type)} in the table, and a cast between them "
+            "would have to guess. Nothing was written. Cast it yourself."
         )
 
 
 def means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a value of one type is a value of the other, and of no other meaning; whether it fits is for the cast to say."""
+    """Whether values of one type mean the same in the other. Whether they fit is decided by the cast."""
     if pa.types.is_null(given):
         return True
     if pa.types.is_struct(wanted):
@@ -346,13 +352,15 @@ def _check_nulls(fitted: pa.Table, spec: TableSpec) -> None:
         _refuse_null(fitted, ordering, role="ordering")
     for column in spec.table_schema.columns:
         if not column.nullable and fitted.column(column.physical).null_count:
-            raise InvalidBatch(f"the column {column.name!r} holds a null, but the table does not allow one: fill it; nothing was written")
+            raise InvalidBatch(f"The column {column.name!r} holds a null, but the table does not allow one. Nothing was written. Fill it.")
 
 
 def _refuse_null(fitted: pa.Table, column: Column, *, role: str) -> None:
     values = fitted.column(column.physical)
     if values.null_count:
         row = pc.index(pc.is_null(values), True).as_py()
-        raise NullKey(f"the {role} column {column.name!r} is null in row {row} of the batch: fill it or filter it out; nothing was written")
+        raise NullKey(
+            f"The {role} column {column.name!r} is null in row {row} of the batch. Nothing was written. Fill it or filter it out."
+        )
     if role == "ordering" and pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-        raise NullKey(f"the ordering column {column.name!r} is NaN in the batch, which orders nothing: fill it; nothing was written")
+        raise NullKey(f"The ordering column {column.name!r} is NaN in the batch, which has no order. Nothing was written. Fill it.")

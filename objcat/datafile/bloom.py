@@ -1,7 +1,7 @@
-"""Bloom filters of key columns: which Parquet files say that they have them, and whether some keys may lie in one.
+"""Parquet bloom filters of key columns: reads them, and tests whether a file may hold some keys.
 
-The filters are Parquet's own, which pyarrow writes and does not read: split into blocks of 256 bits, with xxHash64 of the plain encoding of
-a value. Source: the Parquet format's BloomFilter.md, and the specification of xxHash.
+pyarrow writes these filters and does not read them. A filter is split into blocks of 256 bits, with xxHash64 of the plain encoding of a
+value. Source: the Parquet format's BloomFilter.md, and the specification of xxHash.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 FALSE_POSITIVES = 0.01
-"""Of the keys that a row group does not hold, at most how many it seems to."""
+"""The largest share of absent keys that a filter may report as present."""
 
 Hashes = npt.NDArray[np.uint64]
 Filter = npt.NDArray[np.uint32]
 """Blocks of eight words."""
 
-_Bytes = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]  # all bytes, and of each value the start and the length
+_Bytes = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]  # all bytes, and the start and length of each value
 _WORDS = 8
 _INTEGER_DIGITS_MAX, _LONG_DIGITS_MAX = 9, 18
 _SALT = np.array(
@@ -29,19 +29,18 @@ _SALT = np.array(
     np.uint32,
 )
 _ONE, _SHIFT = np.uint32(1), np.uint32(27)
-# The rest of a header after its size: blocks, xxHash, not compressed. There is no other kind.
+# The rest of a header after its size: split block, xxHash, uncompressed. Parquet defines no other kind.
 _KIND = b"\x1c\x1c\x00\x00" * 3 + b"\x00"
 
 
 def has_filter(data_type: pa.DataType) -> bool:
-    """Whether columns of a type have filters. Floats have none, for equal ones differ in their bits; nor have booleans, of which there are
-    two."""
+    """Whether columns of a type have filters. Not floats, since equal floats may differ in bits, nor booleans, which have two values."""
     whole = pt.is_integer(data_type) or pt.is_date32(data_type) or pt.is_timestamp(data_type)
     return bool(whole or pt.is_string(data_type) or pt.is_binary(data_type) or pt.is_decimal128(data_type))
 
 
 def physical_type(data_type: pa.DataType) -> str:
-    """What Parquet calls what is stored, and hashed, for a column of a type that `has_filter`. Small decimals are integers."""
+    """The Parquet physical type of a column whose type `has_filter`. Small decimals are integers."""
     if pt.is_string(data_type) or pt.is_binary(data_type):
         return "BYTE_ARRAY"
     if pt.is_decimal128(data_type) and data_type.precision > _LONG_DIGITS_MAX:
@@ -52,23 +51,23 @@ def physical_type(data_type: pa.DataType) -> str:
 
 
 def options_of(columns: Sequence[str], rows: int) -> dict[str, dict[str, float]]:
-    """What pyarrow's writer is told. columns: that get filters. rows: of a row group, about."""
+    """Options of pyarrow's writer. columns: that get filters. rows: of a row group, about."""
     return {name: {"ndv": max(1, rows), "fpp": FALSE_POSITIVES} for name in columns}
 
 
 def parse_filter(data: bytes) -> Filter | None:
-    """A filter from the bytes of a file; None when it is of a kind that is not known. Raises ValueError when it was cut short."""
+    """A filter from the bytes of a file. None for an unknown kind. Raises ValueError if it is cut short."""
     size, at = _varint(data)
     if at is None or data[at : at + len(_KIND)] != _KIND:
         return None
     begin = at + len(_KIND)
     if size % (4 * _WORDS) or not size or len(data) < begin + size:
-        raise ValueError(f"a bloom filter of {size} bytes lies in {len(data) - begin}")
+        raise ValueError(f"a bloom filter of {size} bytes has only {len(data) - begin}")
     return np.frombuffer(data, "<u4", size // 4, begin).reshape(-1, _WORDS)
 
 
 def _varint(data: bytes) -> tuple[int, int | None]:
-    """The number of the first field of a header, and where it ends; None when there is no such field."""
+    """The value of the first field of a header, and its end. None without such a field."""
     if data[:1] != b"\x15":
         return 0, None
     value = 0
@@ -80,7 +79,7 @@ def _varint(data: bytes) -> tuple[int, int | None]:
 
 
 def may_hold(blocks: Filter, hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Of each hash, whether a value with it may be among those that the filter was made of."""
+    """For each hash, whether the filter may contain a value with it."""
     high = hashes >> np.uint64(32)
     block = ((high * np.uint64(len(blocks))) >> np.uint64(32)).astype(np.int64)
     low = hashes.astype(np.uint32)
@@ -92,7 +91,7 @@ def may_hold(blocks: Filter, hashes: Hashes) -> npt.NDArray[np.bool_]:
 
 
 def value_hashes(values: pa.ChunkedArray) -> Hashes:
-    """xxHash64 of each value as Parquet holds it. values: without nulls, of a type that `has_filter`."""
+    """xxHash64 of each value in Parquet's encoding. values: without nulls, of a type that `has_filter`."""
     chunks = [_hashed(chunk) for chunk in values.chunks if len(chunk)]
     return np.concatenate(chunks) if chunks else np.zeros(0, np.uint64)
 
@@ -100,7 +99,7 @@ def value_hashes(values: pa.ChunkedArray) -> Hashes:
 def _hashed(chunk: pa.Array) -> Hashes:
     data, starts, lengths = _plain(chunk)
     hashes = np.empty(len(chunk), np.uint64)
-    # A word may begin at any byte, and nothing may be read past the end.
+    # A word may begin at any byte, and no read may pass the end.
     padded = np.concatenate((data, np.zeros(8, np.uint8)))
     words: Hashes = np.ndarray(len(data) + 1, np.uint64, padded, strides=(1,))
     for length in np.unique(lengths).tolist():
@@ -132,7 +131,7 @@ def _plain(chunk: pa.Array) -> _Bytes:
 
 
 def _decimal_bytes(precision: int) -> int:
-    """How many bytes hold every number of so many digits, with a sign."""
+    """Bytes of a signed integer with so many digits."""
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
@@ -142,7 +141,7 @@ _P1, _P2, _P3, _P4, _P5 = map(
 
 
 def _xxhash(words: Hashes, at: npt.NDArray[np.int64], length: int) -> Hashes:
-    """xxHash64 with seed 0 of values of one length. words: that begin at each byte. at: where each value begins; consumed."""
+    """xxHash64 with seed 0 of values of one length. words: one beginning at each byte. at: start of each value; consumed."""
     left = length
     if length >= 32:
         with np.errstate(over="ignore"):
@@ -184,9 +183,9 @@ def _turned(values: Hashes, bits: int) -> Hashes:
 
 
 def ranges_of(footer: pq.FileMetaData, columns: Mapping[str, str]) -> list[list[tuple[int, int]]] | None:
-    """Of every row group, where the filter of each column lies: offset and length. None when one has none, or is of other values.
+    """For every row group, offset and length of each column's filter. None if one is missing, or the column has another type.
 
-    columns: with their `physical_type`. pyarrow tells from version 25 on.
+    columns: with their `physical_type`. Needs pyarrow 25 or later.
     """
     found: list[list[tuple[int, int]]] = []
     number = {footer.schema.column(at).path: at for at in range(footer.num_columns)}

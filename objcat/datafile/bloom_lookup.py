@@ -1,4 +1,4 @@
-"""Which row groups of a base file may hold some keys, by the bloom filters and bounds in the file, without reading a key column."""
+"""Finds row groups of a base file that may hold some keys, by bloom filters and bounds, without reading keys."""
 
 from __future__ import annotations
 
@@ -17,22 +17,29 @@ from objcat.datafile.bloom import Filter, Hashes, may_hold, parse_filter, physic
 from objcat.metadata.table_spec import TableSpec
 
 FILTERS_BYTES_MAX = 128 * 1024**2
-"""Of filters that a handle keeps."""
+"""Bytes of filters that a handle caches."""
 _APART_BYTES_MAX = 4096
-"""Two filters that lie no further apart are read together."""
+"""Filters no further apart than this are read together."""
 
 
 class FilterFile(Protocol):
-    """The bytes of a file."""
+    """A file to read filters from."""
 
-    def seek(self, offset: int, /) -> int: ...
-    def read(self, size: int, /) -> bytes: ...
+    def seek(self, offset: int, /) -> int:
+        """Go to a byte."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next `size` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Keys that are looked for. columns: physical names of the key columns with filters, and as what they are stored. hashes: of each of
-    them, of every key. key: the first key column, and first its values, by which row groups are bounded. Picklable."""
+    """Keys to look for. Picklable.
+
+    columns: physical names of the key columns with filters, and their physical types. hashes: for each column, of every key. key: the
+    first
+    key column. first: its values, which are compared with the bounds of row groups.
+    """
 
     columns: dict[str, str]
     hashes: tuple[Hashes, ...]
@@ -41,7 +48,7 @@ class Probe:
 
     @classmethod
     def of(cls, spec: TableSpec, rows: pa.Table) -> Probe:
-        """rows: the key columns, under physical names."""
+        """The probe for some keys. rows: the key columns, under physical names."""
         names = [column.physical for column in spec.key_columns if column.id in spec.filtered]
         columns = {name: physical_type(rows.column(name).type) for name in names}
         key = spec.key_columns[0].physical
@@ -49,13 +56,13 @@ class Probe:
 
     @classmethod
     def of_all(cls, probes: Sequence[Probe]) -> Probe:
-        """Of keys in parts, of which there is one."""
+        """One probe for keys in parts, at least one."""
         hashes = tuple(np.concatenate(parts) for parts in zip(*(probe.hashes for probe in probes), strict=True))
         first = pa.chunked_array([chunk for probe in probes for chunk in probe.first.chunks], probes[0].first.type)
         return cls(probes[0].columns, hashes, probes[0].key, first)
 
     def within(self, bounds: Bounds | None) -> npt.NDArray[np.int64]:
-        """The keys that bounds leave, by number."""
+        """The numbers of the keys inside some bounds."""
         if bounds is None:
             return np.arange(len(self.first))
         within = pc.and_(pc.greater_equal(self.first, bounds[0]), pc.less_equal(self.first, bounds[1]))
@@ -68,7 +75,10 @@ Bounds = tuple[pa.Scalar, pa.Scalar]
 
 @dataclass(frozen=True, slots=True)
 class FileFilters:
-    """What is known of the row groups of a file. known: else it has no filters, or such as nobody here reads. bytes: that this takes."""
+    """What is known of the row groups of a file.
+
+    known: False if the file has no filters, or of an unknown kind. bytes: memory that this takes.
+    """
 
     row_groups: int
     bounds: tuple[Bounds | None, ...] = ()
@@ -77,7 +87,7 @@ class FileFilters:
     bytes: int = 0
 
     def may_hold(self, probe: Probe) -> list[int]:
-        """The numbers of the row groups in which a key may lie: one whose value every filter knows."""
+        """The numbers of row groups that may hold a key: all its filters accept one."""
         if not self.known:
             return list(range(self.row_groups))
         return [number for number in range(self.row_groups) if self._may_hold(number, probe)]
@@ -90,7 +100,7 @@ class FileFilters:
 
 
 def read_filters(footer: pq.FileMetaData, source: FilterFile, probe: Probe) -> FileFilters:
-    """The filters of a file: one read of its bytes, where they lie together as our own do. Raises what `source` raises."""
+    """The filters of a file. One read if they are adjacent, as in our own files. Raises what `source` raises."""
     ranges = ranges_of(footer, probe.columns) if probe.columns else None
     if ranges is None:
         return FileFilters(footer.num_row_groups)
@@ -124,7 +134,7 @@ def _read(source: FilterFile, ranges: Sequence[tuple[int, int]]) -> dict[tuple[i
 
 
 def _bounds(chunk: pq.ColumnChunkMetaData, data_type: pa.DataType) -> Bounds | None:
-    """None where what a footer says is not in the order in which values compare, or nothing."""
+    """Bounds from a footer. None if it has none, or in another order than the values compare."""
     known: Any = chunk.statistics
     if known is None or not known.has_min_max:
         return None

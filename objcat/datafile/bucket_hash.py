@@ -1,11 +1,11 @@
 """The bucket of a key: Spark's `pmod(hash(c1, c2, ...), n)`, bit for bit, over Arrow columns.
 
     ValueError
-    ├── InvalidKeyType      a column whose type cannot be (part of) a key: the message lists those that can
-    └── InvalidKeyValue     a timestamp that Spark's microseconds cannot hold
+    ├── InvalidKeyType      a column type that cannot be part of a key. The message lists valid ones.
+    └── InvalidKeyValue     a timestamp that Spark's microseconds cannot hold.
 
-`hash` is Murmur3_x86_32 with seed 42, where the hash of one column is the seed of the next, and a null leaves it as it is (Spark:
-`org.apache.spark.sql.catalyst.expressions.Murmur3Hash`). It depends on the type as well as on the value: an int32 1 and an int64 1 differ.
+`hash` is Murmur3_x86_32 with seed 42. The hash of one column is the seed of the next, and a null leaves it unchanged (Spark:
+`org.apache.spark.sql.catalyst.expressions.Murmur3Hash`). It depends on the type and the value: an int32 1 and an int64 1 differ.
 
     bool, int8, int16, int32, date32, uint8, uint16     as a 32-bit integer
     int64, uint32, timestamp (as microseconds)          as a 64-bit integer
@@ -14,8 +14,8 @@
     decimal of precision <= 38, uint64                  the shortest big-endian two's complement bytes of the unscaled value
     string, binary (large, view, fixed size)            their bytes
 
-Unsigned integers are hashed as what Spark makes of them when it reads Parquet: short, int, bigint and decimal(20, 0). A time zone does not
-matter: with one or without, Spark hashes microseconds. A dictionary is hashed as its values, a string as under the collation UTF8_BINARY.
+Unsigned integers are hashed as Spark reads them from Parquet: short, int, bigint and decimal(20, 0). Time zones do not matter, since Spark
+hashes microseconds. A dictionary is hashed like its values, a string under the collation UTF8_BINARY.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _WORD_BYTES = 4
 _BUCKET_COUNT_MAX = 2**31 - 1
 _DECIMAL_LONG_PRECISION_MAX = 18
 _DECIMAL_PRECISION_MAX = 38
-# So many rows at a time that the working arrays of a step stay in the processor's cache.
+# Rows per block, so that the working arrays of a step stay in the processor's cache.
 _BLOCK_ROWS = 32_768
-# What hashing costs, in nanoseconds: NumPy takes one word of all rows at a time, the C library all words of one row.
+# Costs in nanoseconds. NumPy hashes one word of all rows at a time, the C library all words of one row.
 _STEP_NS, _STEP_WORD_NS, _CALL_NS, _CALL_WORD_NS = 12_000, 5.0, 300, 1.2
-# What the avalanche multiplies by, and the numbers that undo it.
+# Factors of the avalanche, and their inverses.
 _AVALANCHE = (0x85EBCA6B, 0xC2B2AE35)
 _AVALANCHE_UNDONE = tuple(np.uint32(pow(factor, -1, 2**32)) for factor in _AVALANCHE)
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]
-_ByteRanges = tuple[npt.NDArray[np.uint8], _Longs, _Longs]  # all bytes, and of each row the start and the length
+_ByteRanges = tuple[npt.NDArray[np.uint8], _Longs, _Longs]  # all bytes, and the start and length of each row
 
 
 class InvalidKeyType(ValueError):
@@ -62,28 +62,38 @@ class InvalidKeyValue(ValueError):
 
 
 def bucket_of(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]], bucket_count: int) -> npt.NDArray[np.int32]:
-    """The bucket (0 to `bucket_count` - 1) of each row's key: Spark's `pmod(hash(*columns), bucket_count)`.
+    """The bucket of each row's key, 0 to `bucket_count` - 1: Spark's `pmod(hash(*columns), bucket_count)`. Pure and thread-safe.
 
-    `columns` are the key columns in key order, of equal length; their chunks need not line up. Raises what `spark_hash` raises, and
-    ValueError when `bucket_count` is not between 1 and 2**31 - 1. Pure, so safe from any thread.
+    Args:
+        columns: the key columns in key order, of equal length. Their chunks may differ.
+        bucket_count: 1 to 2**31 - 1.
+
+    Raises:
+        ValueError: another bucket count, and what `spark_hash` raises.
     """
     if not 1 <= bucket_count <= _BUCKET_COUNT_MAX:
-        raise ValueError(f"bucket_count is {bucket_count}; give a number from 1 to {_BUCKET_COUNT_MAX}")
+        raise ValueError(f"bucket_count is {bucket_count}. Give a number from 1 to {_BUCKET_COUNT_MAX}.")
     return np.mod(spark_hash(columns), np.int32(bucket_count))
 
 
 def spark_hash(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.NDArray[np.int32]:
-    """The value of Spark's `hash(*columns)` for each row, as the module describes it.
+    """Spark's `hash(*columns)` of each row, as the module describes it. Pure and thread-safe.
 
-    `columns` has at least one column, and all are of equal length; their chunks need not line up. Values may be null (Spark's `hash`
-    skips them): whether a key may be null is the caller's rule. Raises InvalidKeyType, InvalidKeyValue, or ValueError when there is no
-    column or the lengths differ. Pure, so safe from any thread. Time grows with rows and bytes alone.
+    Time depends only on rows and bytes. Nulls are skipped, as in Spark: whether a key may be null is the caller's rule.
+
+    Args:
+        columns: at least one column, all of equal length. Their chunks may differ.
+
+    Raises:
+        InvalidKeyType: for a type that cannot be part of a key.
+        InvalidKeyValue: for a timestamp that microseconds cannot hold.
+        ValueError: without columns, or with different lengths.
     """
     if not columns:
-        raise ValueError("a key has at least one column, and none was given; pass the key columns in key order")
+        raise ValueError("A key has at least one column, and there is none. Pass the key columns in key order.")
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
-        raise ValueError(f"the key columns have different lengths, {lengths}; pass columns of one table")
+        raise ValueError(f"The key columns have different lengths, {lengths}. Pass columns of one table.")
     for position, column in enumerate(columns):
         check_key_type(column.type, name=f"number {position + 1}")
     hashes = np.full(lengths[0], _SEED, np.uint32)
@@ -96,9 +106,9 @@ def spark_hash(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.N
 
 
 def key_digests(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.NDArray[np.uint64]:
-    """64 bits for each row by which conflicts tell keys apart: `hash(*columns)` above `hash(0, *columns)`, the 0 as a 32-bit integer.
+    """64 bits per row that identify keys in conflict checks: `hash(*columns)` in the high half, `hash(0, *columns)` in the low half.
 
-    `columns` are as of `spark_hash`. Little endian in memory. Raises and holds as `spark_hash`.
+    The 0 is a 32-bit integer. Little endian in memory. columns, errors and threads: see `spark_hash`.
     """
     zeros = pa.array(np.zeros(len(columns[0]) if columns else 0, np.int32))
     high, low = spark_hash(columns).view(np.uint32), spark_hash([zeros, *columns]).view(np.uint32)
@@ -106,18 +116,18 @@ def key_digests(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.
 
 
 def check_key_type(data_type: pa.DataType, *, name: str) -> None:
-    """Raises InvalidKeyType, naming the column `name`, unless a column of `data_type` can be (part of) a key."""
+    """Check that a column `name` of this type can be part of a key. Raises InvalidKeyType."""
     value_type = data_type.value_type if pt.is_dictionary(data_type) else data_type
     if pt.is_decimal(value_type):
         valid = value_type.precision <= _DECIMAL_PRECISION_MAX and 0 <= value_type.scale <= value_type.precision
     else:
         valid = value_type in _BYTES_TYPES or any(test(value_type) for test in _VALID_TESTS)
     if not valid:
-        raise InvalidKeyType(f"key column {name} has type {data_type}, which cannot be a key; cast it to one of: {_VALID_TYPES}")
+        raise InvalidKeyType(f"Key column {name} has type {data_type}, which cannot be a key. Cast it to one of: {_VALID_TYPES}.")
 
 
 def _blocks(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> Iterator[pa.Array[Any]]:
-    """The column in order, plain, cut into non-empty arrays of at most `_BLOCK_ROWS` rows."""
+    """The column in order, in plain non-empty arrays of at most `_BLOCK_ROWS` rows."""
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         values, rows = (_large(chunk.dictionary), chunk.indices) if isinstance(chunk, pa.DictionaryArray) else (None, chunk)
         for start in range(0, len(rows), _BLOCK_ROWS):
@@ -126,19 +136,19 @@ def _blocks(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> Iterator[pa.Array[A
 
 
 def _large(values: pa.Array[Any]) -> pa.Array[Any]:
-    """Bytes with 64-bit offsets, which do not overflow however often a dictionary's value is repeated; other values as they are."""
+    """Bytes with 64-bit offsets, which repeated dictionary values cannot overflow. Other values as they are."""
     return values.cast(pa.large_binary()) if values.type in _BYTES_TYPES else values
 
 
 def _plain(block: pa.Array[Any]) -> pa.Array[Any]:
-    """The same values as int32, int64, float32, float64, decimal128, fixed-size or large binary: as Spark hashes them."""
+    """The same values as int32, int64, float32, float64, decimal128, fixed-size or large binary, as Spark hashes them."""
     kind = block.type
     if pt.is_timestamp(kind):
         try:
             return block.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
         except pa.ArrowInvalid as error:
-            problem = f"a key of type {kind} holds a value that microseconds of 64 bits, all that Spark has, do not hold exactly"
-            raise InvalidKeyValue(f"{problem}; round the column to timestamp('us') first ({error})") from error
+            problem = f"a key of type {kind} holds a value that Spark's 64-bit microseconds do not hold exactly"
+            raise InvalidKeyValue(f"{problem}. Round the column to timestamp('us') first ({error}).") from error
     if pt.is_uint64(kind):
         return block.cast(pa.decimal128(20, 0))
     if pt.is_decimal(kind):
@@ -149,7 +159,7 @@ def _plain(block: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _hash_block(block: pa.Array[Any], hashes: _Words) -> None:
-    """Hash the values of a plain array into `hashes`, in place; a null leaves its hash as it is."""
+    """Hash the values of a plain array into `hashes`, in place. A null leaves its hash unchanged."""
     if not block.null_count:
         _hash_slots(block, hashes)
         return
@@ -159,7 +169,7 @@ def _hash_block(block: pa.Array[Any], hashes: _Words) -> None:
 
 
 def _hash_slots(block: pa.Array[Any], hashes: _Words) -> None:
-    """Hash what lies in each slot, even if it is null: then the result is not used."""
+    """Hash the content of each slot, null or not. The result of a null is not used."""
     kind = block.type
     if pt.is_decimal(kind):
         halves = _slots(block, np.dtype(np.int64), per_row=2)
@@ -179,13 +189,13 @@ def _hash_slots(block: pa.Array[Any], hashes: _Words) -> None:
 
 
 def _slots(block: pa.Array[Any], item: np.dtype[Any], *, per_row: int = 1) -> npt.NDArray[Any]:
-    """The values of an array of fixed width without a copy, `per_row` items to each row; what a null slot holds is arbitrary."""
+    """The values of a fixed-width array without a copy, `per_row` items per row. A null slot has any content."""
     first = block.offset * per_row
     return _view(block.buffers()[1], item)[first : first + len(block) * per_row]
 
 
 def _view(buffer: pa.Buffer | None, item: np.dtype[Any]) -> npt.NDArray[Any]:
-    """All of a buffer; Arrow may leave out an empty one, and a buffer may end within an item."""
+    """All of a buffer. Arrow may omit an empty one, and a buffer may end within an item."""
     data = np.asarray(memoryview(buffer or b""), np.uint8)
     return data[: len(data) // item.itemsize * item.itemsize].view(item)
 
@@ -198,7 +208,7 @@ def _shortest_big_endian(low: _Longs, high: _Longs) -> _ByteRanges:
     magnitude_low, magnitude_high = (low ^ sign).view(np.uint64), (high ^ sign).view(np.uint64)
     lengths = np.ones(rows, np.int64)
     for bit in range(7, 64, 8):
-        # One more byte is needed as soon as the highest bit of those so far would be read as a sign.
+        # One more byte is needed if the highest bit would be read as a sign.
         lengths += (magnitude_high > 0) | (magnitude_low >= np.uint64(1 << bit))
         lengths += magnitude_high >= np.uint64(1 << bit)
     return data, np.arange(16, 16 * rows + 16, 16) - lengths, lengths
@@ -225,21 +235,21 @@ def _hash_numbers(values: npt.NDArray[Any], hashes: _Words) -> None:
 
 
 def _hash_bytes(ranges: _ByteRanges, hashes: _Words) -> None:
-    """Spark's `hashUnsafeBytes`: whole little-endian words, then each byte that is left, sign-extended to a word of its own."""
+    """Spark's `hashUnsafeBytes`: whole little-endian words, then each remaining byte, sign-extended to a word."""
     data, starts, lengths = ranges
     longest, shortest = int(lengths.max()), int(lengths.min())
     order = None
     if longest == shortest:
         cursors, hashed = starts.copy(), hashes
     else:
-        # From long to short: the rows that still have a word are always the first ones. A key of 16 bits is sorted by radix, faster.
+        # From long to short, so that the rows with a word left come first. NumPy sorts 16-bit numbers by radix, which is faster.
         order = np.argsort(lengths.astype(np.uint16 if longest < 2**16 else np.int64), kind="stable")[::-1]
         cursors, lengths, hashed = starts[order], lengths[order], hashes[order]
     if longest >= _WORD_BYTES:
-        # Of every word: how many rows have one there.
+        # For every word position, the number of rows that have it.
         active_counts = len(lengths) - np.searchsorted(lengths[::-1], np.arange(_WORD_BYTES, longest + 1, _WORD_BYTES))
         steps = _steps_in_numpy(active_counts)
-        # A word starts at any byte, hence the stride of one.
+        # A word may start at any byte, so the stride is one.
         words = np.ndarray(len(data) - 3, "<u4", data, strides=(1,))
         for active in active_counts[:steps].tolist():
             _mix(hashed[:active], words[cursors[:active]])
@@ -262,7 +272,7 @@ def _hash_bytes(ranges: _ByteRanges, hashes: _Words) -> None:
 
 
 def _steps_in_numpy(active_counts: _Longs) -> int:
-    """How many words NumPy takes of all rows that have them, before each row that has more goes through the C library: as is fastest."""
+    """How many words to hash with NumPy for all rows before the C library takes the longer rows: the fastest split."""
     steps = len(active_counts)
     if _STEP_NS * steps + _STEP_WORD_NS * active_counts.sum() <= _CALL_NS * active_counts[-1]:
         return steps
@@ -273,10 +283,10 @@ def _steps_in_numpy(active_counts: _Longs) -> int:
 
 
 def _hash_words(data: npt.NDArray[np.uint8], starts: _Longs, sizes: _Longs, hashes: _Words) -> _Words:
-    """The hashes of rows after whole words of theirs. starts, sizes: of these words, in bytes.
+    """The hashes of rows after their whole words. starts, sizes: of these words, in bytes.
 
-    The library ends a hash as the textbook does, which is Spark's way up to the bytes that make no word. The avalanche at its end is a
-    permutation, so it can be undone, and the hash goes on from there.
+    The library finishes a hash like the textbook, which equals Spark's way up to the bytes that make no word. The final avalanche is a
+    permutation, so it is undone here and the hash continues.
     """
     view = data.data
     rows = zip(starts.tolist(), sizes.tolist(), hashes.tolist(), strict=True)
@@ -306,7 +316,7 @@ def _mix(hashes: _Words, words: _Words) -> None:
 
 
 def _finish(hashes: _Words, lengths_bytes: _Words | np.uint32) -> None:
-    """The avalanche that ends Murmur3, in place."""
+    """The final avalanche of Murmur3, in place."""
     hashes ^= lengths_bytes
     hashes ^= hashes >> 16
     hashes *= np.uint32(_AVALANCHE[0])

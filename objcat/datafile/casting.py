@@ -1,4 +1,4 @@
-"""Columns under another schema: what a file holds as the table has it now, and nested columns under other names. Pure Arrow in and out."""
+"""Casts columns to another schema: files to the table's current schema, and nested columns to other names. Arrow in, Arrow out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
-"""A plain array in another plain type."""
+"""A cast of a plain array to a plain type."""
 
 
 def cast_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Rows of a file of any age as a newer schema has them, by physical names, in nested columns too.
+    """Rows of a file of any age under a newer schema, by physical names, nested columns included.
 
-    What the file lacks is null, what it has beyond `wanted` is left out, and a narrower type becomes the wider one.
+    Missing columns are null, columns outside `wanted` are dropped, and narrower types are widened.
     """
     given = set(rows.column_names)
     columns = [
@@ -33,21 +33,21 @@ def cast_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
 
 
 def cast_column(values: pa.ChunkedArray, wanted: pa.DataType, cast: Cast) -> pa.ChunkedArray:
-    """A column in another type: the fields of structs match by name, and one that is not given is null; `cast` fits what is not nested."""
+    """A column in another type. Struct fields match by name, and missing ones are null. `cast` converts plain values."""
     if values.type.equals(wanted):
         return values
     return pa.chunked_array([_fit(chunk, wanted, cast) for chunk in values.chunks], wanted)
 
 
 def relabelled(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """A column in a type that differs in the names of nested fields only: they match by place. Copies nothing."""
+    """A column in a type that differs only in names of nested fields, which match by position. No copy."""
     if values.type.equals(wanted):
         return values
     return pa.chunked_array([chunk.view(wanted) for chunk in values.chunks], wanted)
 
 
 def named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema, in its order, nested ones with the names of its fields: see `relabelled`. Raises as `exactly`."""
+    """The columns of a schema, in its order, with its names of nested fields, see `relabelled`. Raises as `exactly`."""
     columns = [rows.column(field.name) for field in schema]
     fitting = [
         relabelled(values, field.type) if pa.types.is_nested(field.type) else exactly(values, field.type)
@@ -57,8 +57,10 @@ def named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def exactly(values: Values, wanted: pa.DataType) -> Values:
-    """Plain values in another plain type. Raises ArrowInvalid where one is lost: Arrow itself rounds floating numbers to decimals and to
-    shorter ones, and decimals to floating numbers."""
+    """Plain values in another plain type. Raises ArrowInvalid if a value is lost.
+
+    Arrow itself would round floats to decimals and shorter floats, and decimals to floats.
+    """
     cast = values.cast(wanted)
     given = values.type
     if given != wanted and _may_round(given, wanted):
@@ -78,8 +80,10 @@ def _may_round(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def logical(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows as files have them, under the names that users say, in nested columns too: before any filter, which may name a field of a
-    struct. Columns that are not of the table stay as they are."""
+    """Rows of files under logical names, nested columns included. Call it before a filter, which may name a field of a struct.
+
+    Columns outside the table stay as they are.
+    """
     known = {column.physical: column for column in schema.columns}
     names, columns = [], []
     for name, values in zip(rows.column_names, rows.columns, strict=True):
@@ -91,7 +95,7 @@ def logical(rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def plain(rows: Rows) -> Rows:
-    """The rows without views and dictionaries, nested ones too: Arrow does not sort by all of these, nor take rows of them."""
+    """The rows without views and dictionaries, nested ones included. Arrow neither sorts by all of these nor takes rows of them."""
     types = [_plain_type(data_type) for data_type in rows.schema.types]
     if types == rows.schema.types:
         return rows
@@ -102,7 +106,7 @@ def plain(rows: Rows) -> Rows:
 
 
 def nulls(count: int, data_type: pa.DataType) -> pa.ChunkedArray:
-    """A column of nulls. `pa.nulls` would also make the fields of a struct null, which Arrow does not cast where these may not be null."""
+    """A column of nulls. `pa.nulls` would also null the fields of a struct, which Arrow does not cast to required fields."""
     one = pa.array([None], data_type)
     return pa.chunked_array([one.take(pa.array(np.zeros(count, dtype=np.int64)))])
 
@@ -153,7 +157,7 @@ def _as_list(values: pa.Array) -> pa.ListArray:
     wanted = pa.list_(values.type.value_field)
     if not (pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type)):
         return values.cast(wanted)
-    # Arrow's own cast takes the offsets of a view, which has none for the end, for those of a list.
+    # Arrow's own cast reads the offsets of a list view as those of a list, but a view has no final offset.
     lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0))
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int32())
     return pa.ListArray.from_arrays(offsets, values.flatten(), type=wanted, mask=values.is_null())
@@ -165,5 +169,5 @@ def _child(values: pa.StructArray, wanted: pa.Field, cast: Cast) -> pa.Array:
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """As an array of its own: Arrow takes no mask beside a slice."""
+    """The offsets as a separate array. Arrow takes no mask with a slice."""
     return pa.array(np.array(values.offsets))

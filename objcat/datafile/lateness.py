@@ -1,7 +1,7 @@
-"""The lateness horizon: rows whose event time lies too far before the commit time of their own slot count for nothing.
+"""The lateness horizon: rows whose event time is too far before the commit time of their slot do not count.
 
-That is decided row by row, from what the log says of the slot that wrote it. So whoever folds it decides the same, whenever that is; and a
-delete that is older than the horizon of a slot keeps nothing out any more that comes after it.
+This is decided row by row, from the log entry of the slot that wrote it, so every reader decides the same at any time. A delete that is
+older than the horizon of a slot no longer rejects rows that come after it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ DAY_MS = 86_400_000
 
 
 def drop_late_rows(rows: pa.Table, spec: TableSpec, committed_at_ms: int) -> pa.Table:
-    """The rows that do not come too late for a slot; those without an ordering value never do.
+    """The rows that are not too late for a slot. Rows without an ordering value are never late.
 
-    rows: with the ordering column, under its physical name. committed_at_ms: of the slot; 0 where rows are not measured.
+    rows: with the ordering column, under its physical name. committed_at_ms: of the slot, or 0 if rows are not checked.
     """
     bound = horizon(spec, committed_at_ms)
     if bound is None:
@@ -29,9 +29,9 @@ def drop_late_rows(rows: pa.Table, spec: TableSpec, committed_at_ms: int) -> pa.
 
 
 def horizon(spec: TableSpec, committed_at_ms: int) -> pa.Scalar | None:
-    """The smallest ordering value that is not late in a slot, in the type of the column; None where nothing is.
+    """The smallest ordering value that is not late in a slot, in the column's type. None if nothing is late.
 
-    A day counts from its first moment on, in UTC, and so does a time without a zone.
+    A day counts from its first moment in UTC, and a time without a zone is read as UTC.
     """
     if spec.lateness_ms is None or not committed_at_ms:
         return None

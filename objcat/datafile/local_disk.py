@@ -1,4 +1,4 @@
-"""The disk of this machine, where rows wait that do not fit into memory."""
+"""Rows on the local disk, where those wait that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pyarrow as pa
 from fileio.errors import StoreFull
 
 PIECE_ROWS, PIECE_BYTES = 16 * 1024, 2 * 1024**2
-"""What is read at once of rows that wait, at most: of all files that are merged this much is held at the same time."""
+"""The largest piece of waiting rows. One piece of every merged file is in memory at the same time."""
 
 
 class SpilledRows:
-    """Rows in a file of this process, from which they are read again in their order, as often as one likes."""
+    """Rows in a file of this process. They can be read in order, any number of times."""
 
     def __init__(self, tables: Iterable[pa.Table], path: Path) -> None:
-        """tables: of one schema; at least one, none of them empty. Raises StoreFull when the local disk is full."""
+        """Write the rows. tables: of one schema, at least one, none of them empty. Raises StoreFull if the local disk is full."""
         self._path = path
         self._ends: list[int] = []
         coming = chain.from_iterable(map(_pieces, tables))
@@ -55,7 +55,7 @@ class SpilledRows:
                 start, number = last, number + 1
 
     def remove(self) -> None:
-        """Give the file up."""
+        """Delete the file."""
         self._path.unlink()
 
 
@@ -63,17 +63,17 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
     size = max(1, min(PIECE_ROWS, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, size):
         piece = rows.slice(start, size)
-        # Neighbours may be much wider than the others.
+        # Some rows may be much wider than the others.
         yield from _pieces(piece) if 1 < piece.num_rows < rows.num_rows and piece.nbytes > PIECE_BYTES else [piece]
 
 
 @contextmanager
 def room_for_rows() -> Iterator[None]:
-    """While rows are written to the directory for temporary files. Raises StoreFull instead of an OSError when it has no room."""
+    """Context for writing rows to the temporary directory. Raises StoreFull in place of an OSError if it is full."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        said = f"no room in {tempfile.gettempdir()!r} for rows that do not fit into memory ({error.strerror or error})"
-        raise StoreFull(f"{said}: free some space there, or name another directory in TMPDIR") from error
+        said = f"There is no room in {tempfile.gettempdir()!r} for rows that do not fit into memory ({error.strerror or error})."
+        raise StoreFull(f"{said} Free some space there, or name another directory in TMPDIR.") from error

@@ -1,4 +1,4 @@
-"""The log rows of many file groups, each log object read once: it holds rows of most of them."""
+"""Reads log rows of many file groups, each log object once, since one holds rows of most groups."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from objcat.metadata.files import FileGroup, LogObject, LogSlice
 from objcat.metadata.schema import TableSchema
 
 HELD_BYTES_MAX = 128 * 1024**2
-"""Arrow bytes of log rows that a scan holds. What is beyond is read for each file group anew."""
+"""Arrow bytes of log rows that a scan holds. Rows beyond it are read again for each file group."""
 EXPANSION = 8
-"""About how much larger rows are in Arrow than in a compressed file, on the safe side."""
+"""How much larger rows are in Arrow than in a compressed file, about, rounded up."""
 
 
 class LogReader:
-    """Log rows of file groups, under physical names and with `_objcat_op`. Safe for many threads.
+    """Log rows of file groups, under physical names and with `_objcat_op`. Thread-safe.
 
-    columns: physical names. schema: as which they are read, however old the log objects are. held_bytes_max: Arrow bytes that it holds,
-    `HELD_BYTES_MAX` when None.
+    Args:
+        columns: physical names.
+        schema: cast to this, however old the log objects are.
+        held_bytes_max: Arrow bytes that it holds. None: `HELD_BYTES_MAX`.
     """
 
     def __init__(self, fileio: FileIO, columns: Sequence[str], schema: TableSchema, *, held_bytes_max: int | None = None) -> None:
@@ -37,12 +39,13 @@ class LogReader:
         on_fork(self)
 
     def after_fork(self) -> None:
+        """Start with a new lock in a forked process."""
         self._lock = threading.Lock()
 
     def load(self, groups: Iterable[FileGroup]) -> None:
-        """Read what these groups need, every log object once and in parallel, as long as there is room. Each is `done` later.
+        """Read what these file groups need, in parallel and while there is room. Call `done` for each one later.
 
-        Raises CorruptTable, storage errors.
+        Raises CorruptTable and storage errors.
         """
         wanted: dict[str, tuple[LogObject, list[tuple[int, int]]]] = {}
         for part in (part for group in groups for part in group.logs):
@@ -51,7 +54,7 @@ class LogReader:
                 self._uses[part.object.path] = self._uses.get(part.object.path, 0) + 1
         waiting = [pair for path, pair in wanted.items() if path not in self._held]
         while waiting:
-            # What was read is known to take less than was feared, mostly: so there may be room for more.
+            # Rows usually take less than estimated, so there may be room for more.
             wave, room = [], self._left
             for log, ranges in waiting:
                 room -= _bytes(log, sum(end - start for start, end in ranges))
@@ -71,7 +74,7 @@ class LogReader:
         return read_log(self._fileio, *one, self._columns, self._schema)
 
     def rows(self, part: LogSlice) -> pa.Table:
-        """The rows of a slice. Raises CorruptTable, storage errors."""
+        """The rows of a slice. Raises CorruptTable and storage errors."""
         held = self._held.get(part.object.path)
         if held is not None and (part.start, part.end) in held:
             return held[part.start, part.end]
@@ -85,7 +88,7 @@ class LogReader:
             yield from log_pieces(self._fileio, part.object, part.start, part.end, self._columns, self._schema)
 
     def done(self, group: FileGroup) -> None:
-        """The group is read: what nobody else needs is dropped."""
+        """The file group was read. Drops what no other one needs."""
         with self._lock:
             for part in group.logs:
                 path = part.object.path
@@ -95,7 +98,7 @@ class LogReader:
                     self._left += sum(table.nbytes for table in dropped.values())
 
     def bytes_of(self, group: FileGroup) -> int:
-        """About how many Arrow bytes the log rows of a group take."""
+        """Arrow bytes of the log rows of a file group, about."""
         return sum(_bytes(part.object, part.rows) for part in group.logs)
 
 

@@ -1,5 +1,4 @@
-"""The merge of `docs/spec/protocol.md`: a left fold over the rows of one key, for all keys of a file group at once. Pure Arrow in,
-Arrow out."""
+"""The merge of `docs/spec/protocol.md`: replays the rows of each key, for all keys of a file group. Arrow in, Arrow out."""
 
 from __future__ import annotations
 
@@ -19,10 +18,12 @@ OP_DELETE = 1
 def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_deletes: bool = False) -> pa.Table:
     """The winning row of every key, sorted by key.
 
-    rows: in the order in which they count (base rows first, then log rows by slot and position), with the operation of each in
-    `_objcat_op`. ordering: the column whose greater value wins, ties by later position; None: the later row wins. A delete whose ordering
-    value is null is a barrier: it discards every earlier row of its key, whatever their ordering. keep_deletes: return the winning
-    deletes too (for folding a batch), else only rows that exist, without `_objcat_op`.
+    A delete without an ordering value is a barrier: it discards every earlier row of its key, whatever their ordering values.
+
+    Args:
+        rows: in the order in which they count (base rows, then log rows by slot and position), with the operation in `_objcat_op`.
+        ordering: the column whose greater value wins. Ties go to the later position. None: the later row wins.
+        keep_deletes: return winning deletes too, to merge a batch. Else only existing rows, without `_objcat_op`.
     """
     if rows.num_rows == 0:
         return rows if keep_deletes else rows.drop_columns([OP_COLUMN])
@@ -46,9 +47,9 @@ def winners(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.
 
 
 def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: str | None) -> list[pa.Table]:
-    """The rows that `merge` of both would return, in no order: base rows that no log row can concern are not sorted, which most are.
+    """The rows that `merge` of both would return, unordered. Base rows that no log row can concern are not sorted.
 
-    base: rows without `_objcat_op`, each key once; logs: with it; else the same columns.
+    base: rows without `_objcat_op`, each key once. logs: with it, and otherwise the same columns.
     """
     if not base.num_rows:
         return [merge(logs, key=key, ordering=ordering)]
@@ -60,25 +61,27 @@ def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: str
 
 
 def may_meet(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.ChunkedArray | pa.Array:
-    """Of every row, whether one of the others may have its key: false only where a key column holds a value that none of them has. So it
-    says the same of all rows of one key."""
+    """For every row, whether one of the others may have its key.
+
+    False only if a key column holds a value that none of them has. All rows of one key get the same answer.
+    """
     meets: Any = pa.array(np.full(rows.num_rows, True))
     for name in key:
         values = others.column(name)
-        # Lookups tell 0.0 from -0.0 and one NaN from another, which are equal here.
+        # Arrow's lookup distinguishes 0.0 from -0.0 and NaNs from each other. Here they are equal.
         if not pa.types.is_floating(values.type):
             meets = pc.and_(meets, pc.is_in(rows.column(name), value_set=values.combine_chunks()))
     return meets
 
 
 def key_runs(rows: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The positions of rows, at least one, sorted by key and then as they stand; and where in them the last row of every key is."""
+    """The positions of rows (at least one) sorted by key, stable, and the index there of the last row of every key."""
     order = _order(rows, key=key, ordering=None)
     return order, _last_of_runs(rows, order, key)
 
 
 def _order(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.NDArray[np.int64]:
-    """A sort by key, then ordering; it is stable, so that position decides last."""
+    """A stable sort by key, then ordering value, so that position decides last."""
     columns = {f"k{i}": rows.column(name) for i, name in enumerate(key)}
     if ordering is not None:
         columns["o"] = rows.column(ordering)
@@ -106,9 +109,9 @@ def _last_of_runs(rows: pa.Table, order: npt.NDArray[np.int64], key: Sequence[st
 def _winners_by_ordering(
     rows: pa.Table, order: npt.NDArray[np.int64], last_of_key: npt.NDArray[np.int64], op: npt.NDArray[np.int8], ordering: str
 ) -> npt.NDArray[np.int64]:
-    """Positions in `order` of the winners: the last row of each key that is newer than the key's last barrier.
+    """Positions in `order` of the winners: for each key the last row that is newer than its last barrier.
 
-    A barrier is itself nobody's winner: where nothing came after it, the barrier is returned, and being a delete it ends the key.
+    If nothing came after a barrier, the barrier itself is returned, and as a delete it ends the key.
     """
     barrier = (op == OP_DELETE) & np.asarray(rows.column(ordering).is_null().to_numpy(), dtype=bool)[order]
     if not barrier.any():

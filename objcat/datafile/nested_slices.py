@@ -1,4 +1,4 @@
-"""Record batches as every consumer of Arrow's stream interface reads them right."""
+"""Copies record batches that some consumers of Arrow's stream interface would read wrongly."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 ROWS_MAX = 32 * 1024
-"""Of a batch that is copied: Arrow's scanners cut longer ones again."""
+"""Rows of a copied batch. Arrow's scanners cut longer ones again."""
 
 
 def compact_nested_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, without an offset into columns in which a struct lies in a struct, however deep; those are copied.
+    """The same rows, without an offset into columns with a struct inside a struct. Those are copied.
 
-    A part of a longer column is that column and an offset. DuckDB forgets the offset below the outer struct, be it a column or what a list
-    or a map holds: up to 1.4 it takes the values of other rows, and 2.0 refuses the batch.
+    A slice of a column is the column and an offset. DuckDB ignores the offset below the outer struct, in a column, list or map: up to 1.4
+    it
+    reads values of other rows, and 2.0 refuses the batch.
     """
     for batch in batches:
         nested = {number for number, field in enumerate(batch.schema) if _nests(field.type)}
@@ -30,6 +31,6 @@ def compact_nested_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def _nests(data_type: pa.DataType) -> bool:
-    """Whether a struct lies in a struct."""
+    """Whether a struct contains a struct."""
     below = [data_type.field(number).type for number in range(data_type.num_fields)]
     return any(_nests(inner) or (pt.is_struct(data_type) and pt.is_struct(inner)) for inner in below)

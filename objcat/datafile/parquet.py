@@ -1,4 +1,8 @@
-"""Base files and log objects: Parquet through `fileio`, each a new object under a name that is never used twice."""
+"""Reads and writes data files: Parquet base files and log objects, each under a name that is used once.
+
+Begin with `BaseWriter` and `write_log` to write, with `base_pieces` and `read_log` to read. The task functions call them.
+Reads are verified against the digests of the log entry. A wrong or missing file raises CorruptTable, never other rows.
+"""
 
 from __future__ import annotations
 
@@ -39,29 +43,29 @@ TXN_COLUMN = "_objcat_txn"
 
 BASE_ROW_GROUP_ROWS = 128 * 1024
 BASE_ROW_GROUP_BYTES_MAX = 64 * 1024**2
-"""Arrow bytes of a row group of a base file: what reads and merges hold is a few row groups."""
+"""Arrow bytes of a row group of a base file. Reads and merges hold a few row groups."""
 INDEX_ROW_GROUP_ROWS = 8 * 1024
-"""Of a record index, in which writers look single keys up: what one key takes to read."""
+"""Row group of a record index. The lookup of a single key reads one."""
 LOG_ROW_GROUP_ROWS = 16 * 1024
 COMPRESSION = "zstd"
 SALT_KEY = "objcat.salt"
-"""Of a file's own metadata: random digits, see `_FileWriter.finish`."""
+"""Key of random digits in the file's own metadata, see `_FileWriter.finish`."""
 DICTIONARY_BYTES_MAX = 64 * 1024
-"""A column whose distinct values take more is written as it is: giving up early costs less than a dictionary saves there."""
+"""A column with more bytes of distinct values gets no dictionary. To stop early costs less than a dictionary saves."""
 WHOLE_BYTES_MAX = 1024**2
-"""A file up to this size is read in one request, whichever columns are wanted: a second one costs more than the bytes."""
+"""A file up to this size is read in one request, whatever the columns. A second request costs more than the bytes."""
 GAP_BYTES_MAX = 64 * 1024
-"""Row groups of a larger file that lie no further apart are read in one request, when only some are wanted."""
+"""When only some row groups of a larger file are read, those no further apart share one request."""
 PICKED_ROWS_MAX = 1024**2
-"""About how many rows of such row groups are held at once."""
+"""Rows of such row groups that are held at once, about."""
 
 
 NOT_SAID = Statistics()
-"""Where nobody says which columns matter: the first ones."""
+"""Default if no columns are named: the first ones."""
 
 
 def base_path(txn: Txn, group_id: FileGroupId, *, file_id: str, attempt: str) -> str:
-    """Where the base file of a file group lies. It ends in the bucket, as Spark expects of bucketed files; the file id begins with it."""
+    """The path of a base file. The name begins and ends with the bucket. Spark expects the latter of bucketed files."""
     return f"{_folder(txn, group_id.partition)}{group_id.bucket:08d}-{file_id}-{attempt}_{group_id.bucket:05d}.parquet"
 
 
@@ -70,7 +74,7 @@ def _folder(txn: Txn, partition: str) -> str:
 
 
 def log_path(txn: Txn, *, task: str, attempt: str) -> str:
-    """Where a log object lies."""
+    """The path of a log object."""
     return f"data/{txn}/{task}-{attempt}.log.parquet"
 
 
@@ -80,9 +84,9 @@ def txn_of_path(path: str) -> Txn:
 
 
 def write_base(fileio: FileIO, path: str, rows: pa.Table, group: FileGroupId, txn: Txn, *, statistics: Statistics = NOT_SAID) -> BaseFile:
-    """Write the rows of one file group, which are sorted by key with each key once. Raises NotWritten and storage errors.
+    """Write the rows of one file group, sorted by key with each key once. Raises NotWritten and storage errors.
 
-    Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`. statistics: of which columns the file says bounds.
+    Rows keep the transaction in `_objcat_txn`, or get `txn` without that column. statistics: which columns get bounds.
     """
     marked = rows
     if TXN_COLUMN not in rows.column_names:
@@ -93,11 +97,10 @@ def write_base(fileio: FileIO, path: str, rows: pa.Table, group: FileGroupId, tx
 
 
 class BaseWriter:
-    """Writes the base file of one file group piece by piece: a context manager, which gives up what is not finished. For one thread.
+    """A context manager that writes the base file of one file group piece by piece. It discards an unfinished file. For one thread.
 
-    schema: physical columns with field ids, and `_objcat_txn`. statistics: of which columns it says bounds. filtered: ids of those that get
-    bloom filters. order: in which the rows come, None for that of the key. Holds a row group, and the
-    parts of the stream that are under way.
+    Holds a row group, and the parts of the stream in flight. schema: physical columns with field ids, and `_objcat_txn`. statistics: which
+    columns get bounds. filtered: ids of columns with bloom filters. order: sort order of the rows, None for key order.
     """
 
     def __init__(
@@ -119,17 +122,17 @@ class BaseWriter:
         self._rows = 0
         self._held: list[pa.Table] = []
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
-        # A dictionary for each few rows would hold nearly all keys once more.
+        # A dictionary for each few rows would store nearly all keys twice.
         dictionaries = [PARTITION_FIELD, TXN_COLUMN] if is_of_index(group_id) else None
         self._file = _FileWriter(fileio, path, schema, statistics=statistics, filtered=names, indexed=True, dictionaries=dictionaries)
 
     @property
     def rows(self) -> int:
-        """How many were added."""
+        """Number of rows added."""
         return self._rows
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows, which come after all before them by key, or by the order. Raises storage errors."""
+        """Add rows, which follow all earlier ones by key or sort order. Raises storage errors."""
         self._held.append(rows.cast(self._schema))
         self._rows += rows.num_rows
         held = sum(held.num_rows for held in self._held)
@@ -137,7 +140,7 @@ class BaseWriter:
             self._flush(whole=False)
 
     def finish(self) -> BaseFile:
-        """The file, which is there now. Raises NotWritten, storage errors."""
+        """Complete the file. Raises NotWritten and storage errors."""
         self._flush(whole=True)
         done = self._file.finish()
         return BaseFile(
@@ -158,7 +161,7 @@ class BaseWriter:
         self._file.abort()
 
     def _flush(self, *, whole: bool) -> None:
-        """Write row groups of the rows at hand; unless `whole`, what does not fill one stays."""
+        """Write row groups of the rows at hand. Unless `whole`, a remainder stays."""
         rows = pa.concat_tables(self._held) if self._held else self._schema.empty_table()
         size = self._row_group_rows(rows.num_rows)
         end = rows.num_rows if whole else rows.num_rows - rows.num_rows % size
@@ -173,7 +176,7 @@ class BaseWriter:
 
 
 def write_log(fileio: FileIO, path: str, rows: pa.Table, slices: tuple[LogRows, ...], *, statistics: Statistics = NOT_SAID) -> LogObject:
-    """Write rows with their operation in `_objcat_op`, sorted by (file group, key). slices: of which file groups they are."""
+    """Write rows with their operation in `_objcat_op`, sorted by (file group, key). slices: the file groups of the rows."""
     file = _FileWriter(fileio, path, rows.schema, statistics=statistics)
     try:
         file.write(rows, row_group_rows=LOG_ROW_GROUP_ROWS)
@@ -193,11 +196,9 @@ def write_log(fileio: FileIO, path: str, rows: pa.Table, slices: tuple[LogRows, 
 
 
 def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: TableSchema | None = None) -> pa.Table:
-    """Columns of a base file, by physical name.
-
-    schema: as which the columns are read, whatever their types were when the file was written, and whether they were there at all. None: as
-    the file has them; enough for key columns, whose types never change, and for the hidden one.
-    """
+    """Columns of a base file, by physical name. schema: cast to this, whatever types and columns the file was written with. None: as the
+    file has
+    them, which is enough for key columns (their types never change) and the hidden one."""
     with _open(fileio, base) as file:
         with decoding(fileio, base.path):
             rows = file.read(columns=list(columns))
@@ -205,7 +206,7 @@ def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: Ta
 
 
 def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
-    """The transactions that the rows of a base file name. Reads the footer; the hidden column only where there are several."""
+    """The transactions of the rows in a base file. Reads the footer, and the hidden column only if there are several."""
     with _open(fileio, base) as file:
         footer = file.metadata
         column = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == TXN_COLUMN)
@@ -221,10 +222,7 @@ def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
 def read_log(
     fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str], schema: TableSchema | None = None
 ) -> list[pa.Table]:
-    """Columns of several row ranges of a log object, and its operations, reading only the row groups that hold them, each once.
-
-    schema: as of `read_base`.
-    """
+    """Columns of row ranges of a log object, with its operations. Each needed row group is read once. schema: see `read_base`."""
     groups = sorted({g for start, end in ranges for g in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1)})
     with _open(fileio, log) as file:
         expected = sum(file.metadata.row_group(number).num_rows for number in groups)
@@ -240,7 +238,7 @@ def read_log(
 
 
 def as_of_schema(rows: pa.Table, columns: Sequence[str], schema: TableSchema | None) -> pa.Table:
-    """Rows of a file, in these columns and as a schema has them; hidden columns as they are. All nullable at the top, as log rows are."""
+    """Rows of a file in these columns, cast to a schema. Hidden columns stay as they are. All are nullable at the top, as log rows are."""
     if schema is None:
         return rows
     fields = {field.name: field for field in schema.to_arrow_physical(nullable=True, only=columns)}
@@ -250,9 +248,9 @@ def as_of_schema(rows: pa.Table, columns: Sequence[str], schema: TableSchema | N
 def base_pieces(
     fileio: FileIO, base: BaseFile, columns: Sequence[str], *, where: Pruning | None = None, spec: TableSpec | None = None
 ) -> Iterator[pa.Table]:
-    """Columns of a base file, one row group after another, so that no more than one is in memory.
+    """Columns of a base file, with one row group at a time in memory.
 
-    spec: as whose schema the columns are read, see `read_base`. where: with `spec`, leaves out row groups of which no row can pass.
+    spec: cast to its schema, see `read_base`. where: with `spec`, skips row groups without a matching row.
     """
     with _open(fileio, base) as file:
         numbers: Sequence[int] = range(file.num_row_groups)
@@ -263,16 +261,16 @@ def base_pieces(
 
 
 def _row_group(fileio: FileIO, file: DataFile, parquet: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
-    """Columns of a row group. Raises CorruptTable when it cannot be decoded, or does not have the rows that the footer counts."""
+    """Columns of a row group. Raises CorruptTable if it does not decode, or has another row count than the footer."""
     with decoding(fileio, file.path):
         rows = parquet.read_row_group(number, columns=list(columns))
     return check_count(fileio, file, rows, parquet.metadata.row_group(number).num_rows)
 
 
 def every_piece(fileio: FileIO, path: str, spec: TableSpec, *, where: Pruning | None = None) -> Iterator[pa.Table]:
-    """The row groups of a data file of which a row may pass, with all columns that the file has; none of a file that is gone.
+    """The row groups of a data file that may hold a matching row, with all columns of the file, for a caller that knows only its name.
 
-    For whoever knows of the file by its name alone. Raises CorruptTable, storage errors.
+    Nothing if the file is gone. Raises CorruptTable and storage errors.
     """
     try:
         with fileio.open_read(path) as stream:
@@ -291,7 +289,7 @@ def every_piece(fileio: FileIO, path: str, spec: TableSpec, *, where: Pruning | 
 
 
 RowGroups: TypeAlias = Callable[[pq.FileMetaData, pa.Schema], Sequence[int]]
-"""Says which row groups of a file are wanted, by its footer and schema: their numbers, ascending."""
+"""Selects row groups by footer and schema: their numbers, ascending."""
 
 
 def picked_row_groups(
@@ -299,8 +297,8 @@ def picked_row_groups(
 ) -> Iterator[tuple[int, pa.Table]]:
     """Columns of some row groups of a file, each with the number of its first row.
 
-    Of a file that is not read in one request, its footer is read, and then nothing but these row groups, in parallel. schema: as of
-    `read_base`. Holds about `PICKED_ROWS_MAX` rows. Raises CorruptTable, storage errors.
+    Of a file larger than one request, it reads the footer and then only these row groups, in parallel. Holds about `PICKED_ROWS_MAX` rows.
+    schema: see `read_base`. Raises CorruptTable and storage errors.
     """
     with _opened(fileio, file) as (parquet, source):
         footer = parquet.metadata
@@ -333,9 +331,9 @@ def picked_row_groups(
 def key_pieces(
     fileio: FileIO, base: BaseFile, columns: Sequence[str], probe: Probe, kept: BoundedCache[FileFilters], spec: TableSpec
 ) -> Iterator[pa.Table]:
-    """Columns of the row groups of a base file in which some keys may lie, by its bloom filters; of all of them where it has none.
+    """Columns of the row groups of a base file that may hold some keys, by its bloom filters. All of them without filters.
 
-    kept: what is known of files already: of one without such a row group, nothing is read then.
+    kept: cached filters of files. A file that is known to have no such row group is not read.
     """
     filters = kept.get(base.path)
     if filters is not None and not filters.may_hold(probe):
@@ -364,7 +362,7 @@ def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns:
 def log_pieces(
     fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], schema: TableSchema | None = None
 ) -> Iterator[pa.Table]:
-    """As `read_log` for one row range, one row group after another."""
+    """Like `read_log` for one row range, one row group after another."""
     with _open(fileio, log) as file:
         for number in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1):
             rows = as_of_schema(_row_group(fileio, log, file, number, [*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
@@ -373,8 +371,9 @@ def log_pieces(
 
 
 class _FileWriter:
-    """A Parquet file that is written to the store as its rows come. filtered: columns with bloom filters. indexed: with bounds of every
-    page, so that Spark decodes only pages that a filter on the key can mean. dictionaries: columns that may have one, None: all."""
+    """A Parquet file written to the store piece by piece. filtered: columns with bloom filters. dictionaries: columns that may have one,
+    or None
+    for all. indexed: with bounds per page, so that Spark decodes only pages that may match a filter on the key."""
 
     def __init__(
         self,
@@ -398,10 +397,11 @@ class _FileWriter:
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.Table, *, row_group_rows: int) -> None:
+        """Write some rows."""
         self._begun(min(rows.num_rows, row_group_rows)).write_table(rows, row_group_size=row_group_rows)
 
     def _begun(self, rows: int) -> pq.ParquetWriter:
-        """The writer, which must know how large filters have to be. rows: of the first row group; the others are about as large."""
+        """The writer, which needs the size of filters at the start. rows: of the first row group. The others are about as large."""
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 self._out,
@@ -420,9 +420,9 @@ class _FileWriter:
         return self._parquet
 
     def finish(self) -> _Finished:
-        """What was written. Raises NotWritten, storage errors."""
+        """Complete the file. Raises NotWritten and storage errors."""
         parquet = self._begun(0)
-        # So the digests, which outlive the file, tell nobody who tries values which ones it held.
+        # A salt, because digests outlive the file. Without it a guess of values could be confirmed by them.
         parquet.add_key_value_metadata({SALT_KEY: self._salt})
         self._out.keep()
         parquet.close()
@@ -432,19 +432,19 @@ class _FileWriter:
         return _Finished(size, bounds, self._out.digest, footer_digest_of(self._out.kept_footer()))
 
     def abort(self) -> None:
-        """Give up; nothing when it is finished."""
+        """Discard the file, unless it is finished."""
         if not self._out.closed:
             if self._parquet is not None:
                 with suppress(Exception):
                     self._parquet.close()
-                # Else it would try again when it is forgotten.
+                # Else it would try again when it is garbage collected.
                 self._parquet.is_open = False
             with suppress(FileIOError):
                 self._out.abort()
 
 
 def _stated(schema: pa.Schema, never: Collection[int]) -> bool | list[str]:
-    """For Parquet's writer: of which columns it says statistics, by their paths; true for all."""
+    """For Parquet's writer: the paths of columns with statistics, or True for all."""
     silent = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in never]
     if not silent:
         return True
@@ -456,7 +456,7 @@ def _stated(schema: pa.Schema, never: Collection[int]) -> bool | list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """A file that is there now. digest, footer: as an entry says them."""
+    """A finished file. digest, footer: as in its entry."""
 
     bytes: int
     bounds: dict[int, Bound]
@@ -473,10 +473,10 @@ def _open(fileio: FileIO, file: DataFile) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def _opened(fileio: FileIO, file: DataFile) -> Iterator[tuple[pq.ParquetFile, FilterFile]]:
-    """A Parquet file to read from, in one request when it is small, and its bytes.
+    """A Parquet file to read from, in one request if it is small, and its bytes.
 
-    Of a small file all bytes are verified, of another its footer, and each page when it is read; both as far as the entry and the file have
-    something to go by. Raises CorruptTable, here or within the block, when it is missing, is not what was committed, or cannot be decoded.
+    Verifies all bytes of a small file. Of another it verifies the footer, and each page as it is read, where digests and checksums exist.
+    Raises CorruptTable, here or within the block, if the file is missing, not what was committed, or does not decode.
     """
     with reading(fileio, file):
         if file.bytes <= WHOLE_BYTES_MAX:
@@ -496,5 +496,5 @@ def _opened(fileio: FileIO, file: DataFile) -> Iterator[tuple[pq.ParquetFile, Fi
 
 
 def constant(text: str, length: int) -> pa.Array:
-    """A text column that says the same in every row."""
+    """A text column with one value in every row."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(length, dtype=np.int32)), pa.array([text])).cast(pa.string())

@@ -1,4 +1,4 @@
-"""Some bytes of a Parquet file that were fetched before, as a file to read them from."""
+"""A file object over byte ranges of a Parquet file that were fetched before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Span = tuple[int, int]
 
 
 def chunk_spans(footer: pq.FileMetaData, numbers: Sequence[int], columns: Sequence[str]) -> list[Span]:
-    """Where the flat columns of some row groups lie, ascending."""
+    """The byte ranges of the flat columns in some row groups, ascending."""
     spans = []
     for number in numbers:
         group = footer.row_group(number)
@@ -26,7 +26,10 @@ def chunk_spans(footer: pq.FileMetaData, numbers: Sequence[int], columns: Sequen
 
 
 class PrefetchedFile(io.RawIOBase):
-    """A file of `size` bytes of which some spans are known, ascending and apart. For one thread. A read of others raises ValueError."""
+    """A file of `size` bytes with some known spans, ascending and disjoint. For one thread.
+
+    A read of other bytes raises ValueError.
+    """
 
     def __init__(self, size: int, spans: Sequence[Span], data: Sequence[bytes]) -> None:
         super().__init__()
@@ -36,15 +39,19 @@ class PrefetchedFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
+        """True."""
         return True
 
     def seekable(self) -> bool:
+        """True."""
         return True
 
     def tell(self) -> int:
+        """The position."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a position."""
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 

@@ -1,4 +1,4 @@
-"""Bounds of the columns of a data file, from the statistics that its writer has just put into the footer: no row is looked at twice."""
+"""Column bounds of a data file, from the footer statistics of its writer. No row is read again."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId
 
 BOUND_BYTES_MAX = 64
-"""Of a text, in UTF-8: what is longer is cut, and an upper bound rounded up."""
+"""UTF-8 bytes of a text bound. A longer one is cut, and an upper bound is rounded up."""
 COLUMNS_MAX = 32
-"""Columns of a file that get bounds, the first ones, besides those that always do: the metadata of wide tables must stay small."""
+"""Columns of a file with bounds, from the first one on, besides those that always have them. It limits the metadata of wide tables."""
 
 _SURROGATES = range(0xD800, 0xE000)
 _LAST = 0x10FFFF
 
 
 def bounds_of(footer: pq.FileMetaData, schema: pa.Schema, *, always: Collection[int] = ()) -> dict[int, Bound]:
-    """The bounds of the columns that have a field id and are not nested, by that id. Without those of which nothing is known.
+    """By field id, the bounds of columns that have an id and are not nested. Columns without known bounds are missing.
 
-    footer: of a file with the columns of `schema`, in order. Of an empty file, every column has none. always: columns that have bounds
-    however many come before them.
+    In an empty file, every column has none.
+
+    Args:
+        footer: of a file with the columns of `schema`, in order.
+        always: columns with bounds, however many come before them.
     """
     found: dict[int, Bound] = {}
     leaf = others = 0
@@ -50,8 +53,13 @@ def bounds_of(footer: pq.FileMetaData, schema: pa.Schema, *, always: Collection[
 def row_groups_that_may_match(
     footer: pq.FileMetaData, schema: pa.Schema, where: Pruning, spec: TableSpec, *, among: range | None = None
 ) -> list[int]:
-    """The numbers of the row groups of which a row may pass. footer, schema: of one file; columns without a field id hide nothing. among:
-    only these row groups; None: all."""
+    """The numbers of the row groups that may hold a matching row. Columns without a field id exclude nothing.
+
+    Args:
+        footer: of one file.
+        schema: of the same file.
+        among: only these row groups. None: all.
+    """
     numbers = range(footer.num_row_groups) if among is None else among
     leaves: dict[int, tuple[int, pa.DataType]] = {}
     leaf = 0
@@ -65,7 +73,7 @@ def row_groups_that_may_match(
         group = footer.row_group(number)
         found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
         known = {column_id: bound for column_id, bound in found.items() if bound is not None}
-        # Bounds are compared as a manifest's are: a row group stands for a file.
+        # Bounds are compared like those of a manifest, with a row group in place of a file.
         group_id = FileGroupId("", number, footer.num_row_groups)
         changes.append(ManifestChange(group_id, base=BaseFile(path="", bytes=0, rows=group.num_rows, group_id=group_id, bounds=known)))
     return [numbers[at] for at in np.flatnonzero(where.may_match(rows_of(changes, spec), spec)).tolist()]
@@ -93,18 +101,18 @@ def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> 
 
 
 def _reader(data_type: pa.DataType) -> Callable[[Any], Any]:
-    """From what a footer holds to a value that compares as the column does."""
+    """A function from footer values to values that compare like the column."""
     if pt.is_decimal(data_type):
         return lambda raw: int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
     return lambda raw: raw
 
 
 def _say(value: Any, data_type: pa.DataType, *, upper: bool) -> bool | int | float | str | None:
-    """As JSON says it; None when that is not possible."""
+    """A bound as JSON. None if that is not possible."""
     if pt.is_decimal(data_type):
         return str(decimal.Decimal(value).scaleb(-data_type.scale, decimal.Context(prec=data_type.precision + 1)))
     if pt.is_floating(data_type):
-        # JSON has no infinity, and NaN bounds nothing.
+        # JSON has no infinity, and NaN is no bound.
         return float(value) if abs(value) < float("inf") else None
     if pt.is_string(data_type) or pt.is_binary(data_type):
         raw = value.encode() if isinstance(value, str) else value

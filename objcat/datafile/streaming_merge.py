@@ -1,8 +1,8 @@
-"""Merging files that are sorted by key without holding them: all of them are cut at common keys, and each cut is merged by itself.
+"""Merges files that are sorted by key without holding them: it cuts all of them at common keys.
 
-Base files are sorted by key, and so are the rows of one file group in a log object, each key once in each. A cut holds every row of its
-keys, so that whatever a merge, a rewrite or a compaction does to the rows of a key can be done cut by cut, with the memory of a few row
-groups."""
+Base files, and the rows of a file group in a log object, are sorted by key, each key once. A cut holds every row of its keys. So a merge,
+rewrite or compaction can work cut by cut, with the memory of a few row groups.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from objcat.errors import CorruptTable
 
 
 def cut_sorted(sources: Sequence[Iterable[pa.Table]], *, key: Sequence[str]) -> Iterator[list[pa.Table | None]]:
-    """Pieces of some sources, cut so that every row of a key is in one cut: of each source its rows, None where it has none there.
+    """Pieces of some sources, cut so that all rows of a key are in one cut. Per source its rows, or None.
 
-    sources: each yields tables which, one after the other, are sorted by `key` as Arrow sorts, ascending, and have each key once (the only
-    table of a source may have a key several times). Cuts come by ascending key. Holds one table of every source, and takes a next one only
-    when it is needed. Raises CorruptTable for a null in a key.
+    Cuts come by ascending key. Holds one table per source, and reads the next one only when it is needed. Raises CorruptTable for a null
+    key.
+
+    sources: each yields tables sorted by `key` in Arrow's order, ascending, each key once. The only table of a source may repeat keys.
     """
     heads = [_RunHead(source, key) for source in sources]
     while True:
@@ -39,13 +40,13 @@ def cut_sorted(sources: Sequence[Iterable[pa.Table]], *, key: Sequence[str]) -> 
 
 
 def sort_by_key(rows: pa.Table, *, key: Sequence[str]) -> pa.Table:
-    """The rows by ascending key, nulls last; those of one key keep their order."""
-    # In text, Arrow takes what begins with a dot for a path.
+    """The rows by ascending key, nulls last. The sort is stable."""
+    # Arrow reads text that begins with a dot as a path.
     return rows.take(pc.sort_indices(rows.select(list(key)), sort_keys=[(pc.field(name), "ascending") for name in key]))
 
 
 class _RunHead:
-    """What is at hand of one source. rows: not empty; None when the source has come to its end."""
+    """The rows at hand of one source. rows: not empty, or None at its end."""
 
     def __init__(self, source: Iterable[pa.Table], key: Sequence[str]) -> None:
         self._source = iter(source)
@@ -56,10 +57,11 @@ class _RunHead:
 
     @property
     def last_key(self) -> tuple[Any, ...]:
+        """The last key at hand."""
         return self._key_at(-1)
 
     def fill(self) -> None:
-        """Have rows at hand, if any are left."""
+        """Get rows if any remain."""
         while self.rows is None:
             rows = next(self._source, None)
             if rows is None:
@@ -70,22 +72,23 @@ class _RunHead:
                 self._keys = [_comparable(rows.column(name)) for name in self._key]
 
     def _check_keys(self, rows: pa.Table) -> None:
-        """No key has a null: where one comes, columns are not where the schema says that they are."""
+        """Check that no key is null. A null means that columns are not where the schema expects them."""
         empty = [name for name in self._key if rows.column(name).null_count]
         if empty:
             raise CorruptTable(
-                f"the key column {empty[0]!r} has nulls in rows of a file group: its files were written under another schema. Nothing was "
-                "changed. Run `objcat doctor` to see which object is damaged, and restore it from a backup of the bucket"
+                f"The key column {empty[0]!r} has nulls in rows of a file group, so its files were written under another schema. "
+                "Nothing was changed. Run `objcat doctor` to see which object is damaged, and restore it from a backup of the bucket."
             )
 
     def take_all(self) -> pa.Table | None:
+        """All rows at hand."""
         if self.rows is None:
             return None
         taken, self.rows = self.rows.slice(self._begin), None
         return taken
 
     def take_through(self, cut: tuple[Any, ...]) -> pa.Table | None:
-        """The rows at hand up to a key, itself included."""
+        """The rows at hand up to and including a key."""
         if self.rows is None:
             return None
         end = bisect.bisect_right(range(self.rows.num_rows), cut, lo=self._begin, key=self._key_at)
@@ -100,12 +103,12 @@ class _RunHead:
 
 
 def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that Python compares as Arrow sorts them. Dates and times as numbers: Python's own do not reach as far."""
+    """Values that Python compares in Arrow's order. Dates and times are numbers, since Python's range is smaller."""
     if pa.types.is_date32(values.type):
         return values.cast(pa.int32())
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def _orderly(value: Any) -> Any:
-    """NaN, which Arrow sorts after all numbers, compares with nothing in Python."""
+    """A NaN as a value that sorts after all numbers, as in Arrow. Python does not order NaN."""
     return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Whether a data file is what was committed: what its entry says of it, held against its bytes, its footer and what a read gives."""
+"""Checks that a data file is what was committed: compares its entry with its bytes, footer and rows."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ from objcat.metadata.files import BaseFile, FileGroup, LogObject
 DataFile = BaseFile | LogObject
 
 FOOTERS_MAX = 64
-"""Of files that another reader is about to read: of tables of more files, base files that this leaves out are not looked at."""
+"""Files whose footers are checked before another reader reads them. Base files beyond it are not checked."""
 _KEPT_BYTES = 100
 TAIL_BYTES = 64 * 1024
-"""Of the end of a file that are read at first: most footers are shorter."""
+"""Bytes read first from the end of a file. Most footers are shorter."""
 PIECE_BYTES = 8 * 1024**2
-"""Of a file that is read for nothing but its digest."""
+"""Bytes per request when a file is read for its digest only."""
 _TRAILER_BYTES, _MAGIC = 8, b"PAR1"
 
 
 @contextmanager
 def reading(fileio: FileIO, file: DataFile) -> Iterator[None]:
-    """Errors of reading a file as those of the table: raises CorruptTable when it is missing or was replaced."""
+    """Context that turns a missing or replaced file into CorruptTable."""
     try:
         yield
     except ObjectChanged as error:
         raise CorruptTable(not_as_committed(fileio, file, str(error))) from error
     except NotFound as error:
         raise CorruptTable(
-            f"{file.path} is missing in {fileio.url} although a commit names it: if a clean has passed the slot that is read, as it may "
-            "beside a long job, read a newer one; else the table, or that object, was deleted by hand: restore it from a backup"
+            f"{file.path} is missing in {fileio.url} although a commit names it. If a clean passed the slot that is read, as it may "
+            "during a long job, read a newer slot. Else the table or that object was deleted by hand, and you must restore it from a "
+            "backup."
         ) from error
 
 
 @contextmanager
 def decoding(fileio: FileIO, path: str) -> Iterator[None]:
-    """Errors of Arrow's own reader as those of the table: raises CorruptTable when a file cannot be decoded."""
+    """Context that turns decoding errors of Arrow's reader into CorruptTable."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -57,8 +58,10 @@ def decoding(fileio: FileIO, path: str) -> Iterator[None]:
 
 
 def whole_bytes(fileio: FileIO, file: DataFile) -> bytes:
-    """All bytes of a file, in one request, and verified where its digest is known. They are asked for once more when they are not what was
-    committed: what spoils an answer may not do it twice. Raises CorruptTable, storage errors."""
+    """All bytes of a file in one request, verified if its digest is known. Raises CorruptTable and storage errors.
+
+    It asks again if they are not what was committed, since what spoiled an answer may not do it twice.
+    """
     data = fileio.read(file.path)
     found = _unlike(file, data)
     if found is not None:
@@ -70,11 +73,11 @@ def whole_bytes(fileio: FileIO, file: DataFile) -> bytes:
 
 
 def _unlike(file: DataFile, data: bytes) -> str | None:
-    """What bytes have that their entry does not say of them, in words."""
+    """How the bytes differ from their entry, in words."""
     if len(data) != file.bytes:
         return f"a read gives {len(data)} bytes"
     if data[-4:] != _MAGIC:
-        return "it is no Parquet file"
+        return "it is not a Parquet file"
     return _differing(file.digest, digest_of(data)) if is_verifiable(file.digest) else None
 
 
@@ -83,13 +86,13 @@ def _differing(known: str | None, found: str) -> str | None:
 
 
 def read_footer(fileio: FileIO, file: DataFile, stream: ReadStream) -> pq.FileMetaData:
-    """The footer of a file, verified where its digest is known: one request, two for a long one. Raises CorruptTable, storage errors."""
+    """The footer of a file, verified if its digest is known. One request, two for a long one. Raises CorruptTable and storage errors."""
     begin = max(0, file.bytes - TAIL_BYTES)
     stream.seek(begin)
     tail = stream.read()
     length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
     if tail[-4:] != _MAGIC or length > file.bytes:
-        raise CorruptTable(damaged(fileio, file.path, "no Parquet file"))
+        raise CorruptTable(damaged(fileio, file.path, "is not a Parquet file"))
     if length > len(tail):
         stream.seek(file.bytes - length)
         tail = stream.read()
@@ -102,11 +105,12 @@ def read_footer(fileio: FileIO, file: DataFile, stream: ReadStream) -> pq.FileMe
 
 
 def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedCache[bool]) -> None:
-    """Verify the footers of the files of some groups, for readers that are not ours: so they meet no file in the place of another, and none
-    of other rows than its entry says.
+    """Verify the footers of some file groups before readers that are not ours read them.
 
-    Those of log objects come first, then those of base files, `FOOTERS_MAX` in all; each file is one request. checked: files that were
-    looked at before, which are not again. Raises CorruptTable, storage errors.
+    So those readers find no replaced file, and none with another row count than its entry. Log objects are checked first, then base files,
+    `FOOTERS_MAX` in all, one request per file. Raises CorruptTable and storage errors.
+
+    checked: files that were checked before, which are skipped.
     """
     found: dict[str, DataFile] = {}
     listed = list(groups)
@@ -119,6 +123,7 @@ def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedC
             break
 
     def check(file: DataFile) -> None:
+        """Check one file."""
         with reading(fileio, file), fileio.open_read(file.path, meta=ObjectMeta(file.path, file.bytes, Version(""), 0)) as stream:
             check_rows(fileio, file, read_footer(fileio, file, stream))
         checked.put(file.path, True, len(file.path) + _KEPT_BYTES)
@@ -127,7 +132,7 @@ def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedC
 
 
 def check_rows(fileio: FileIO, file: DataFile, footer: pq.FileMetaData) -> None:
-    """Raises CorruptTable when a footer counts other rows than the entry, before any row is read."""
+    """Compare the row counts of footer and entry before any row is read. Raises CorruptTable."""
     if footer.num_rows != file.rows:
         raise CorruptTable(not_as_committed(fileio, file, f"its footer counts {footer.num_rows:,} rows, and {file.rows:,} were committed"))
     if isinstance(file, LogObject):
@@ -137,16 +142,16 @@ def check_rows(fileio: FileIO, file: DataFile, footer: pq.FileMetaData) -> None:
 
 
 def check_count(fileio: FileIO, file: DataFile, rows: pa.Table, expected: int) -> pa.Table:
-    """The rows that a read gave. Raises CorruptTable when they are not as many as they must be."""
+    """The rows of a read. Raises CorruptTable if their number is wrong."""
     if rows.num_rows != expected:
         raise CorruptTable(damaged(fileio, file.path, f"gives {rows.num_rows:,} rows where it says {expected:,}"))
     return rows
 
 
 def why_damaged(fileio: FileIO, path: str, *, size: int, digest: str | None) -> str | None:
-    """Read a whole file, in pieces, and say what is wrong with it; None where it is what was committed, or no digest of it is known.
+    """What is wrong with a file, after reading all of it in pieces. None if it is as committed, or no digest is known.
 
-    size, digest: as its entry says. Raises NotFound, storage errors.
+    size, digest: from its entry. Raises NotFound and storage errors.
     """
     if not is_verifiable(digest):
         return None
@@ -161,17 +166,17 @@ def why_damaged(fileio: FileIO, path: str, *, size: int, digest: str | None) -> 
 
 
 def not_as_committed(fileio: FileIO, file: DataFile, found: str) -> str:
-    """What is said of a file that is another one."""
+    """The error for a file with other content than was committed."""
     return (
-        f"{file.path} in {fileio.url} should have {file.bytes} bytes by the commit that names it, and be that very file, but: {found}. "
-        "Either the object was damaged, replaced or cut, or something on the way to the store cuts answers or changes them: read again "
-        "over another way, and restore it from a backup if it stays so"
+        f"{file.path} in {fileio.url} should have {file.bytes} bytes by the commit that names it, and be that very file, but {found}. "
+        "Either the object was damaged, replaced or cut, or something on the way to the store cuts or changes answers. Read again over "
+        "another network path. If the error stays, restore the object from a backup."
     )
 
 
 def damaged(fileio: FileIO, path: str, found: str) -> str:
-    """What is said of a file whose content makes no sense."""
+    """The error for a file whose content makes no sense."""
     return (
-        f"{path} in {fileio.url} is of the size that was committed, but {found}: something else was written in its place, it was "
-        "damaged, or something on the way to the store answers instead of it; restore that object from a backup if it stays so"
+        f"{path} in {fileio.url} has the size that was committed, but {found}. Something else was written in its place, it was damaged, "
+        "or something on the way to the store answers instead. Restore that object from a backup if the error stays."
     )

@@ -148,9 +148,8 @@ def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_B
                 # It speaks of its own commit.
                 said = f"{_called(files)}: {error}"
                 if number > 1:
-                    said = said.replace(
-                        "nothing was written", f"none of these rows was written, and {number - 1} of {len(chunks)} commits stay"
-                    )
+                    stays = f"one of these rows was written, and {number - 1} of {len(chunks)} commits stay"
+                    said = re.sub("([Nn])othing was written", rf"\1{stays}", said)
                 raise type(error)(said) from error
             except pa.ArrowException as error:
                 # Arrow hands on the text of what a stream raises, and not the error.

@@ -241,7 +241,7 @@ def test_a_frame_that_has_one_name_twice_is_refused_before_a_job_runs(spark: Spa
         lambda: table.merge(frame).when_not_matched_insert().execute(),
         lambda: lake.write(frame, "u", key=["id"]),
     ):
-        with pytest.raises(InvalidBatch, match=f"the batch has {says}: drop or rename one; nothing was written"):
+        with pytest.raises(InvalidBatch, match=f"The batch has {says}. Nothing was written. Drop or rename one."):
             write()
     assert (table.refresh().slot, lake.tables()) == (0, ["t"])
     table.delete(spark.range(3).selectExpr("id", "1L AS x", "2L AS x"))

@@ -126,7 +126,7 @@ def test_a_bad_row_is_refused_with_one_sentence_and_nothing_stays(spark: SparkSe
     table.upsert(frame(spark, range(10), "a"))
     before = set(table._context.fileio.list_keys("data/"))
     bad = frame(spark, range(10), "b").selectExpr("nullif(id, 3) id", "value", "version")
-    with pytest.raises(NullKey, match="the key column 'id' is null"):
+    with pytest.raises(NullKey, match="The key column 'id' is null"):
         table.upsert(bad)
     assert set(table._context.fileio.list_keys("data/")) == before
     assert values(table) == dict.fromkeys(range(10), "a")

@@ -198,7 +198,7 @@ def test_a_key_that_is_twice_in_a_frame_is_there_once(spark: SparkSession, tmp_p
         (lambda df: df.drop("id"), InvalidBatch, "lacks the column 'id'"),
         (lambda df: df.where("id < 0"), InvalidBatch, "is empty"),
         (lambda df: df.withColumnRenamed("city", "citi"), InvalidBatch, "did you mean 'city'"),
-        (lambda df: df.withColumn("id", F.lit("x")), InvalidBatch, "cast it yourself"),
+        (lambda df: df.withColumn("id", F.lit("x")), InvalidBatch, "Cast it yourself"),
     ],
 )
 @pytest.mark.parametrize("operation", ["upsert", "insert"])

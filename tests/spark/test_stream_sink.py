@@ -172,7 +172,7 @@ def test_deletes_and_rows_without_a_key(source: DataFrame, table: objcat.Table, 
 def test_a_batch_that_fails_leaves_nothing(source: DataFrame, table: objcat.Table, arrivals, run, tmp_path: Path) -> None:
     arrivals(0)
     bad = source.selectExpr("if(id = 7, null, id) as id", "value").repartition(2)
-    with pytest.raises(Exception, match="the key column 'id' is null"):
+    with pytest.raises(Exception, match="The key column 'id' is null"):
         run(into(bad, table))
     assert table.refresh().slot == 0
     assert not data_files(tmp_path)

@@ -54,6 +54,6 @@ def test_a_time_in_a_filter_is_utc_on_both_engines(elsewhere: SparkSession, tmp_
 @pytest.mark.parametrize("key", ["id", "date_add(date'1970-01-01', cast(id as int))", "cast(id as string)", "timestamp_ntz'2020-01-01'"])
 def test_a_key_whose_cast_would_be_a_guess_is_refused_and_the_table_lives(spark: SparkSession, tmp_path: Path, key: str) -> None:
     table = objcat.connect(tmp_path).create_table("t", pa.schema([("at", pa.timestamp("us", tz="UTC"))]), key=["at"])
-    with pytest.raises(InvalidBatch, match="cast it yourself"):
+    with pytest.raises(InvalidBatch, match="Cast it yourself"):
         table.insert(spark.range(200).selectExpr(f"{key} as at"))
     assert objcat.connect(tmp_path).table("t").scan().to_arrow().num_rows == 0

@@ -55,9 +55,11 @@ def test_whole_numbers_become_decimals_where_they_fit() -> None:
             conform(pa.table({"id": [1], **column}), table)
 
 
-@pytest.mark.parametrize(("given", "says"), [("citi", "did you mean 'city'\\?$"), ("zzzz", "valid ones are city, id$")])
+@pytest.mark.parametrize(("given", "says"), [("citi", "did you mean 'city'\\?"), ("zzzz", "valid ones are city, id")])
 def test_an_unknown_column_is_told_with_what_would_fit(given: str, says: str) -> None:
-    with pytest.raises(InvalidBatch, match=f"{given}', which the table does not, so nothing was written: {says}"):
+    with pytest.raises(
+        InvalidBatch, match=rf"{given}', which the table does not have \({says}\)\. Nothing was written\. Rename or drop it\.$"
+    ):
         conform(pa.table({"id": [1], given: ["Rome"]}), spec(city=pa.string()))
 
 
@@ -99,7 +101,7 @@ def test_minus_zero_and_nan_keys_become_one() -> None:
     ],
 )
 def test_a_cast_that_is_a_guess_is_refused(given: pa.Array, wanted: pa.DataType) -> None:
-    with pytest.raises(InvalidBatch, match="cast it yourself"):
+    with pytest.raises(InvalidBatch, match="Cast it yourself"):
         conform(pa.table({"id": [1], "v": given}), spec(v=wanted))
 
 
@@ -138,7 +140,7 @@ def test_fields_match_by_name_and_unknown_missing_or_null_ones_are_refused_where
     for given, says in (
         ([[{"s": {"x": 1, "z": 5}}]], "the field 'v.element.s.z', which the table does not"),
         ([[{"s": {"y": "a"}}]], "lacks the field 'v.element.s.x'"),
-        ([[{"s": {"x": None, "y": "a"}}]], "the field 'v.element.s.x' holds a null"),
+        ([[{"s": {"x": None, "y": "a"}}]], "The field 'v.element.s.x' holds a null"),
     ):
         with pytest.raises(InvalidBatch, match=says):
             conform(pa.table({"id": [1], "v": given}), wanted)
@@ -164,7 +166,7 @@ def test_fields_match_by_name_and_unknown_missing_or_null_ones_are_refused_where
     ],
 )
 def test_a_guess_inside_a_nested_column_is_refused_too(given: pa.Array, wanted: pa.DataType) -> None:
-    with pytest.raises(InvalidBatch, match="cast it yourself") as caught:
+    with pytest.raises(InvalidBatch, match="Cast it yourself") as caught:
         conform(pa.table({"id": [1], "v": given}), spec(v=wanted))
     assert "StructType" not in str(caught.value)
 

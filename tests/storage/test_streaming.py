@@ -142,5 +142,5 @@ def test_a_null_in_a_key_is_damage_and_is_named(at: int) -> None:
     whole = pa.table({"a": ["x", "y"], "b": [1, 2]})
     damaged = pa.table({"a": ["x", "z"], "b": pa.array([1, None], pa.int64())})
     sources = [[whole], [damaged]] if at else [[damaged], [whole]]
-    with pytest.raises(CorruptTable, match="the key column 'b' has nulls"):
+    with pytest.raises(CorruptTable, match="The key column 'b' has nulls"):
         list(cut_sorted(sources, key=["a", "b"]))

@@ -242,7 +242,7 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "a field in a filter": (lambda t: t.scan(where="value.x = 1"), "'value' is of type string, and only structs have fields"),
     "a field of a column": (lambda t: t.scan(columns=["value.x"]), "no column 'value.x': read 'value' whole"),
     "another case": (lambda t: t.scan(columns=["ID"]), "no column 'ID': did you mean 'id'"),
-    "another case in a batch": (lambda t: t.upsert([{"ID": 1}]), "has the column 'ID'.* did you mean 'id'"),
+    "another case in a batch": (lambda t: t.upsert([{"ID": 1}]), "has the column 'ID'.*did you mean 'id'"),
     "an index of pandas": (lambda t: t.upsert(pd.DataFrame({"id": [1]}, index=pd.Index(["a"], name="value"))), "has the index 'value'"),
     "NaT": (lambda t: t.upsert([ROW, ROW | {"value": pd.NaT}]), "'value' of the batch holds values of several types .* None where"),
     "a lazy frame": (lambda t: t.upsert(pl.LazyFrame({"id": [1]})), "a LazyFrame is not a batch of rows, but its collect"),

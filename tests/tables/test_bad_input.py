@@ -24,9 +24,13 @@ OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
 _stores = itertools.count()
 
 BATCHES: dict[str, tuple[Any, type[ObjcatError], str]] = {
-    "null key": ([ROW, ROW | {"id": None}], NullKey, "the key column 'id' is null in row 1"),
-    "null ordering": ([ROW | {"at": None}], NullKey, "the ordering column 'at' is null in row 0"),
-    "text as a key": ([ROW | {"id": "1"}], InvalidBatch, "'id' is string in the batch and bigint in the table.* cast it yourself"),
+    "null key": ([ROW, ROW | {"id": None}], NullKey, "The key column 'id' is null in row 1"),
+    "null ordering": ([ROW | {"at": None}], NullKey, "The ordering column 'at' is null in row 0"),
+    "text as a key": (
+        [ROW | {"id": "1"}],
+        InvalidBatch,
+        "'id' is string in the batch and bigint in the table.* Nothing was written. Cast it yourself",
+    ),
     "a fraction as a number": ([ROW | {"at": 1.5}], InvalidBatch, "'at' is double in the batch.* does not cast without loss"),
     "a number as text": ([ROW | {"city": 5}], InvalidBatch, "'city' is int64 in the batch and string in the table"),
     "no key": ([{"city": "Rome", "at": 1}], InvalidBatch, "lacks the column 'id'"),
@@ -37,7 +41,7 @@ BATCHES: dict[str, tuple[Any, type[ObjcatError], str]] = {
 }
 ROWS_ALONE: dict[str, tuple[Any, type[ObjcatError], str]] = {
     "no ordering": ([{"id": 1, "city": "Rome"}], InvalidBatch, "lacks the column 'at'"),
-    "an unknown column": ([ROW | {"citi": "a"}], InvalidBatch, "has the column 'citi'.* did you mean 'city'"),
+    "an unknown column": ([ROW | {"citi": "a"}], InvalidBatch, "has the column 'citi'.*did you mean 'city'"),
     "a number that would be rounded": ([ROW | {"v": 0.1}], InvalidBatch, "'v' is double in the batch and float in the table"),
 }
 """Of batches of rows: a delete takes what it needs of a batch, and ignores the rest."""
@@ -212,7 +216,7 @@ def test_what_has_values_and_is_no_list_is_not_taken_for_one(operation: str, val
     table = lake.create_table("t", pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.int64()))]), key=["id"])
     table.insert([{"id": 1, "tags": [1]}])
     batch = pa.table({"id": pa.array([1, 2]), "tags": values})
-    refused(table, lambda: getattr(table, operation)(batch), InvalidBatch, "'tags' is .* cast it yourself")
+    refused(table, lambda: getattr(table, operation)(batch), InvalidBatch, "'tags' is .* Cast it yourself")
 
 
 NESTED = pa.struct([("a", pa.int64())])
@@ -247,7 +251,7 @@ def test_what_has_one_name_twice_is_refused_and_no_value_is_lost(write: Callable
     )
     table.upsert([{"id": 1, "s": {"a": 5}}])
     batch, says = TWICE[what]
-    refused(table, lambda: write(lake, table, batch), InvalidBatch, f"the batch has {says}: drop or rename one; nothing was written")
+    refused(table, lambda: write(lake, table, batch), InvalidBatch, f"The batch has {says}. Nothing was written. Drop or rename one.")
     assert lake.tables() == ["t"]
 
 

@@ -171,7 +171,9 @@ def test_of_types_that_hold_not_the_values_of_each_other_none_is_rounded(net: bo
     table.alter.widen_column("v", "decimal(12,0)")
     table.upsert([{"id": 1, "v": Decimal(3)}])
     for feed in (table.changes(since=0, net=net), table.incremental(since=2)):
-        with pytest.raises(InvalidInput, match=r"No type holds both. Read the changes up to the slot of that RESTORE and those after it separately"):
+        with pytest.raises(
+            InvalidInput, match=r"No type holds both. Read the changes up to the slot of that RESTORE and those after it separately"
+        ):
             feed.to_arrow()
     ranges = [table.changes(since=since, until=until, net=net) for since, until in ((0, restored), (restored, None))]
     values = [feed.to_arrow()["v"].to_pylist() for feed in ranges]

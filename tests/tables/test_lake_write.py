@@ -89,7 +89,7 @@ def test_a_stream_on_disk_that_is_refused_leaves_no_table(tmp_path: Path, monkey
     monkeypatch.setattr("objcat.engine.spooled_batch.SPOOL_BYTES_MAX", 0)
     lake = objcat.connect(tmp_path)
     bad = pa.table({"id": pa.array([1, None], pa.int64())})
-    with pytest.raises(NullKey, match=r"nothing was written$"):
+    with pytest.raises(NullKey, match=r"in row 1 of the batch\. Nothing was written\. Fill it or filter it out\.$"):
         lake.write(pa.RecordBatchReader.from_batches(bad.schema, bad.to_batches()), "shop.orders", key=["id"])
     assert lake.tables() == [] and [dropped.name for dropped in lake.dropped_tables()] == ["shop.orders"]
     good = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
@@ -294,10 +294,10 @@ def test_an_import_that_is_refused_says_where_and_what_stays(tmp_path: Path) -> 
         pq.write_table(pa.table({"id": pa.array([part * 2, last], pa.int64())}), place / f"{part}.parquet")
     lake = objcat.connect(tmp_path / "lake")
     with pytest.raises(
-        NullKey, match=r"^2\.parquet: the key column 'id' is null .*; none of these rows was written, and 2 of 3 commits stay$"
+        NullKey, match=r"^2\.parquet: The key column 'id' is null .* None of these rows was written, and 2 of 3 commits stay\. Fill"
     ):
         lake.import_parquet(place, "t", key=["id"], commit_bytes=1)
     assert lake.table("t").scan().count() == 4
-    with pytest.raises(NullKey, match=r"^0\.parquet to 2\.parquet: .* nothing was written$"):
+    with pytest.raises(NullKey, match=r"^0\.parquet to 2\.parquet: .* Nothing was written\. Fill it or filter it out\.$"):
         lake.import_parquet(place, "other", key=["id"])
     assert lake.tables() == ["t"]

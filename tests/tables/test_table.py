@@ -151,9 +151,9 @@ def test_a_filter_that_does_not_fit_is_refused(lake: objcat.Lake, where: str, sa
         ([{"city": "x"}], InvalidBatch, "lacks the column 'id'"),
         ([{"id": None, "city": "x"}, {"id": 1, "city": "x"}], NullKey, "'id' is null in row 0"),
         ([{"id": 1, "citty": "x"}], InvalidBatch, "did you mean 'city'"),
-        ([{"id": "one"}], InvalidBatch, "cast it yourself"),
+        ([{"id": "one"}], InvalidBatch, "Cast it yourself"),
         ([{"id": 1.5}], InvalidBatch, "does not cast without loss"),
-        ([{"id": 1, "at": dt.datetime(2026, 1, 1)}], InvalidBatch, "is a guess: cast it yourself"),
+        ([{"id": 1, "at": dt.datetime(2026, 1, 1)}], InvalidBatch, "would have to guess. Nothing was written. Cast it yourself"),
         (7, InvalidBatch, "not a batch of rows"),
     ],
 )
@@ -435,7 +435,7 @@ def test_a_scan_of_a_file_that_was_deleted_by_hand_says_so(lake: objcat.Lake) ->
     table.upsert([row(1)])
     scan = table.scan()
     table._context.fileio.delete(list(table._context.fileio.list_keys("data/")))
-    with pytest.raises(CorruptTable, match=r"a clean has passed the slot .* deleted by hand"):
+    with pytest.raises(CorruptTable, match=r"If a clean passed the slot .* deleted by hand"):
         scan.to_arrow()
 
 
