@@ -245,7 +245,7 @@ def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
     unknown += [f"`binds` of {binding.name} to {binding.prefix!r}" for binding in delta.binds if not is_path(binding.prefix)]
     unknown += [f"`domains` at {prefix!r}" for prefix in delta.shared_logs.values() if not is_path(prefix)]
     if unknown:
-        raise CorruptTable(f"slot {slot} of the catalog says {unknown[0]}, which is not there or not within the lake: {RESTORE}")
+        raise CorruptTable(f"Slot {slot} of the catalog says {unknown[0]}, which is not there or not within the lake. {RESTORE}")
 
 
 def footprint_of(names: CatalogNames, delta: NamesDelta) -> Footprint:
@@ -352,7 +352,7 @@ class NamesFold:
     def load(self, payload: msgspec.Raw) -> CatalogState:
         root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
         if (root.names is None) == (root.object is None):
-            raise CorruptTable(f"a checkpoint of the catalog says neither `names` nor `object`, or both: {RESTORE}")
+            raise CorruptTable(f"A checkpoint of the catalog must say either `names` or `object`. It says none, or both. {RESTORE}")
         return CatalogState(object=root.object, names=root.names)
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:

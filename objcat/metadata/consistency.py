@@ -162,7 +162,7 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
     try:
         check_properties(spec.properties)
     except InvalidInput as error:
-        raise CorruptTable(f"{where}.properties: {error}; {RESTORE}") from error
+        raise CorruptTable(f"{where}.properties: {error} {RESTORE}") from error
 
 
 def _check_columns(columns: Sequence[Column], where: str, *, last_id: int) -> None:
@@ -209,4 +209,4 @@ def _check_partitionings(spec: TableSpec, known: dict[int, Column], where: str) 
 
 def _wrong(field: str, found: object, expected: str) -> CorruptTable:
     shown = str(found) if isinstance(found, FileGroupId) else repr(found)
-    return CorruptTable(f"{field} says {shown}, but that is to be {expected}: {RESTORE}")
+    return CorruptTable(f"{field} says {shown}. It must be {expected}. {RESTORE}")

@@ -56,7 +56,7 @@ class TablesReducer:
         for table, footprint in entry.footprint.items():
             # The empty id stands for the log itself.
             if table and table not in changed and table not in entry.changes:
-                raise CorruptTable(f"{log_key(entry.slot)} is of table {table}, which no slot before it creates: {RESTORE}")
+                raise CorruptTable(f"{log_key(entry.slot)} names table {table}. No slot before it creates that table. {RESTORE}")
             if footprint.restores is not None:
                 changed[table] = _restored(at(footprint.restores)[table], changed.get(table))
         for table, raw in entry.changes.items():
@@ -64,7 +64,7 @@ class TablesReducer:
             known = changed.get(table)
             if known is None:
                 if delta.spec is None or entry.action is not Action.CREATE:
-                    raise CorruptTable(f"{log_key(entry.slot)} changes table {table}, which no slot before it creates: {RESTORE}")
+                    raise CorruptTable(f"{log_key(entry.slot)} changes table {table}. No slot before it creates that table. {RESTORE}")
                 known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
             check_delta(delta, entry, table)
             changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)

@@ -1,4 +1,5 @@
-"""The commit protocol: slots, instants, entries, conflicts. Knows `fileio`, and nothing of tables, Parquet or Spark.
+"""The commit protocol: slots, instants, entries, conflicts, checkpoints.
 
-A thing happened when, and only when, its log slot exists. `docs/spec/protocol.md` is the specification.
+It knows `fileio`, and nothing of tables, Parquet or Spark. A commit happened if, and only if, its log slot exists. `docs/spec/protocol.md`
+is the specification. Begin with `commit_session`, then `commit`.
 """

@@ -1,8 +1,8 @@
-"""Archiving: entries that nobody folds any more move to history files, and their slots become tombstones.
+"""Archiving: move entries that no reader replays any more to history files. Their slots become tombstones.
 
-A slot stays for ever: a store forgets the key of a deleted object, and a stalled writer could take it. A tombstone keeps what decides
-something (whose slot it is, what it fences, versions of applications, the time) and says where the rest is. Readers of the log see no
-difference: `Log` puts the whole entry back.
+A slot is never deleted. A store forgets the key of a deleted object, and a stalled writer could take the slot. A tombstone holds what
+decides something (whose slot it is, what it fences, application versions, the time) and names the history file. Readers of the log see no
+difference: `Log` returns the whole entry.
 """
 
 from __future__ import annotations
@@ -21,24 +21,28 @@ from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
 from objcat.timeline.error_location import says_where
+from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
 from objcat.timeline.log_view import Timeline
 from objcat.timeline.side_objects import read_intact, side_object
 
 ATTEMPTS_MAX = 3
-"""Checkpoints that others collect while they are read back."""
+"""How often archiving starts again because the checkpoint was deleted while it was read back."""
 FILE_SLOTS_MAX = 256
 FILE_BYTES_MAX = 8 * 1024 * 1024
-"""Of entries in one history file, before compression; the last window of slots may go beyond."""
+"""Bytes of entries in one history file, before compression. The last window of slots may exceed it."""
 _FILE = re.compile(r"history/(\d{20})-(\d{20})-[0-9a-f]+\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What an archiving did.
+    """The result of `table.maintenance.archive`.
 
-    first_slot to end_slot (excluded): the slots that it looked at, which are all archived now; those below had been before.
-    tombstones: slots that this call turned into one. files: history files that it wrote.
+    Args:
+        first_slot: The first slot that it looked at. Slots below it were archived before.
+        end_slot: The end of the slots that it looked at, exclusive. All of them are archived now.
+        tombstones: Slots that this call turned into tombstones.
+        files: History files that it wrote.
     """
 
     first_slot: int
@@ -58,11 +62,12 @@ class _ArchivedSlot:
 
 @says_where
 def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
-    """Move the entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
+    """Move the entries below the newest checkpoint to history files. The newest `keep_slots` of the log stay.
 
-    Every object of that checkpoint is read back first; with one missing, nothing is archived. Safe beside writers, readers and other
-    archivers. Interrupted anywhere it leaves a log that reads the same; called again it goes on, and removes history files that others left
-    and nobody names. Raises InvalidInput, CorruptTable, and storage errors.
+    It first reads back every object of that checkpoint. If one is missing, nothing is archived. Safe while writers, readers and other
+    archivers run. If it is interrupted, the log reads the same; the next call continues, and removes history files that no slot names.
+
+    Raises InvalidInput, CorruptTable, and storage errors.
     """
     whole_number(keep_slots, what="keep_slots", least=1)
     for _ in range(ATTEMPTS_MAX):
@@ -74,7 +79,7 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
 
 
 def _archive(timeline: Timeline[Any], keep_slots: int) -> Archived:
-    """One attempt at `archive`. Raises CheckpointCollected when the checkpoint goes that it looks at."""
+    """One attempt at `archive`. Raises CheckpointCollected when its checkpoint is deleted meanwhile."""
     fileio = timeline.fileio
     newest = timeline.open()
     root = checkpoint.newest_root(fileio, newest.slot)
@@ -91,9 +96,9 @@ def _archive(timeline: Timeline[Any], keep_slots: int) -> Archived:
 
 
 def unnamed_history(fileio: FileIO, keys: Iterable[str]) -> list[str]:
-    """Of these keys, the history files that nobody names, and nobody will: tombstones of all their slots name others.
+    """The history files among the keys that no slot names, or ever will. The tombstones of all their slots name others.
 
-    An archiver that dies before it has buried a slot leaves one; whoever archives these slots after it writes another. Costs a GET for each
+    An archiver leaves one when it dies before its first tombstone. The next archiver of these slots writes another. Costs a GET for each
     file that shares slots with another one, and one for each slot of those that are found.
     """
     files = sorted((int(found[1]), int(found[2]), key) for key in keys if (found := _FILE.fullmatch(key)))
@@ -107,7 +112,7 @@ def unnamed_history(fileio: FileIO, keys: Iterable[str]) -> list[str]:
 
 
 def _may_be_named(fileio: FileIO, path: str, slots: range) -> bool:
-    """Whether a slot names a history file, or is not archived yet: then an archiver that is at work may bury it."""
+    """Whether a slot names a history file, or is not archived yet, so that a running archiver may write its tombstone."""
     log, window = Log(fileio), 1
     while slots:
         for stub in map_io(fileio.env, log.read_stub, slots[:window]):
@@ -118,7 +123,7 @@ def _may_be_named(fileio: FileIO, path: str, slots: range) -> bool:
 
 
 def tombstone_of(entry: Entry, history: HistoryRow) -> Entry:
-    """What stays in the slot."""
+    """The tombstone of an entry: what stays in its slot."""
     return Entry(
         format=entry.format,
         slot=entry.slot,
@@ -138,7 +143,7 @@ def tombstone_of(entry: Entry, history: HistoryRow) -> Entry:
 def _first_whole(log: Log, end: int) -> int:
     """About the first slot below `end` that is not archived, by O(log n) GETs.
 
-    Archivers go upwards, one window of slots after another, so only within one window below the answer tombstones and others may mix.
+    Archivers go upwards in windows of slots. So tombstones and entries mix only within one window below the answer.
     """
     low, high = 0, end
     while low < high:
@@ -153,7 +158,7 @@ def _first_whole(log: Log, end: int) -> int:
 
 @says_where
 def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
-    """Raises CorruptTable unless every object that a checkpoint stands on can be read, and CheckpointCollected when it is gone by now."""
+    """Read every object that a checkpoint depends on. Raises CorruptTable when one is missing, CheckpointCollected when it was deleted."""
     timeline.fold.load(root.payload)
     paths = sorted({*timeline.fold.objects(root.payload), *(segment.path for segment in root.segments)})
 
@@ -163,12 +168,10 @@ def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
         except NotFound as error:
             found = checkpoint.read_root(timeline.fileio, root.slot)
             if found is None or isinstance(found.root, checkpoint.VoidRoot):
-                raise CheckpointCollected(
-                    f"the checkpoint at slot {root.slot} was collected while it was read: take a newer one"
-                ) from error
+                raise CheckpointCollected(f"The checkpoint at slot {root.slot} was deleted while it was read. Use a newer one.") from error
             raise CorruptTable(
-                f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was archived or redacted: restore it from a backup "
-                "of the bucket"
+                f"The checkpoint at slot {root.slot} lacks {path}. So nothing below it was archived or redacted. "
+                "Restore that object from a backup of the bucket."
             ) from error
 
     for begin in range(0, len(paths), WINDOW_SLOTS_MAX):
@@ -193,26 +196,28 @@ def _archive_some(fileio: FileIO, done: Archived, end: int) -> Archived:
         rows = range(begin, min(len(slots), begin + WINDOW_SLOTS_MAX))
         tombstones += sum(map_io(fileio.env, lambda row: _bury(fileio, slots[row], HistoryRow(file, row)), rows))
     if tombstones == 0:
-        fileio.delete([file.path])  # Another archiver was faster everywhere; nothing names this file.
+        fileio.delete([file.path])  # Another archiver was faster at every slot, so nothing names this file.
         return Archived(done.first_slot, at, done.tombstones, done.files)
     return Archived(done.first_slot, at, done.tombstones + tombstones, (*done.files, file.path))
 
 
 def _read(fileio: FileIO, number: int) -> _ArchivedSlot | None:
-    """A slot as it is; None when it is a tombstone already."""
+    """A slot as it is. None when it is a tombstone."""
     key = log_key(number)
     try:
         result = fileio.get(key)
     except NotFound as error:
-        raise CorruptTable(f"{key} is missing although later slots exist: restore that object from a backup of the bucket") from error
+        raise CorruptTable(f"{key} is missing although later slots exist. {RESTORE}") from error
     assert isinstance(result, GetResult)
     entry = decode_entry(result.data, key=key)
     return None if entry.history is not None else _ArchivedSlot(entry, result.data, result.meta.version)
 
 
 def _write_history(fileio: FileIO, slots: Sequence[_ArchivedSlot]) -> SideObject | None:
-    """A history file of some slots, read back: from now on it is the only place where they are whole. None when another archiver has buried
-    all of them meanwhile, and has taken this one away."""
+    """A history file of some slots, read back, as it becomes the only place of the whole entries.
+
+    None when another archiver has archived all these slots meanwhile, and has deleted this file.
+    """
     from objcat.timeline.history_files import decode_history, encode_history
 
     entries = [slot.entry for slot in slots]
@@ -227,12 +232,14 @@ def _write_history(fileio: FileIO, slots: Sequence[_ArchivedSlot]) -> SideObject
             return None
         raise
     if decode_history(found, path=path) != entries:
-        raise CorruptTable(f"{path} does not read back as it was written: nothing was archived; that is a bug in objcat or in pyarrow")
+        raise CorruptTable(
+            f"{path} does not read back as it was written. Nothing was archived. Report this as a bug in objcat or in pyarrow."
+        )
     return file
 
 
 def _bury(fileio: FileIO, slot: _ArchivedSlot, row: HistoryRow) -> bool:
-    """Put a tombstone over a slot. Returns whether it is ours; another archiver's is as good."""
+    """Put a tombstone in a slot. Returns whether it is ours; another archiver's is as good."""
     key = log_key(slot.entry.slot)
     match fileio.put(key, encode_entry(tombstone_of(slot.entry, row)), Update(slot.version)):
         case Written():
@@ -242,5 +249,5 @@ def _bury(fileio: FileIO, slot: _ArchivedSlot, row: HistoryRow) -> bool:
         case PreconditionFailed():
             found = Log(fileio).read_stub(slot.entry.slot)
             if found is None or found.history is None or found.txn != slot.entry.txn:
-                raise CorruptTable(f"{key} was changed by something else than an archiver: restore it from a backup of the bucket")
+                raise CorruptTable(f"{key} was changed by something else than an archiver. {RESTORE}")
             return found.history == row

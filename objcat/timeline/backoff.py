@@ -1,7 +1,8 @@
-"""Backoff: of the writers that want the next slot, whoever has waited longest asks for it first.
+"""Backoff between tries of a slot: the writer that has waited longest asks first.
 
-Nobody knows who else waits. But every entry says how long its writer has waited, in slots that others took above its base, so whoever reads
-the entries that it lost to knows what is usual now, and how many turns it is early. That is advice: a slot is whoever's put takes it.
+No writer knows who else waits. But every entry shows how long its writer waited: the number of slots that others took above its base. A
+writer that loses a slot reads these entries. So it knows what is usual now, and how many turns early it is. This is advice only: the store
+decides who gets a slot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ RECENT_ENTRIES = 8
 
 
 class SlotBackoff:
-    """What one candidate knows of those that it has lost slots to. base: its own. pause_s_max: of one wait. For one thread."""
+    """What one attempt knows of the writers that it lost slots to. For one thread.
+
+    Args:
+        base: The base slot of the attempt.
+        pause_s_max: Longest single wait, in seconds.
+    """
 
     def __init__(self, env: Env, base: int, *, pause_s_max: float) -> None:
         self._env = env
@@ -27,15 +33,15 @@ class SlotBackoff:
         self._waited: deque[int] = deque(maxlen=RECENT_ENTRIES)
 
     def saw(self, entries: Iterable[Entry]) -> None:
-        """Entries above the base, in order."""
+        """Note the entries above the base, in order."""
         self._waited.extend(entry.slot - 1 - entry.base for entry in entries)
 
     def wait(self, lost_slot: int) -> int:
-        """Let others go first who are likely to have waited longer. Returns how many slots they may have taken meanwhile.
+        """Wait for writers that have probably waited longer. Returns how many slots they may have taken meanwhile.
 
-        Whoever has waited as long as those who won lately does not pause, and nobody does at the first slot that is lost: it says nothing
-        of who is there now. The pause is between a half and the whole of the turns that are left, at random, since all who are early would
-        ask at once otherwise; a turn takes as long as slots have taken since the first try.
+        A writer that has waited as long as the recent winners does not pause. Nobody pauses at the first lost slot, as it says nothing of
+        the current writers. The pause is between half and all of the turns that are left, at random; else all early writers would ask at
+        once. One turn lasts as long as one slot has taken on average since the first try.
         """
         if not self._waited:
             return 0

@@ -1,8 +1,8 @@
-"""Roots of checkpoints and the hint: what opening a log needs instead of its first entries.
+"""Checkpoint roots and the hint: what a reader needs to open a log without its first entries.
 
-A root is `checkpoints/<slot>/root.json`, put if absent after every object that it names. Roots have slots that are multiples of
-`SPACING_SLOTS` and no others, so that a collector can fence off every slot to which a slow publisher could still bring one: it puts a
-*void* root there. `head.json` is advice. It may be missing, stale, ahead or garbage; what is read after it decides.
+A root is `checkpoints/<slot>/root.json`. It is put if absent, after every object that it names. Root slots are multiples of `SPACING_SLOTS`
+and nothing else. So an expiry can fence every slot in which a slow publisher could still put a root: it puts a *void* root there.
+`head.json` is the hint. It may be missing, stale, ahead or garbage; what is read after it decides.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcome, TxnOutcomes
 logger = logging.getLogger("objcat.timeline")
 
 SPACING_SLOTS = 16
-"""Checkpoint slots are multiples of this, from this on."""
+"""Checkpoint slots are multiples of this, beginning with it."""
 TAIL_SLOTS_MAX = 32
-"""Whoever has folded as many slots above its checkpoint publishes a newer one."""
+"""A writer that has replayed this many slots above its checkpoint publishes a newer one."""
 PROBE_WINDOW_MAX = 32
 
 HINT_KEY = "head.json"
 
 
 class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A log as of `slot`. features: what a reader must understand, each with the first version of objcat that does.
+    """A log as of `slot`.
 
-    payload: what the fold saved. outcomes: of transactions, the newest; segments: the older ones.
+    Args:
+        features: What a reader must understand, each with the first version of objcat that does.
+        payload: What the reducer saved.
+        outcomes: The newest outcomes of transactions.
+        segments: The older outcomes.
     """
 
     format: int
@@ -51,13 +55,17 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     segments: tuple[OutcomeSegment, ...] = ()
 
     def all_outcomes(self) -> TxnOutcomes:
+        """The outcomes of all transactions up to the slot."""
         return TxnOutcomes(self.segments, self.outcomes)
 
 
 class VoidRoot(msgspec.Struct, frozen=True, kw_only=True):
-    """No checkpoint is here, and none will be. older: the newest slot below it that had a root when this was put, -1 for none.
+    """No checkpoint is here, and none will be.
 
     All multiples of the spacing between `older` and this slot are void too.
+
+    Args:
+        older: The newest slot below it that had a root when this was put, -1 for none.
     """
 
     format: int
@@ -67,11 +75,12 @@ class VoidRoot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AnyRoot: TypeAlias = Root | VoidRoot
+"""What an object at the key of a root may hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRoot:
-    """What is there is no root that can be read. why: says what is wrong with it. A checkpoint is a cache: readers pass over this one."""
+    """An unreadable root. why: what is wrong with it. A checkpoint is a cache, so readers skip it."""
 
     slot: int
     why: str
@@ -88,7 +97,7 @@ class _RootVersion(msgspec.Struct):
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the log was when somebody said so. nonce: makes the bytes of two hints differ."""
+    """Where the log was when a writer last noted it. nonce: makes the bytes of two hints differ."""
 
     slot: int
     checkpoint: int
@@ -111,12 +120,12 @@ class FoundRoot:
 
 
 def folder_of(slot: int) -> str:
-    """All objects of the checkpoint of a slot lie below this."""
+    """The folder of all objects of the checkpoint of a slot."""
     return f"checkpoints/{slot:020d}/"
 
 
 def root_key(slot: int) -> str:
-    """The object of a root."""
+    """The key of a root."""
     return f"{folder_of(slot)}root.json"
 
 
@@ -131,7 +140,7 @@ def encode_root(root: AnyRoot) -> bytes:
 
 
 def decode_root(data: bytes, *, slot: int) -> AnyRoot:
-    """Raises UnsupportedFormat for a newer format, CorruptTable for what is not a root of that slot."""
+    """The root in an object. Raises UnsupportedFormat for a newer format, CorruptTable for anything but a root of that slot."""
     key = root_key(slot)
     what = "the root of a checkpoint"
     version = decode_json(data, _VERSIONS, where=key, what=what)
@@ -141,16 +150,16 @@ def decode_root(data: bytes, *, slot: int) -> AnyRoot:
         decode_json(data, _VOID_ROOTS, where=key, what=what) if version.void else decode_json(data, _ROOTS, where=key, what=what)
     )
     if root.slot != slot or (isinstance(root, Root) and root.log.slot != slot):
-        raise CorruptTable(f"{key} holds the root of slot {root.slot}: {RESTORE}")
+        raise CorruptTable(f"{key} holds the root of slot {root.slot}. {RESTORE}")
     if isinstance(root, Root):
         _check_root(root, key)
     elif not -1 <= root.older < slot:
-        raise CorruptTable(f"{key} says older = {root.older}, but that is to be a slot below its own: {RESTORE}")
+        raise CorruptTable(f"{key} says older = {root.older}. It must be a slot below its own. {RESTORE}")
     return root
 
 
 def _check_root(root: Root, key: str) -> None:
-    """Raises CorruptTable for a root that contradicts itself."""
+    """Check that a root agrees with itself. Raises CorruptTable."""
     log = root.log
     slots = {"root_bound": [log.root_bound], "pins": log.pins, "restores": [at for pair in log.restores for at in pair]}
     for table, marks in log.tables.items():
@@ -161,20 +170,20 @@ def _check_root(root: Root, key: str) -> None:
     for field, found in slots.items():
         for slot in found:
             if not 0 <= slot <= root.slot:
-                raise CorruptTable(f"{key} says log.{field} = {slot}, but that is to be a slot up to its own: {RESTORE}")
+                raise CorruptTable(f"{key} says log.{field} = {slot}. It must be a slot up to its own. {RESTORE}")
     for segment in root.segments:
         if not is_path(segment.path) or segment.first_txn > segment.last_txn or not segment.first_slot <= segment.last_slot <= root.slot:
-            raise CorruptTable(f"{key} names the segment {segment.path!r}, which contradicts itself or leaves the log's prefix: {RESTORE}")
+            raise CorruptTable(f"{key} names the segment {segment.path!r}. It contradicts itself, or leaves the log's prefix. {RESTORE}")
     for outcome in root.outcomes:
         if not is_txn(outcome.txn) or not 0 <= outcome.slot <= root.slot:
             raise CorruptTable(
-                f"{key} says outcomes: {outcome.txn!r} at slot {outcome.slot}, which no slot up to its own can say: {RESTORE}"
+                f"{key} says outcomes: {outcome.txn!r} at slot {outcome.slot}. No slot up to its own can say that. {RESTORE}"
             )
 
 
 @says_where
 def read_root(fileio: FileIO, slot: int) -> FoundRoot | None:
-    """The root of a slot, a `BrokenRoot` where it cannot be read; None when none is there. One GET. Raises UnsupportedFormat."""
+    """The root of a slot, a `BrokenRoot` if it cannot be read, None if there is none. One GET. Raises UnsupportedFormat."""
     try:
         result = fileio.get(root_key(slot))
     except NotFound:
@@ -194,6 +203,7 @@ def put_root(fileio: FileIO, root: AnyRoot, mode: Create | Update) -> PutOutcome
 
 
 def void_root(slot: int, *, older: int) -> VoidRoot:
+    """The void root of a slot."""
     return VoidRoot(format=FORMAT_VERSION, slot=slot, older=older)
 
 
@@ -201,8 +211,10 @@ def void_root(slot: int, *, older: int) -> VoidRoot:
 def newest_root(fileio: FileIO, slot: int, usable: Callable[[Root | BrokenRoot], bool] | None = None) -> Root | None:
     """The newest root at or below a slot; None when there is none.
 
-    usable: whether a root is good to stand on; None: all that can be read are. Older ones stand for those that are not. Roots are about two
-    spacings apart, so that it is found by few GETs; over what was collected, void roots lead the way.
+    Roots are about two spacings apart, so a few GETs find it. Void roots lead across deleted ones.
+
+    Args:
+        usable: Whether a reader can use a root. None: every readable one. An unusable root is skipped for an older one.
     """
     below = floor_slot(slot)
     window = 1
@@ -222,7 +234,7 @@ def newest_root(fileio: FileIO, slot: int, usable: Callable[[Root | BrokenRoot],
 
 
 def find_head(fileio: FileIO, slot: int) -> int:
-    """The newest slot, or one that is less than `SPACING_SLOTS` above it, by O(log n) looks. slot: one that exists, or -1."""
+    """The newest slot, or one less than `SPACING_SLOTS` above it, by O(log n) requests. slot: an existing slot, or -1."""
     low, step = slot, TAIL_SLOTS_MAX
     while fileio.exists(log_key(low + step)):
         low += step
@@ -242,7 +254,10 @@ def find_head(fileio: FileIO, slot: int) -> int:
 
 @says_where
 def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
-    """The hint, None when there is none or it makes no sense, and the version of the object, None when there is none."""
+    """The hint and the version of its object.
+
+    The hint is None when there is none or it makes no sense. The version is None when there is no object.
+    """
     try:
         result = fileio.get(HINT_KEY)
     except NotFound:
@@ -257,7 +272,7 @@ def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
 
 
 def advance_hint(fileio: FileIO, *, slot: int, checkpoint: int) -> None:
-    """Say where the log is, unless a later checkpoint is said already. One try, best effort: another one's word is as good."""
+    """Note where the log is, unless the hint names a later checkpoint. One try, best effort: another writer's hint is as good."""
     try:
         found, version = read_hint(fileio)
         if (
@@ -269,4 +284,4 @@ def advance_hint(fileio: FileIO, *, slot: int, checkpoint: int) -> None:
         body = msgspec.json.encode(Hint(slot=slot, checkpoint=checkpoint, nonce=fileio.env.new_id()))
         fileio.put(HINT_KEY, body, Create() if version is None else Update(version))
     except FileIOError as error:
-        logger.warning("the hint of %s could not be advanced to checkpoint %d: %s", fileio.url, checkpoint, error)
+        logger.warning("The hint of %s could not be advanced to checkpoint %d: %s", fileio.url, checkpoint, error)

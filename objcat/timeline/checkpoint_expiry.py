@@ -1,8 +1,8 @@
-"""Garbage collection of checkpoints: old roots become void, and objects that no root names any more are deleted.
+"""Expiry of checkpoints: old roots become void, and objects that no root names any more are deleted.
 
-It claims a CLEAN slot n that says the bound c first. Whoever publishes a root at n or above has read n, so that it stands on roots from c
-on only. Whoever publishes one below n without knowing is fenced: every slot below n that may have a root gets one, void where none is. Only
-then are objects deleted, below n, that no root below n names.
+It first claims a CLEAN at slot n, which says the root bound c. A publisher of a root at n or above has read n, so it depends on roots from
+c on only. A publisher below n that has not read n is fenced: every slot below n that may have a root gets one, a void root where there is
+none. Only then are objects deleted, namely those below n that no root below n names.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from objcat.timeline.checkpoint import BrokenRoot, FoundRoot, Root, VoidRoot, fl
 from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.error_location import says_where
+from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
 
@@ -31,9 +32,13 @@ ATTEMPTS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class CollectedCheckpoints:
-    """What a collection did. slot: of its CLEAN, None when there was nothing to do. bound: checkpoints from it on are kept.
+    """The result of `table.maintenance.collect_checkpoints`.
 
-    voided: slots of roots that are gone now. objects: how many objects were deleted.
+    Args:
+        slot: The slot of its CLEAN; None when there was nothing to do.
+        bound: Checkpoints from this slot on are retained.
+        voided: Slots whose roots are gone now.
+        objects: How many objects were deleted.
     """
 
     slot: int | None
@@ -44,12 +49,13 @@ class CollectedCheckpoints:
 
 @says_where
 def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: int) -> CollectedCheckpoints:
-    """Keep the newest `keep` checkpoints and those that savepoints need; delete the others, and what dead publishers left behind.
+    """Retain the newest `keep` checkpoints and those that savepoints need. Delete the others, and what dead publishers left.
 
-    Views that stand on a deleted one raise CheckpointCollected when they need an object of it: they are opened again. Every slot can
-    still be looked at, the older ones from the log's own entries. Safe beside writers, readers, publishers and other collectors;
-    interrupted, it is finished by the next one that has something to collect. Lists `checkpoints/`. Raises InvalidInput, CommitConflict,
-    CommitUnknown, and storage errors.
+    A view of a deleted checkpoint raises CheckpointCollected when it needs an object of it; then it is opened again. Every slot stays
+    readable, the older ones from the log itself. Safe while writers, readers, publishers and other expiries run. If it is interrupted, the
+    next one that has something to delete finishes it. Lists `checkpoints/`.
+
+    Raises InvalidInput, CommitConflict, CommitUnknown, and storage errors.
     """
     whole_number(keep, what="keep", least=1)
     attempt = 0
@@ -72,9 +78,10 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
 
 @says_where
 def plan_collection(timeline: Timeline[Any], *, keep: int) -> CollectedCheckpoints:
-    """What `collect_checkpoints` would do now, as its result with no slot; sends reads and listings only. objects: at least so many.
+    """A dry run of `collect_checkpoints`: its result, with no slot. Sends reads and listings only.
 
-    What dead publishers left is not counted: it is found only when nobody can publish below the bound any more. Raises as it does.
+    `objects` is a lower bound. Objects of dead publishers are not counted: they are known only when nobody can publish below the bound.
+    Raises as `collect_checkpoints`.
     """
     whole_number(keep, what="keep", least=1)
     fileio = timeline.fileio
@@ -99,7 +106,7 @@ def _is_valid(found: FoundRoot | None) -> bool:
 
 
 def _survey(fileio: FileIO, slot: int) -> list[tuple[int, FoundRoot | None]]:
-    """The slots up to `slot` that may have a root, ascending, and what is there, but for those that void roots pass over: all void."""
+    """The slots up to `slot` that may have a root, ascending, with what is there. Slots that void roots skip are left out: all are void."""
     found: list[tuple[int, FoundRoot | None]] = []
     below = floor_slot(slot)
     window = 2
@@ -116,7 +123,7 @@ def _survey(fileio: FileIO, slot: int) -> list[tuple[int, FoundRoot | None]]:
 
 
 def _claim(fileio: FileIO, committer: Committer, view: LogView[Any], bound: int) -> Committed | Conflicted:
-    """The CLEAN that says that checkpoints below `bound` are going."""
+    """The CLEAN which says that checkpoints below `bound` are going."""
     own = new_txn(fileio.env)
     skew_ms = committer.announce(own, Action.CLEAN, view.log, engine="collect").result()
     candidate = CommitAttempt(
@@ -129,7 +136,7 @@ def _claim(fileio: FileIO, committer: Committer, view: LogView[Any], bound: int)
     try:
         outcome = committer.try_commit(candidate, skew_ms=skew_ms)
     except CommitUnknown:
-        raise  # It may yet be committed: until then its intent says that it is under way.
+        raise  # It may still be committed. Until then its intent shows that it is under way.
     except (ObjcatError, FileIOError):
         committer.delete_intent(own)
         raise
@@ -138,10 +145,12 @@ def _claim(fileio: FileIO, committer: Committer, view: LogView[Any], bound: int)
 
 
 def fence(fileio: FileIO, log: LogState, keeps: Callable[[list[int]], set[int]]) -> tuple[int, ...]:
-    """Give every slot below the CLEAN at `log.slot` a root, and make those void that are not kept. Returns the slots of these.
+    """Give every slot below the CLEAN at `log.slot` a root, and make void those that are not retained. Returns the slots of these.
 
-    keeps: of slots with a root, those that keep it.
-    Upwards, twice: so a void root proves that all slots below it are done, and that its pointer leads to what is left of them.
+    It goes upwards twice. So a void root proves that all slots below it are done, and its pointer leads to the roots that remain.
+
+    Args:
+        keeps: From slots with a root, selects those that keep it.
     """
     older = -1
     for slot, found in _survey(fileio, log.slot - 1):
@@ -163,7 +172,7 @@ def fence(fileio: FileIO, log: LogState, keeps: Callable[[list[int]], set[int]])
 
 
 def _put_void(fileio: FileIO, slot: int, found: FoundRoot | None, *, older: int) -> FoundRoot | None:
-    """Put a void root where none is, or one that cannot be read. Returns the root of a publisher or collector that was faster."""
+    """Put a void root where there is none, or an unreadable one. Returns the root of a publisher or expiry that was faster."""
     for _ in range(ATTEMPTS_MAX):
         match checkpoint.put_root(fileio, void_root(slot, older=older), Create() if found is None else Update(found.version)):
             case Written():
@@ -174,12 +183,16 @@ def _put_void(fileio: FileIO, slot: int, found: FoundRoot | None, *, older: int)
                 raise cause
         if found is not None and not isinstance(found.root, BrokenRoot):
             return found
-    raise CorruptTable(f"{root_key(slot)} is changed again and again by something else than publishers: find out by what")
+    raise CorruptTable(
+        f"Something else than a publisher changes {root_key(slot)} again and again. Nothing was deleted. Find out what it is."
+    )
 
 
 def _make_void(fileio: FileIO, slot: int, found: FoundRoot, *, older: int) -> bool:
-    """Let nobody stand on a root any more. Returns whether it was done here; another collector does it as well. A publisher may replace
-    one whose objects are damaged meanwhile. Raises CorruptTable."""
+    """Make a root void, so that nobody uses it. Returns whether this call did it; another expiry may do it as well.
+
+    A publisher may replace a root whose objects are damaged meanwhile. Raises CorruptTable.
+    """
     now: FoundRoot | None = found
     for _ in range(ATTEMPTS_MAX):
         if now is None:
@@ -193,11 +206,11 @@ def _make_void(fileio: FileIO, slot: int, found: FoundRoot, *, older: int) -> bo
                 raise cause
             case PreconditionFailed():
                 now = read_root(fileio, slot)
-    raise CorruptTable(f"{root_key(slot)} was changed by something else than a collection: restore it from a backup of the bucket")
+    raise CorruptTable(f"{root_key(slot)} was changed by something else than an expiry of checkpoints. {RESTORE}")
 
 
 def _kept(log: LogState, roots: list[int]) -> set[int]:
-    """Which roots stay: from the bound on, the newest one up to each pinned slot, and what a state stands on that was brought back."""
+    """The roots that stay: from the bound on, the newest one up to each pinned slot, and those that a restored state depends on."""
     restored_max = max((slot for _, slot in log.restores), default=-1)
     kept = {slot for slot in roots if slot >= log.root_bound or slot <= restored_max}
     for pin in log.pins:
@@ -208,8 +221,8 @@ def _kept(log: LogState, roots: list[int]) -> set[int]:
 def sweep_objects(timeline: Timeline[Any], log: LogState) -> int:
     """Delete the objects of checkpoints below `log.slot` that no root names. Returns how many.
 
-    Roots from the CLEAN on are not asked: what they share with older ones, roots from the bound on name too. That holds as long as these
-    are not collected themselves, so when a later collection has begun, the deleting is left to it.
+    Roots from the CLEAN on need no check: what they share with older ones, the roots from the bound on name too. That holds while these are
+    not expired themselves. So if a later expiry has begun, it does the deleting.
     """
     fileio = timeline.fileio
     named: set[str] = set()

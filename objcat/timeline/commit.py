@@ -1,4 +1,14 @@
-"""The commit loop: one slot, claimed by put-if-absent, after every slot below it was read and judged."""
+"""The commit loop: a writer claims one log slot by put-if-absent.
+
+`Committer.try_commit` is the place to begin. It puts an entry at the next free slot. If another writer has that slot, it reads the entry
+there, checks it for conflicts (`conflicts`), and goes on with the slot after it. Every slot between the base and the claimed slot was read
+and checked before the claim.
+
+It promises: a `Committed` result is durable. A `Conflicted` result, and every error but `CommitUnknown` and `SharedTransaction`, means that
+nothing of the attempt is visible. An unknown outcome of a put is read back from the log before anything is reported.
+
+`CommitSession` calls it for every writer: writes, table services, catalog changes, rollbacks.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +74,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRetryPolicy:
-    """Bounds of one commit.
+    """Limits of one commit.
 
-    slots_max: slots lost to other writers before giving up. deadline_s: from the first try of a slot. pause_s_max: between two tries.
-    attempts_max: how often an operation may do its work, when others change what it has read; of those that can redo it.
+    Args:
+        slots_max: Slots lost to other writers before the commit gives up.
+        deadline_s: Seconds from the first try of a slot until the commit gives up.
+        pause_s_max: Longest pause between two tries, in seconds.
+        attempts_max: How often an operation may repeat its work when others change what it has read.
     """
 
     slots_max: int = 10_000
@@ -80,9 +93,15 @@ class CommitRetryPolicy:
 class CommitAttempt:
     """An operation that wants a slot.
 
-    base: the log as the operation knows it; all that it read, it read there. changes, footprint: by table id. app: applies to every table
-    of the footprint. plan: the txn of the plan that it executes. rollback_of: the transaction that a ROLLBACK fences. summary: what it did,
-    as far as it is known before the slot is. began: what the store had been asked when the operation began.
+    Args:
+        base: The log as the operation knows it. All its reads were at this state.
+        changes: What it changes, by table id.
+        footprint: What it touched, by table id.
+        app: An application version, for every table of the footprint.
+        plan: The txn of the plan that it executes.
+        rollback_of: The transaction that a ROLLBACK fences.
+        summary: What it did, as far as it is known before the slot is.
+        began: The store's request counts when the operation began.
     """
 
     txn: Txn
@@ -106,7 +125,9 @@ class CommitAttempt:
 class Committed:
     """The commit is durable at `entry.slot`.
 
-    read: the entries of others between its base and its slot, in order. slots_lost: tries of a slot that others won.
+    Args:
+        read: Entries of other writers between its base and its slot, in order.
+        slots_lost: Tries of a slot that others won.
     """
 
     entry: Entry
@@ -116,10 +137,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
-    """The candidate cannot stand above the log as it is now; nothing of it is visible, and nothing ever will be in this form.
+    """The attempt conflicts with commits above its base. Nothing of it is visible, and nothing ever will be in this form.
 
-    overlaps: every later entry that it conflicts with, and why. read: all entries above its base up to the head, judged every one: a
-    candidate that redoes what overlaps may go on from there, under the same txn. slots_lost: as in `Committed`.
+    Args:
+        overlaps: Every later entry that it conflicts with, and why.
+        read: All entries above its base up to the head, every one checked. An attempt that repeats the conflicting work may go on from
+            there, under the same txn.
+        slots_lost: As in `Committed`.
     """
 
     txn: Txn
@@ -128,13 +152,14 @@ class Conflicted:
     slots_lost: int
 
     def error(self, *, attempts: int = 1) -> CommitConflict:
-        """What a caller is told who does not redo it, or has done so too often."""
+        """The CommitConflict for a caller that does not repeat the work, or has repeated it too often."""
         found, overlap = self.overlaps[0]
         group_ids = tuple(str(group_id) for group_id in overlap.group_ids)
-        tried = f"; after {attempts} attempts," if attempts > 1 else ";"
+        touched = f" (file groups {', '.join(group_ids[:5])})" if group_ids else ""
+        tried = f" It was tried {attempts} times." if attempts > 1 else ""
         return CommitConflict(
-            f"{self.txn} conflicts with the {found.action} {found.txn} at slot {found.slot}: {overlap.rule}"
-            f"{' (' + ', '.join(group_ids[:5]) + ')' if group_ids else ''}{tried} read the table again and write again",
+            f"{self.txn} conflicts with the {found.action} {found.txn} at slot {found.slot}: {overlap.rule}{touched}.{tried} "
+            "Nothing was written. Read the table again, and repeat the write.",
             winner_slot=found.slot,
             file_groups=group_ids,
         )
@@ -142,7 +167,12 @@ class Conflicted:
 
 @dataclass(frozen=True, slots=True)
 class _ConflictCheck:
-    """Entries above a state, as a candidate sees them. own: the one that settles it, where there is one. read: those before it."""
+    """The entries above a state, as checked for one attempt.
+
+    Args:
+        own: The entry that settles the attempt, if there is one.
+        read: The entries before it.
+    """
 
     own: Entry | None
     read: tuple[Entry, ...]
@@ -150,7 +180,7 @@ class _ConflictCheck:
 
 
 class Committer:
-    """Commits to one log. Safe for many threads and processes: the store is the only referee."""
+    """Commits to one log. Safe for many threads and processes: only the store decides who has a slot."""
 
     def __init__(self, fileio: FileIO, policy: CommitRetryPolicy | None = None) -> None:
         self.fileio = fileio
@@ -159,16 +189,24 @@ class Committer:
         self.policy = policy or CommitRetryPolicy()
 
     def announce(self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
-        """The first step of whatever wants a slot: see `Intents.announce`.
+        """Begin an operation that wants a slot: put its intent. See `Intents.announce`.
 
-        base: the log as the operation knows it. Raises UnsupportedFormat, before anything is written, when it may only be written by newer
-        clients. What is returned raises TableNotFound, and nothing is written, when the log of the base is not there any more.
+        The returned future raises TableNotFound when the log of the base is gone. Then nothing was written.
+
+        Args:
+            base: The log as the operation knows it.
+
+        Raises:
+            UnsupportedFormat: Only newer clients may write this log. Nothing was written.
         """
         check_writable(base.writer_features, where=self.fileio.url)
         return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=partial(self._look_at_base, base))
 
     def announce_if_slow(self, txn: Txn, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
-        """The first step of a write, whose files tell of it where it dies young: see `Intents.announce_if_slow`. Raises as `announce`."""
+        """Begin a write. It puts an intent only when it is slow: see `Intents.announce_if_slow`.
+
+        The files of a write tell that it existed, should it die early. Raises as `announce`.
+        """
         check_writable(base.writer_features, where=self.fileio.url)
         return self.intents.announce_if_slow(txn, action, base.slot, engine=engine)
 
@@ -177,16 +215,19 @@ class Committer:
         return self.intents.delete_intent(txn, plan=plan)
 
     def discard(self, txn: Txn, *, plan: Txn | None = None) -> None:
-        """Remove all that a transaction has left which is certainly not committed, and never will be: its files, and its intent last.
+        """Delete the files of a transaction that certainly is not committed, and its intent last.
 
-        Best effort: what stays is garbage. Files of tasks that failed are known by their prefix only. plan: of it, when it is settled too.
+        Best effort: what stays is garbage. Files of failed tasks are known by their prefix only.
+
+        Args:
+            plan: The plan of the transaction, if it is settled too.
         """
         try:
             self._discard(txn, plan)
         except Exception as error:
             if not is_full(error):
                 raise
-            # The sweep removes them, and must not think that the writer lives.
+            # The rollback of dead writers removes them. It must not take this writer for alive.
             self.intents.stop_heartbeat(txn)
 
     def _discard(self, txn: Txn, plan: Txn | None) -> None:
@@ -199,7 +240,7 @@ class Committer:
         self.delete_intent(txn, plan=plan).result()
 
     def commit(self, candidate: CommitAttempt, *, skew_ms: int = 0) -> Committed:
-        """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Conflicted."""
+        """`try_commit`, without repeated work. Raises CommitConflict instead of returning Conflicted."""
         outcome = self.try_commit(candidate, skew_ms=skew_ms)
         if isinstance(outcome, Conflicted):
             raise outcome.error()
@@ -208,15 +249,27 @@ class Committer:
     def try_commit(
         self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
     ) -> Committed | Conflicted:
-        """Claim a slot above the candidate's base.
+        """Claim a slot above the base of the attempt.
 
-        changes: of the candidate, as `write_large_changes` has put them; they are put here when None. hurries: of a slot that is lost only
-        that slot is read, and the next one is asked for at once, without a pause: for a candidate that others have passed by before.
-        skew_ms: from `announce`. The time of a commit is the store's, whatever the local clock says, and at least 1 ms after the commit
-        before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as 1
-        ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up. Raises
-        WriterFenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
-        CommitUnknown and SharedTransaction (delete nothing), and storage errors that certainly had no effect."""
+        The commit time is the store's, whatever the local clock says, and at least 1 ms after the previous commit. A store without a clock
+        cannot tell who is right, so the local clock is recorded. A clock that is behind records 1 ms after the previous commit. A clock
+        that is ahead moves the times of all later commits with it, until the others catch up.
+
+        Args:
+            candidate: The attempt.
+            skew_ms: How far the store's clock is ahead, from `announce`.
+            changes: The changes as `write_large_changes` has stored them. None: they are stored here.
+            hurries: After a lost slot, read that slot only and ask for the next one without a pause. For an attempt that others have
+                overtaken before.
+
+        Returns:
+            Committed, or Conflicted when a later entry conflicts.
+
+        Raises:
+            WriterFenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention, UnsupportedFormat: Nothing of it is visible, for certain.
+            CommitUnknown, SharedTransaction: Delete nothing.
+            FileIOError: A storage error that certainly had no effect.
+        """
         try:
             return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries)
         except CommitUnknown:
@@ -228,7 +281,7 @@ class Committer:
             raise
 
     def write_large_changes(self, candidate: CommitAttempt) -> StoredChanges:
-        """Put the changes of a candidate where its entry will name them, for several tries with the same changes. Raises storage errors."""
+        """Store the changes where the entry will name them, once for several tries. Raises storage errors."""
         return write_large_changes(self.fileio, candidate.txn, candidate.changes)
 
     def _try_commit(
@@ -253,8 +306,8 @@ class Committer:
                     taken = self._look_at(entry.slot)
                     if taken is None:
                         raise CommitUnknown(
-                            f"whether {candidate.txn} was committed at slot {entry.slot} is not known ({cause}): nothing was deleted; "
-                            "table.resolve(txn) settles it, before you write again",
+                            f"It is not known whether {candidate.txn} was committed at slot {entry.slot} ({cause}). Nothing was deleted. "
+                            "Call table.resolve(txn) before you write again. It settles the outcome.",
                             candidate.txn,
                         ) from cause
                     if taken.txn == candidate.txn:
@@ -263,7 +316,7 @@ class Committer:
                 case PreconditionFailed(found=taken_by):
                     pass
             slots_lost += 1  # For certain: a slot never changes hands.
-            # Others go first before the log is read: what is claimed after a pause, upon an older look, is lost to whoever does not pause.
+            # Pause before reading the log: a claim after a pause, from an older read, loses to every writer that does not pause.
             before = 0 if hurries else turns.wait(entry.slot)
             until = entry.slot if hurries else None
             later = self._judge(candidate, state, first=taken_by, expected=before, until=until)
@@ -278,19 +331,19 @@ class Committer:
             if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
                 raise contended(candidate.txn, slots_lost=slots_lost, slot=entry.slot)
 
-    def recheck_conflicts(self, candidate: CommitAttempt, beaten: Conflicted) -> Conflicted:
-        """What the candidate cannot stand above, with what came since it was beaten: for whoever has waited before doing it again.
+    def recheck_conflicts(self, candidate: CommitAttempt, conflicted: Conflicted) -> Conflicted:
+        """The conflicts of an attempt, with those of entries that came since. For a caller that waited before it repeats the work.
 
         Raises as `try_commit`.
         """
-        later = self._judge(candidate, candidate.base.advance(beaten.read))
-        assert later.own is None, "every slot that was tried is somebody else's"
-        return replace(beaten, overlaps=(*beaten.overlaps, *later.overlaps), read=(*beaten.read, *later.read))
+        later = self._judge(candidate, candidate.base.advance(conflicted.read))
+        assert later.own is None, "every slot that was tried belongs to another transaction"
+        return replace(conflicted, overlaps=(*conflicted.overlaps, *later.overlaps), read=(*conflicted.read, *later.read))
 
     def _judge(
         self, candidate: CommitAttempt, state: LogState, *, first: GetResult | None = None, expected: int = 0, until: int | None = None
     ) -> _ConflictCheck:
-        """Judge every entry above `state`. first, expected, until: see `Log.read_after`. Raises when the candidate may not go on."""
+        """Check every entry above `state`. first, expected, until: see `Log.read_after`. Raises when the attempt must stop."""
         read: list[Entry] = []
         overlaps: list[tuple[Entry, Conflict]] = []
         for entry in self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first):
@@ -305,16 +358,23 @@ class Committer:
         return _ConflictCheck(None, tuple(read), tuple(overlaps))
 
     def pause(self, before_s: float, *, took_s: float) -> float:
-        """Let others go first: between a part of what a try takes and thrice the pause before, at random.
+        """Let others go first: between half of a try's time and three times the previous pause, at random.
 
-        Returns the pause, in seconds. The measure is the try itself, so that a slow store is not asked more often than it answers.
+        The measure is the try itself, so that a slow store is not asked more often than it answers.
+
+        Args:
+            before_s: The previous pause, in seconds.
+            took_s: How long the try took, in seconds.
+
+        Returns:
+            The pause, in seconds.
         """
         pause_s = min(self.policy.pause_s_max, took_s / 2 + self.fileio.env.random() * max(0.0, 3 * before_s - took_s / 2))
         self.fileio.env.sleep(pause_s)
         return pause_s
 
     def _summary(self, candidate: CommitAttempt, slots_lost: int) -> Summary | None:
-        """What the entry says of the operation, the put of the slot itself included."""
+        """What the entry says of the operation, including the put of the slot itself."""
         if candidate.summary is None:
             return None
         requests: dict[str, int] = {}
@@ -327,12 +387,12 @@ class Committer:
         return self.fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
     def _look_at_base(self, base: LogState) -> None:
-        """Raises as `check_log_unchanged`."""
+        """Check that the log is still there. Raises as `check_log_unchanged`."""
         if base.slot >= 0:
             check_log_unchanged(base, self._log.read_stub(base.slot), where=self.fileio.url)
 
     def _look_at(self, slot: int) -> Entry | None:
-        """The entry of a slot, as far as it says whose it is; None when that cannot be told now."""
+        """The entry of a slot, to see whose it is. None when it cannot be read now."""
         try:
             return self._log.read_stub(slot)
         except (FileIOError, CorruptTable):
@@ -340,20 +400,27 @@ class Committer:
 
     def _overlaps(self, candidate: CommitAttempt, found: Entry) -> Sequence[Conflict]:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
-            return [Conflict("a table was created here first", ())]
+            return [Conflict("another table was created here first", ())]
         return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self.fileio))
 
 
 def check_log_unchanged(base: LogState, found: Entry | None, *, where: str) -> None:
-    """Refuse to write above a log that somebody deleted, or replaced by another one, since it was read: no reader would come that far.
+    """Check that the log was not deleted or replaced by hand since it was read. No reader would come that far.
 
-    found: what is in the slot of the base now. Deleting objects by hand is outside of the protocol: this finds it unless it happens in the
-    moment between this look and the commit. Raises TableNotFound.
+    Deleting objects by hand is outside of the protocol. This check finds it, unless it happens between this look and the commit.
+
+    Args:
+        base: The log as it was read.
+        found: The entry that is in the slot of the base now.
+        where: The URL of the log, for the error.
+
+    Raises:
+        TableNotFound: The slot is gone, or holds another entry.
     """
     if found is None or found.committed_at_ms != base.committed_at_ms:
         raise TableNotFound(
-            f"slot {base.slot} of the log at {where} is gone or another one: it was deleted by hand under this handle; "
-            "open it again; nothing was written"
+            f"Slot {base.slot} of the log at {where} is gone, or holds another entry. The log was deleted by hand or replaced. "
+            "Nothing was written. Open the table again."
         )
 
 
@@ -392,7 +459,7 @@ def _entry_of(
 
 
 def _settled_by(candidate: CommitAttempt, found: Entry) -> Entry | None:
-    """The entry that settles the candidate, when that is what was found; None when it does not concern it. Raises when it may not go on.
+    """The found entry, if it settles the attempt. None if it does not concern it. Raises when the attempt must stop.
 
     A ROLLBACK is settled by whatever settles its target: the target's own commit, or another rollback of it.
     """
@@ -403,48 +470,54 @@ def _settled_by(candidate: CommitAttempt, found: Entry) -> Entry | None:
     if found.rollback_of == candidate.txn:
         raise fenced_by(found)
     if candidate.plan is not None and found.rollback_of == candidate.plan:
-        raise WriterFenced(f"the plan {candidate.plan} was rolled back at slot {found.slot} by {found.txn}: plan again")
+        raise WriterFenced(
+            f"The plan {candidate.plan} was rolled back at slot {found.slot} by {found.txn}. Nothing was written. Plan again."
+        )
     if candidate.plan is not None and candidate.plan in (found.plan, found.txn):
-        raise AlreadyDone(f"the plan {candidate.plan} was executed by {found.txn} at slot {found.slot}", winner_slot=found.slot)
+        raise AlreadyDone(
+            f"The plan {candidate.plan} was executed by {found.txn} at slot {found.slot}. The work is done; there is nothing to do.",
+            winner_slot=found.slot,
+        )
     return None
 
 
 def outcome_unknown_after(txn: Txn, error: Exception) -> CommitUnknown:
-    """What is said where something from outside ends a claim. Neither the store nor the log says this: it is a signal's handler, or a full
-    memory."""
+    """The CommitUnknown after an error from outside, such as a signal handler or a full memory."""
     return CommitUnknown(
-        f"whether {txn} was committed is not known, as it was interrupted while it asked for a slot ({type(error).__name__}: {error}): "
-        "nothing was deleted; table.resolve(txn) settles it, before you write again",
+        f"It is not known whether {txn} was committed. It was interrupted while it claimed a slot ({type(error).__name__}: {error}). "
+        "Nothing was deleted. Call table.resolve(txn) before you write again. It settles the outcome.",
         txn,
     )
 
 
 def contended(txn: Txn, *, slots_lost: int, slot: int) -> Contention:
-    """What a writer is told that gives up. slot: the last one that it lost."""
+    """The Contention of a writer that gives up. slot: the last slot that it lost."""
     return Contention(
-        f"{txn} lost {slots_lost} slots in turn to other writers, the last one at slot {slot}: write again, with fewer writers",
+        f"{txn} gave up after it lost {slots_lost} slots to other writers, the last one slot {slot}. Nothing was written. "
+        "Write again later, or with fewer writers.",
         winner_slot=slot,
     )
 
 
 def fenced_by(rollback: Entry) -> WriterFenced:
-    """What a writer is told that finds its own rollback in the log."""
+    """The WriterFenced of a writer that finds its own rollback in the log."""
     return WriterFenced(
-        f"{rollback.rollback_of} was rolled back at slot {rollback.slot} by {rollback.txn}, which thought its writer dead: write again"
+        f"{rollback.rollback_of} was rolled back at slot {rollback.slot} by {rollback.txn}, which took its writer for dead. "
+        "Nothing was written. Write again."
     )
 
 
 def _check_is_ours(own: Entry, found: Entry) -> None:
-    """Raises SharedTransaction when the entry that is found of our txn does something else than ours: two operations drew the same id.
+    """Check that the entry found under our txn does what ours does. Else two operations drew the same id.
 
-    Files have names of their own, so operations that do the same are one: a committer that was asked twice, say.
+    File names are unique, so operations that do the same are one operation, such as a commit that was sent twice. Raises SharedTransaction.
     """
     if found.txn != own.txn or found.history is not None or found.erased:
-        return  # Another txn settles a ROLLBACK. What stands in the place of an archived or an erased entry does not say what changed.
+        return  # Another txn settles a ROLLBACK. A tombstone or an erased entry does not say what changed.
     if _did(decode_entry(encode_entry(own), key=log_key(own.slot))) != _did(found):
         raise SharedTransaction(
-            f"slot {found.slot} is of another operation that has the id of this one, {own.txn}: nothing of this one is visible, and its "
-            "files stay where they are; write again, and find out why random numbers repeat on this machine"
+            f"Slot {found.slot} belongs to another operation with the same id, {own.txn}. Nothing of this operation is visible, and its "
+            "files stay where they are. Write again, and find out why random numbers repeat on this machine."
         )
 
 
@@ -456,8 +529,13 @@ def _did(entry: Entry) -> object:
 
 
 def check_app_version(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
-    """Raises AlreadyApplied, StreamRewound or CommitConflict when the log, as far as it is known, says that the application must not write
-    this."""
+    """Check that the log, as far as it is known, lets the application write this version.
+
+    Raises:
+        AlreadyApplied: The version is in the table.
+        StreamRewound: A RESTORE took back versions of the application.
+        CommitConflict: The version builds on another version than the table has.
+    """
     if own is None:
         return
     instance(own, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
@@ -468,18 +546,19 @@ def check_app_version(own: AppVersion | None, tables: Iterable[str], state: LogS
         is_next = own.since == reached.version
         if reached.rewound_at is not None and not is_next and (own.resumed_after or -1) < reached.rewound_at:
             raise StreamRewound(
-                f"the RESTORE at slot {reached.rewound_at} took back what {own.app!r} had written after version {reached.version}: start "
-                f"it again from version {reached.version + 1}, with resumed_after={reached.rewound_at}; nothing was written",
+                f"The RESTORE at slot {reached.rewound_at} took back what {own.app!r} had written after version {reached.version}. "
+                f"Nothing was written. Start it again from version {reached.version + 1}, with resumed_after={reached.rewound_at}.",
                 winner_slot=reached.rewound_at,
             )
         if reached.version >= own.version:
             raise AlreadyApplied(
-                f"version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} brought version {reached.version}",
+                f"Version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} applied version {reached.version}. "
+                "Nothing was written. Continue with the next version.",
                 winner_slot=reached.slot,
             )
         if own.since is not None and not is_next:
             raise CommitConflict(
-                f"version {own.version} of {own.app!r} builds on version {own.since}, and slot {reached.slot} brought version "
-                f"{reached.version} to table {table}: read what comes after that, and write again; nothing was written",
+                f"Version {own.version} of {own.app!r} builds on version {own.since}, but slot {reached.slot} applied version "
+                f"{reached.version} to table {table}. Nothing was written. Read what follows version {reached.version}, and write again.",
                 winner_slot=reached.slot,
             )

@@ -1,6 +1,10 @@
 """`CommitSession`: one transaction from its intent to its end.
 
-Every writer uses it, and nothing else decides what becomes of the files and the intent of a transaction.
+Every writer uses it: writes, table services, catalog changes and rollbacks. Nothing else decides what becomes of the files and the intent
+of a transaction. The table in its docstring is the whole contract; `__exit__` carries it out. `Committer` (module `commit`) does the single
+attempt.
+
+It promises that files are deleted only when no slot can belong to the transaction, and that a commit that happened is reported as one.
 """
 
 from __future__ import annotations
@@ -29,14 +33,17 @@ class CommitSession:
     | the block ends with | files | intent |
     |---|---|---|
     | a commit | those in `superseded` are deleted, the others stay | deleted, with the plan that was executed |
-    | no commit, or an error when no slot may be ours | deleted | deleted last |
+    | no commit, or an error while no slot can be its own | deleted | deleted last |
     | `CommitUnknown` | stay | stays: `resolve` settles it |
-    | an error from outside while a slot may be ours | stay | stays; `CommitUnknown` is raised from the error |
-    | `SharedTransaction`, or the end of the process | stay | stays, and is touched no more |
+    | an error from outside while a slot may be its own | stay | stays; `CommitUnknown` is raised from the error |
+    | `SharedTransaction`, or the end of the process | stay | stays, without further heartbeats |
     """
 
     def __init__(self, committer: Committer, txn: Txn, *, plan: Txn | None = None, waits: bool = False) -> None:
-        """plan: the scheduled plan that the transaction executes. waits: the block ends when the intent is gone, not before."""
+        """Args:
+        plan: The scheduled plan that the transaction executes.
+        waits: Whether the block ends only when the intent is gone.
+        """
         self.committer = committer
         self.txn = txn
         self._plan = plan
@@ -59,7 +66,7 @@ class CommitSession:
     def try_commit(
         self, candidate: CommitAttempt, *, skew_ms: int, changes: StoredChanges | None = None, hurries: bool = False
     ) -> Committed | Conflicted:
-        """See `Committer.try_commit`, which says what it raises."""
+        """See `Committer.try_commit` for arguments and errors."""
         self._slot_may_be_own = True
         outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
         if isinstance(outcome, Committed):
@@ -69,7 +76,7 @@ class CommitSession:
         return outcome
 
     def commit(self, candidate: CommitAttempt, *, skew_ms: int) -> Committed:
-        """`try_commit`, for an operation that is not tried again. Raises CommitConflict where that returns Conflicted."""
+        """`try_commit`, tried once. Raises CommitConflict instead of returning Conflicted."""
         outcome = self.try_commit(candidate, skew_ms=skew_ms)
         if isinstance(outcome, Conflicted):
             raise outcome.error()
@@ -84,18 +91,18 @@ class CommitSession:
         elif error is None:
             self._end_uncommitted(plan_is_settled=False)
         elif isinstance(error, CommitUnknown):
-            pass  # `Committer.try_commit` saw to the intent.
+            pass  # `Committer.try_commit` has taken care of the intent.
         elif not isinstance(error, Exception) or self._is_shared(error):
             self.committer.intents.stop_heartbeat(self.txn)
         elif self._leaves_doubt(error):
             self.committer.intents.leave(self.txn)
             raise outcome_unknown_after(self.txn, error) from error
         else:
-            # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
+            # Whatever went wrong, also a failed Spark job: it claimed no slot, or every slot that it tried belongs to another writer.
             self._end_uncommitted(plan_is_settled=isinstance(error, AlreadyDone))
 
     def _leaves_doubt(self, error: Exception) -> bool:
-        """Whether an error may hide a commit. Errors of objcat and of the store say of a slot that was asked for that it is not ours."""
+        """Whether an error may hide a commit. Errors of objcat and of the store say that a claimed slot is not ours."""
         is_from_outside = is_full(error) or not isinstance(error, (ObjcatError, FileIOError))
         return self._committed is not None or (self._slot_may_be_own and is_from_outside)
 
@@ -111,7 +118,7 @@ class CommitSession:
         self.committer.discard(self.txn, plan=self._plan if plan_is_settled else None)
 
     def _is_shared(self, error: Exception) -> bool:
-        """Whether another operation has the id of this one: then what lies under it may be the other's."""
+        """Whether another operation has the same id. Then the files under the id may be the other's."""
         return isinstance(error, SharedTransaction) or (
             self._intent is not None and isinstance(self._intent.exception(), SharedTransaction)
         )

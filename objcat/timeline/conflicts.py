@@ -1,16 +1,14 @@
-"""Which later entries a candidate cannot share the log with: pure functions of footprints, as one table of rules.
+"""The conflict rules: pure functions of footprints, in one table.
 
-Every rule looks at one table, and at two operations on it: the candidate, and an entry that was committed after the candidate's base. Who
-touched what is compared by file groups, and file groups are compared by keys: a key can live in both of two file groups when their
-partitions are equal and their buckets are equal modulo the greatest common divisor of their bucket counts. So nobody needs to know which
-splits lie between two footprints.
+A rule compares two operations on one table: an attempt, and an entry that was committed after the attempt's base. It compares file groups
+by the keys that they may hold. Two file groups may hold the same key when their partitions are equal and their buckets are equal modulo the
+greatest common divisor of their bucket counts. So no rule needs to know which splits lie between two footprints.
 
-Three things are said by `Footprint` in a way of their own:
-- A compaction replaces what it saw, as of its base, by the same rows; log rows that came later stay on top. So it changes no rows.
-- A split names a partition and no group_ids: it divides the file groups of the partition, whatever they hold at the split's own slot. So it
-  changes no rows either.
-- A partition that is overwritten or read means all partitions below it as well, those that did not exist yet included; the empty text is
-  the whole table.
+`Footprint` has three special cases:
+- A compaction replaces what it saw, as of its base, by the same rows. Later log rows stay on top. So it changes no rows.
+- A split names a partition and no file groups. It divides the file groups of the partition, whatever they hold at the split's own slot. So
+  it changes no rows either.
+- An overwritten or read partition includes all partitions below it, also those that did not exist yet. The empty text is the whole table.
 """
 
 from __future__ import annotations
@@ -23,17 +21,20 @@ from typing import TypeAlias
 from objcat.timeline.entry import Action, Digests, Entry, FileGroupId, Footprint, Keys
 
 DigestsOf: TypeAlias = Callable[[Digests], frozenset[int] | None]
-"""Reads a set of digests; None when the object that held them is gone."""
+"""Reads a set of digests. None when the object that held them is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why a candidate conflicts.
+    """Why an attempt conflicts.
 
-    rule: a sentence in which "it" is the candidate and "the other commit" the later entry. group_ids: those of the candidate which both
-    touched: a candidate that does its work again in these file groups, above the later entry, may go on with the rest as it is, provided
-    that what it did in one file group does not depend on rows of another. Empty: it is no question of file groups, and only a new plan
-    helps. table: its id."""
+    Args:
+        rule: A sentence in which "it" is the attempt and "the other commit" is the later entry.
+        group_ids: File groups of the attempt that both touched. The attempt may repeat its work in these, above the later entry, and keep
+            the rest. This requires that its work in one file group does not depend on rows of another. Empty: file groups do not matter,
+            and only a new plan helps.
+        table: Its id.
+    """
 
     rule: str
     group_ids: tuple[FileGroupId, ...]
@@ -55,7 +56,7 @@ class ConflictSide:
 
     @property
     def changed(self) -> tuple[FileGroupId, ...]:
-        """File groups of which it changed rows; a compaction replaces rows by the same rows."""
+        """File groups whose rows it changed. A compaction replaces rows by the same rows."""
         own = self.footprint
         return (*own.creates, *own.appends, *own.retires, *(() if self.action is Action.COMPACTION else own.replaces))
 
@@ -67,21 +68,23 @@ class ConflictSide:
 
 
 Rule: TypeAlias = Callable[[ConflictSide, ConflictSide], tuple[FileGroupId, ...] | None]
-"""Judges a candidate against a later part: None when both may stand, else the file groups of the candidate to do again (none: plan
-again)."""
+"""Judges an attempt against a later entry. None: no conflict. Else the file groups of the attempt to repeat; none of them: plan again."""
 
 PLAN_AGAIN: tuple[FileGroupId, ...] = ()
-ERASED = "it was planned below an erasure, and the log has forgotten what the other commit did in partitions that are empty since"
+ERASED = "it was planned below an erasure, and the log no longer holds what the other commit did in partitions that are now empty"
 
 
 def find_conflicts(
     action: Action, candidate: Mapping[str, Footprint], entry: Entry, digests_of: Callable[[Digests], frozenset[int] | None]
 ) -> Sequence[Conflict]:
-    """Every rule that an entry committed after the candidate's base breaks; none when both may stand.
+    """Every rule that an entry committed after the attempt's base breaks; none when there is no conflict.
 
-    action, candidate: of the candidate, footprints by table id; all that it read, it read at its base.
-    digests_of: reads a set of digests, asked only when two such sets really race; None: the object that held them is gone, which is a
-    conflict, since nobody can say which keys they were.
+    Args:
+        action: Of the attempt.
+        candidate: Its footprints by table id. All its reads were at its base.
+        entry: The later entry.
+        digests_of: Reads a set of digests. Called only when two such sets really race. None means that the object is gone; this is a
+            conflict, since nobody can say which keys they were.
     """
     found = []
     for table, footprint in candidate.items():
@@ -100,7 +103,7 @@ def find_conflicts(
 
 
 def _all_or_again(mine: ConflictSide) -> tuple[FileGroupId, ...]:
-    """All that the candidate touched, when that can be said in file groups."""
+    """All file groups that the attempt touched, if its work can be expressed in file groups."""
     own = mine.footprint
     if own.overwrites or own.read_partitions or own.splits or own.schema is not None:
         return PLAN_AGAIN
@@ -111,20 +114,20 @@ def _all_or_again(mine: ConflictSide) -> tuple[FileGroupId, ...]:
 
 
 def both_rewrote(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Two that replace or end one group: the second knows nothing of the first, whichever of them is a compaction."""
+    """Both replace or end one file group. The second does not know the first, whichever is a compaction."""
     return _common(mine.rewritten, later.rewritten)
 
 
 def both_created(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """A file group has one base file, and it lies below all log rows. Log rows that create a file group join whatever group is live: they
-    append."""
+    """A file group has one base file, below all its log rows. Log rows that create a file group are appended to the live one, if any."""
     return _common(mine.footprint.creates, (*later.footprint.creates, *later.footprint.appends))
 
 
 def created_with_another_count(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """The first write in a partition fixes its bucket count: base files made for another one do not fit, log rows are addressed anew.
+    """The first write in a partition fixes its bucket count.
 
-    Log rows of a later entry which were planned before a split that the candidate has seen look the same; then it does work again in vain.
+    Base files made for another count do not fit. Log rows are assigned to buckets again. Log rows of a later entry that were planned before
+    a split the attempt has seen look the same; then the attempt repeats work in vain.
     """
     creates = mine.footprint.creates
     if not creates:
@@ -136,18 +139,18 @@ def created_with_another_count(mine: ConflictSide, later: ConflictSide) -> tuple
 
 
 def rewrote_appended(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """It would throw away log rows that it never saw, or put them above newer ones. A compaction does neither: it is as of its base."""
+    """It would drop log rows that it never saw, or put them above newer ones. A compaction does neither: it is as of its base."""
     own = mine.footprint
     return _common(own.retires if mine.action is Action.COMPACTION else mine.rewritten, later.footprint.appends)
 
 
 def appended_to_retired(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """The keys of a file group that ended may live elsewhere now."""
+    """The keys of an ended file group may be stored elsewhere now."""
     return _common(mine.footprint.appends, later.footprint.retires)
 
 
 def wrote_for_a_stale_count(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Log rows are addressed anew through a split; base files are not, nor is the end of a group."""
+    """A split assigns log rows to buckets again, but neither base files nor the end of a file group."""
     splits = later.footprint.splits
     if not splits:
         return None
@@ -156,9 +159,11 @@ def wrote_for_a_stale_count(mine: ConflictSide, later: ConflictSide) -> tuple[Fi
 
 
 def split_unseen(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """A split divides the groups that it saw, and log rows are addressed anew through it. So it minds every base file that appeared: the
-    first one of a group, and also a rewritten one, since the group may have begun with log rows that it did not see. It minds the end of
-    groups too. It costs nothing to plan again."""
+    """A split divides the file groups that it saw, and log rows are assigned to buckets again.
+
+    So it conflicts with every base file that appeared: the first one of a file group, and a rewritten one, since the file group may have
+    begun with log rows that the split did not see. It conflicts with the end of file groups too. Planning again costs nothing.
+    """
     splits = mine.footprint.splits
     if not splits:
         return None
@@ -170,12 +175,12 @@ def split_unseen(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, 
 
 
 def computed_from_changed(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """What it appended was computed from rows that are not the newest: an update would be lost."""
+    """It computed what it appended from rows that are not the newest: an update would be lost."""
     return _merge(_common(mine.footprint.rmw, later.changed), _below(mine.footprint.rmw, later.footprint.overwrites))
 
 
 def overwrote_written(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Whoever replaces a partition whole has decided so knowing what was in it."""
+    """A writer that replaces a whole partition decided so by its old content."""
     partitions = mine.footprint.overwrites
     if not partitions:
         return None
@@ -187,7 +192,7 @@ def overwrote_written(mine: ConflictSide, later: ConflictSide) -> tuple[FileGrou
 
 
 def wrote_in_overwritten(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """What it replaces is gone, and what it adds was meant for rows that are gone."""
+    """The rows that it replaces are gone, and its new rows were meant for rows that are gone."""
     return _below(mine.written, later.footprint.overwrites)
 
 
@@ -195,9 +200,10 @@ def wrote_in_overwritten(mine: ConflictSide, later: ConflictSide) -> tuple[FileG
 
 
 def placed_one_key(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Under an index that tells where a key lives, two must not place one key, nor one change it where the other no longer leaves it.
+    """Two operations must not insert, move or delete the same key, under an index that stores locations.
 
-    Which of its file groups the key is in is not said, so all of them are to be done again.
+    Nor may one of them update a key where the other one moves or deletes it. The digests do not say which file group holds the key, so all
+    file groups are repeated.
     """
     own, theirs = mine.footprint.keys or Keys(), later.footprint.keys or Keys()
     for ours, others in ((own.placed, theirs.placed), (own.placed, theirs.updated), (own.updated, theirs.placed)):
@@ -210,7 +216,7 @@ def placed_one_key(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId
 
 
 def read_changed(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Its outcome depends on rows that are not the newest: it would be another one at its own slot."""
+    """Its outcome depends on rows that are not the newest: at its own slot the outcome would differ."""
     reads, partitions = mine.footprint.reads, mine.footprint.read_partitions
     if not reads and not partitions:
         return None
@@ -226,19 +232,19 @@ _UNDONE_BY_RESTORE = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLA
 
 
 def wrote_before_restore(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """It was planned from a state that a RESTORE took back. A RESTORE sets a state whatever came before, so it minds no writer."""
+    """It was planned from a state that a RESTORE took back. A RESTORE itself sets a state over any writer, so it conflicts with none."""
     return PLAN_AGAIN if later.footprint.restores is not None and mine.action in _UNDONE_BY_RESTORE else None
 
 
 def cleaned_what_was_kept(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """A CLEAN chose its files before the slot below its bound was saved or restored. At the bound and above nothing is cleaned."""
+    """A CLEAN chose its files before a slot below its retention floor was saved or restored. It cleans nothing at the floor or above."""
     bound = mine.footprint.bound
     kept = (later.footprint.saves, later.footprint.restores)
     return PLAN_AGAIN if bound is not None and any(slot is not None and slot < bound for slot in kept) else None
 
 
 def kept_what_was_cleaned(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """The slot may have lost its files, or the savepoint that kept them. One that is still saved is found so by the next plan."""
+    """The slot may have lost its files, or the savepoint that protected them. If it is still saved, the next plan finds it so."""
     bound, released = later.footprint.bound, later.footprint.releases
     for slot in (mine.footprint.saves, mine.footprint.restores):
         if slot is not None and (slot == released or (bound is not None and slot < bound)):
@@ -247,32 +253,32 @@ def kept_what_was_cleaned(mine: ConflictSide, later: ConflictSide) -> tuple[File
 
 
 def released_what_was_saved(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Whoever gave up a savepoint did not mean the one that somebody made after."""
+    """The release of a savepoint does not mean a savepoint that was made after it was planned."""
     released = mine.footprint.releases
     return PLAN_AGAIN if released is not None and released == later.footprint.saves else None
 
 
 def both_changed_the_schema(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Each change starts from the schema before it; two from one schema would give one column id twice."""
+    """Each change starts from the schema before it. Two changes of one schema would assign one column id twice."""
     return PLAN_AGAIN if mine.footprint.schema is not None and later.footprint.schema is not None else None
 
 
 def schema_needs_changed_rows(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """It was allowed because of the rows that were there."""
+    """The schema change was allowed because of the rows that were there."""
     schema = mine.footprint.schema
     needs_data = schema is not None and schema.needs_data
     return PLAN_AGAIN if needs_data and (later.changed or later.footprint.overwrites) else None
 
 
 def wrote_against_the_schema(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """The change of the schema was allowed because there were no rows like those that the candidate may bring."""
+    """The schema change was allowed because no row was like those that the attempt may add."""
     schema = later.footprint.schema
     needs_data = schema is not None and schema.needs_data
     return PLAN_AGAIN if needs_data and (mine.written or mine.footprint.overwrites) else None
 
 
 def wrote_to_the_dropped(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """A dropped table takes nothing but the RESTORE that brings it back, and whatever fences a dead writer."""
+    """A dropped table takes only the RESTORE that undrops it, and the ROLLBACK of a dead writer."""
     return PLAN_AGAIN if later.action is Action.CLOSE and mine.action not in (Action.RESTORE, Action.ROLLBACK) else None
 
 
@@ -280,13 +286,13 @@ def wrote_to_the_dropped(mine: ConflictSide, later: ConflictSide) -> tuple[FileG
 
 
 def both_named(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """Exactly one of two that give or take one name may win, and the other has to look again."""
+    """Of two operations that give or take one name, exactly one may win. The other has to look again."""
     own, theirs = mine.footprint, later.footprint
     return None if {*own.binds, *own.unbinds}.isdisjoint((*theirs.binds, *theirs.unbinds)) else PLAN_AGAIN
 
 
 def needed_the_emptied(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
-    """A name in a namespace that is gone could not be reached."""
+    """A name in a dropped namespace could not be reached."""
     return None if set(mine.footprint.needs).isdisjoint(later.footprint.empties) else PLAN_AGAIN
 
 
@@ -309,7 +315,7 @@ RULES: Mapping[str, Rule] = {
     "both wrote the same key, and at least one of them inserted, moved or deleted it": placed_one_key,
     "it read rows that the other commit changed": read_changed,
     "it was planned before the other commit restored the table to an earlier state": wrote_before_restore,
-    "it would clean what the other commit needs: the slot of a savepoint or of a restore": cleaned_what_was_kept,
+    "it would clean the slot of a savepoint or of a restore that the other commit needs": cleaned_what_was_kept,
     "it needs a slot that the other commit gave up to be cleaned": kept_what_was_cleaned,
     "it gave up a savepoint that the other commit made": released_what_was_saved,
     "both changed the schema": both_changed_the_schema,
@@ -320,11 +326,11 @@ RULES: Mapping[str, Rule] = {
     "it needs a namespace that the other commit dropped": needed_the_emptied,
     "it dropped a namespace that the other commit needs": emptied_the_needed,
 }
-"""Each rule with the sentence that a user is told when it is broken."""
+"""Each rule, with the sentence that the user reads when it is broken."""
 
 
 def _common(mine: Sequence[FileGroupId], theirs: Sequence[FileGroupId]) -> tuple[FileGroupId, ...] | None:
-    """Those of my file groups in which a key of one of their file groups may live; None when there is none. Linear in both."""
+    """My file groups that may hold a key of one of their file groups; None when there is none. Linear in both."""
     if not mine or not theirs:
         return None
     partitions = {group_id.partition for group_id in mine}
@@ -348,7 +354,7 @@ def _common(mine: Sequence[FileGroupId], theirs: Sequence[FileGroupId]) -> tuple
 
 
 def _below(group_ids: Iterable[FileGroupId], partitions: Sequence[str]) -> tuple[FileGroupId, ...] | None:
-    """The file groups in one of the partitions, or below it; None when there is none."""
+    """The file groups in one of the partitions, or below one; None when there is none."""
     if not partitions:
         return None
     wanted = frozenset(partitions)

@@ -1,4 +1,4 @@
-"""Tidying up after writers that died: every transaction that looks dead is settled first, and only what the log lets go is deleted."""
+"""Rollback of dead writers: settle transactions that look dead, then delete files that nothing needs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, log_key, new_txn, parse_txn, requested_key, txn_time
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
+from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
@@ -23,9 +24,14 @@ from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, reso
 
 @dataclass(frozen=True, slots=True)
 class RolledBackWriter:
-    """What became of one transaction. files: objects of it that were to be deleted, intents not counted. paths: those that were listed.
+    """What became of one transaction.
 
-    A delete that fails is logged; the next sweep finds what it left.
+    A failed delete is logged, and the next rollback of dead writers repeats it.
+
+    Args:
+        outcome: `CommittedAt` or `RolledBackAt`.
+        files: How many of its objects were to be deleted, intents not counted.
+        paths: The objects that were listed.
     """
 
     txn: Txn
@@ -36,8 +42,13 @@ class RolledBackWriter:
 
 @dataclass(frozen=True, slots=True)
 class OrphanedTransaction:
-    """What a sweep would do about one transaction. slot: the one that decided it, None: it would be rolled back. committed: whether that
-    slot commits it. files: these would be deleted."""
+    """What `rollback_dead_writers` would do about one transaction.
+
+    Args:
+        slot: The slot that decided it. None: it would be rolled back.
+        committed: Whether that slot commits it.
+        files: These would be deleted.
+    """
 
     txn: Txn
     slot: int | None
@@ -47,7 +58,7 @@ class OrphanedTransaction:
 
 @dataclass(slots=True)
 class _WriterTraces:
-    """What a transaction left in the store. touched_ms: when it wrote last, by the store's clock."""
+    """What a transaction left in the store. touched_ms: when it last wrote, by the store's clock."""
 
     touched_ms: int = 0
     files: list[str] = field(default_factory=list)
@@ -58,26 +69,39 @@ class _WriterTraces:
 def rollback_dead_writers(
     timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
 ) -> list[RolledBackWriter]:
-    """Settle every transaction that has left an intent or files and has written nothing for so long, and delete what it left.
+    """Settle every transaction that stopped writing, and delete what it left.
 
-    One without a slot is rolled back: should its writer still live, it is refused with WriterFenced, so the age is a matter of politeness
-    and any value is safe; 0 takes whatever there is. Of a rolled back one everything below its prefix goes; of a committed one, only files
-    that its entry does not name (left by tasks that failed, or by a redo). Plans that wait for an executor stay until they are settled.
+    That is one that left an intent or files, and has not written for `older_than_s`.
 
-    view: of this log, of whatever slot. names_of: the files that the changes of an entry name, all of them.
-    Costs a LIST for every 1,000 intents and data files, and one GET for every committed transaction that has files: a task for quiet hours.
-    Returns what was settled or deleted, by txn. Safe beside everything. Raises InvalidInput, CommitUnknown and storage errors: call again.
+    A transaction without a slot is rolled back. If its writer still lives, it gets WriterFenced, so every age is safe; 0 takes all. All
+    files of a rolled back transaction go. Of a committed one, only files that its entry does not name go (left by failed tasks or by
+    repeated work). Plans that wait for an executor stay until they are settled.
+
+    Costs a LIST for every 1,000 intents and data files, and one GET for every committed transaction that has files. Run it in quiet hours.
+    Safe at any time.
+
+    Args:
+        view: Of this log, at any slot.
+        older_than_s: Seconds since its last write.
+        names_of: All files that the changes of an entry name.
+
+    Returns:
+        What was settled or deleted, by txn.
+
+    Raises:
+        InvalidInput: The age is no time span.
+        CommitUnknown, FileIOError: Call it again.
     """
     seconds(older_than_s, what="older_than_s")
     fileio = timeline.fileio
     committer = Committer(fileio)
     own = new_txn(fileio.env)
-    # Ages are told by the store's clock; announcing oneself tells what time it is there.
+    # Ages are by the store's clock; the put of the own intent tells the time there.
     intent = committer.announce(own, Action.ROLLBACK, view.log, engine="sweep")
     try:
         cutoff_ms = fileio.env.now_ms() + intent.result() - int(older_than_s * 1000)
         if older_than_s == 0:
-            # Most stores tell whole seconds: what was written a moment ago may look younger than the clock allows.
+            # Most stores tell whole seconds, so a fresh object may look younger than the clock allows.
             cutoff_ms = sys.maxsize
         traces, plans = _find(fileio)
         view = timeline.refresh(view)
@@ -100,9 +124,9 @@ def rollback_dead_writers(
 def find_leftovers(
     timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
 ) -> list[OrphanedTransaction]:
-    """What `rollback_dead_writers` would settle and delete, by txn; sends reads and listings only.
+    """A dry run of `rollback_dead_writers`, by txn. Sends reads and listings only.
 
-    Without a write nobody learns what time it is at the store, so ages are told by the local clock. Raises as `rollback_dead_writers`.
+    Only a write tells the store's time, so ages are by the local clock. Raises as `rollback_dead_writers`.
     """
     seconds(older_than_s, what="older_than_s")
     fileio = timeline.fileio
@@ -127,11 +151,15 @@ def find_leftovers(
 
 
 def has_dead(timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float, begun_within_s: float) -> bool:
-    """Whether a sweep would find somebody dead: a transaction that has written nothing for so long, and has left an intent, or files
-    although no slot up to `view` commits it.
+    """Whether a writer looks dead.
 
-    begun_within_s: of those without an intent, only ids that were drawn as lately are looked at. Ages are told by the local clock. Costs a
-    LIST for every 1,000 intents, and for every 1,000 files that were written as lately; and a GET for some of their outcomes.
+    That is a transaction that has not written for `older_than_s`, and left an intent, or files that no slot up to `view` commits.
+
+    Ages are by the local clock. Costs a LIST for every 1,000 intents, and for every 1,000 files written in the time looked at; and a GET
+    for some of their outcomes.
+
+    Args:
+        begun_within_s: Of transactions without an intent, only look at ids drawn in the last so many seconds.
     """
     fileio = timeline.fileio
     now_ms = fileio.env.now_ms()
@@ -146,7 +174,7 @@ def has_dead(timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float
 def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping[Txn, _WriterTraces], Sequence[Txn]]:
     """What every transaction left, and the plans. begun_after_ms: files of transactions that began before are left out.
 
-    Files are listed flat, not by prefix: a page of keys costs as much as a page of prefixes, and says how old and which they are.
+    Files are listed flat, not by prefix. A page of keys costs as much as a page of prefixes, and holds ages and names.
     """
     traces: dict[Txn, _WriterTraces] = {}
     plans: list[Txn] = []
@@ -174,7 +202,10 @@ def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping
 def _settle(
     timeline: Timeline[Any], view: LogView[Any], txn: Txn, found: _WriterTraces, names_of: Callable[[Entry], Iterable[str]]
 ) -> RolledBackWriter | None:
-    """None when there is nothing to settle and nothing to delete. Raises CorruptTable when the files of an entry cannot be known."""
+    """Settle one transaction. None when there is nothing to settle or delete.
+
+    Raises CorruptTable when the files of an entry are unknown.
+    """
     fileio = timeline.fileio
     outcome = view.outcomes.find(fileio, txn)
     if outcome is None or not outcome.committed:
@@ -187,7 +218,7 @@ def _settle(
     entry, garbage = _unnamed(timeline, slot, txn, found, names_of)
     intents = [intent_key(txn)] if found.has_intent else []
     if intents and entry.plan is not None:
-        # Its writer died before it could remove the plan that it had executed.
+        # Its writer died before it removed the plan that it had executed.
         intents.append(requested_key(entry.plan))
     if garbage or intents:
         remove_files(fileio, [*garbage, *intents], why=txn)
@@ -201,9 +232,7 @@ def _unnamed(
     fileio = timeline.fileio
     entry = timeline.log.read_known(slot)
     if entry.txn != txn:
-        raise CorruptTable(
-            f"{log_key(slot)} in {fileio.url} does not hold the commit of {txn}: restore that object from a backup of the bucket"
-        )
+        raise CorruptTable(f"{log_key(slot)} in {fileio.url} does not hold the commit of {txn}. {RESTORE}")
     (entry,) = with_changes(fileio, [entry])
     named = {*names_of(entry), *(side.path for side in _side_objects(entry))}
     return entry, [path for path in found.files if path not in named]
@@ -220,7 +249,7 @@ def _side_objects(entry: Entry) -> Iterable[SideObject]:
 
 
 def _remove_settled_plans(timeline: Timeline[Any], view: LogView[Any], plans: Sequence[Txn]) -> None:
-    """Remove plans that were rolled back. Whoever executes a plan removes it, and whoever tidies up after an executor that died."""
+    """Remove plans that were rolled back. An executor removes its own plan; `_settle` removes that of a dead executor."""
     fileio = timeline.fileio
     fenced = [plan for plan in plans if view.outcomes.find(fileio, plan) is not None]
     if fenced:

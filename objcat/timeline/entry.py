@@ -1,4 +1,4 @@
-"""What a log slot holds: one completed instant, as readable JSON with a format version and feature flags."""
+"""Log entries: one completed instant per slot, as readable JSON with format version and features."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from objcat.timeline.json_objects import RESTORE, check_digest, decode_json, enc
 
 FORMAT_VERSION = 1
 ERASED_PARTITIONS = {"erased_partitions": "0.1.0"}
-"""What a reader must understand of an entry that says nothing any more of partitions that an erasure has emptied: it cannot be folded upon
-a state that holds rows of them. Of that entry alone, and not of those above it."""
+"""The feature of an entry that no longer names the partitions which an erasure emptied.
+
+A reader cannot replay it upon a state that holds rows of these partitions. The feature applies to that entry alone, not to later ones.
+"""
 READER_FEATURES: frozenset[str] = frozenset({"base_order", *ERASED_PARTITIONS})
-"""What this client understands when it reads."""
+"""Features that this client understands when it reads."""
 WRITER_FEATURES: frozenset[str] = frozenset()
-"""What this client understands when it writes."""
+"""Features that this client understands when it writes."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A number of rows or bytes, or a slot."""
@@ -33,9 +35,10 @@ Buckets: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=BUCKETS_MAX)]
 TIME_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 TimeMs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=TIME_MS_MAX)]
+"""A time in ms since 1970 UTC."""
 
 Txn = NewType("Txn", str)
-"""One execution of one operation: requested time and 64 random bits, e.g. `20261121T093000123Z-0123456789abcdef`."""
+"""The id of one execution of one operation: requested time and 64 random bits, e.g. `20261121T093000123Z-0123456789abcdef`."""
 
 
 class Action(enum.StrEnum):
@@ -55,14 +58,20 @@ class Action(enum.StrEnum):
 
 
 class FileGroupId(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Where keys live under the bucket index: a partition path (empty when unpartitioned), a bucket, and the count it was hashed to."""
+    """The address of a file group: partition path, bucket, and bucket count.
+
+    Keys are hashed to the bucket count. The partition is empty in a table without partitions.
+    """
 
     partition: str
     bucket: Annotated[int, msgspec.Meta(ge=0, lt=BUCKETS_MAX)]
     bucket_count: Buckets
 
     def is_common(self, other: FileGroupId) -> bool:
-        """Whether some key may live in both: they agree modulo the greatest common divisor of the counts."""
+        """Whether both may hold the same key.
+
+        That is so when the partitions are equal, and the buckets are equal modulo the greatest common divisor of the counts.
+        """
         divisor = gcd(self.bucket_count, other.bucket_count)
         return self.partition == other.partition and self.bucket % divisor == other.bucket % divisor
 
@@ -71,9 +80,12 @@ class FileGroupId(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class SideObject(msgspec.Struct, frozen=True):
-    """An immutable object beside the log that belongs to one entry.
+    """An immutable object outside of the log that belongs to one entry.
 
-    path: relative to the log's prefix. sha256: of its bytes, hexadecimal.
+    Args:
+        path: Relative to the log's prefix.
+        bytes: Its size.
+        sha256: The hash of its bytes, hexadecimal.
     """
 
     path: str
@@ -82,14 +94,19 @@ class SideObject(msgspec.Struct, frozen=True):
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """Where the whole entry of an archived slot is: a history file, and the number of its row from 0."""
+    """Where the whole entry of an archived slot is: a history file, and its row number from 0."""
 
     file: SideObject
     row: Count
 
 
 class Digests(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A set of 64-bit digests of keys. inline: ascending, little endian, base64; side: the same bytes in an object when there are many."""
+    """A set of 64-bit digests of keys.
+
+    Args:
+        inline: The digests, ascending, little endian, base64.
+        side: The same bytes in an object, when there are many.
+    """
 
     count: Count = 0
     inline: str = ""
@@ -97,9 +114,11 @@ class Digests(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which keys an operation touched under an index that cannot tell from the key alone where it lives.
+    """The keys that an operation touched, under an index that stores locations of keys.
 
-    placed: keys that it inserted, moved or deleted. updated: keys whose row it replaced in place.
+    Args:
+        placed: Keys that it inserted, moved or deleted.
+        updated: Keys whose row it replaced in place.
     """
 
     placed: Digests = Digests()
@@ -107,8 +126,12 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of the schema. columns: ids that were added, dropped, renamed or widened. needs_data: it depends on the rows that were there
-    when it was planned."""
+    """A change of the schema.
+
+    Args:
+        columns: Ids of columns that were added, dropped, renamed or widened.
+        needs_data: Whether it depends on the rows that were there when it was planned.
+    """
 
     columns: tuple[int, ...] = ()
     needs_data: bool = False
@@ -117,13 +140,26 @@ class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True):
 class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What an operation touched in one table, as far as conflicts need to know.
 
-    File groups: creates, in which it wrote the first base file; appends, to which it wrote log rows (their creation included); replaces,
-    whose base file and log rows up to the operation's base it rewrote; retires, whose file group it ended; rmw, from whose rows it computed
-    what it appended; reads, on whose rows its outcome depends (serializable only). Partitions: overwrites, which it replaced whole;
-    read_partitions, on whose rows its outcome depends; splits, with the bucket count that each has from now on. bound: slots below it can
-    no longer be read, but for saved ones. root_bound: checkpoints below it may be gone (the log's, said in the footprint of each of its
-    tables). saves, releases: the slot of a savepoint. restores: the slot whose state the table has again. Of a catalog: binds and unbinds,
-    names that it gave and took away; needs, namespaces that must exist; empties, those that must be empty."""
+    Args:
+        creates: File groups in which it wrote the first base file.
+        appends: File groups to which it wrote log rows, or which it created by log rows.
+        replaces: File groups whose base file and log rows, up to its base slot, it rewrote.
+        retires: File groups that it ended.
+        rmw: File groups from whose rows it computed what it appended.
+        reads: File groups on whose rows its outcome depends (serializable only).
+        overwrites: Partitions that it replaced as a whole.
+        read_partitions: Partitions on whose rows its outcome depends.
+        splits: Partitions that it split, with their new bucket count.
+        bound: The retention floor: slots below it can no longer be read, except saved ones.
+        root_bound: Checkpoints below it may be gone. It is the log's, repeated in the footprint of each of its tables.
+        saves: The slot of a savepoint that it made.
+        releases: The slot of a savepoint that it released.
+        restores: The slot whose state the table has again.
+        binds: Names that it gave, in a catalog.
+        unbinds: Names that it took away, in a catalog.
+        needs: Namespaces that must exist.
+        empties: Namespaces that must be empty.
+    """
 
     creates: tuple[FileGroupId, ...] = ()
     appends: tuple[FileGroupId, ...] = ()
@@ -158,9 +194,14 @@ _CHANGING = ("creates", "appends", "replaces", "retires", "splits", "schema", "b
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a commit did, for people.
 
-    rows: written, after folding repeated keys. inserted, updated, deleted: rows; None where a blind write cannot know. files, bytes: of
-    data. attempts: 1 unless another commit forced a redo. slots_lost: slots that others took first. requests: to the store by the
-    committing process up to this commit, its own slot included, by kind.
+    Args:
+        rows: Rows written, after repeated keys were merged.
+        inserted: Rows, as `updated` and `deleted`. None where a blind write cannot know.
+        files: Data files.
+        bytes: Bytes of data.
+        attempts: 1, unless another commit forced the work to be repeated.
+        slots_lost: Slots that others took first.
+        requests: Requests to the store by the committing process up to this commit, by kind. Its own slot is included.
     """
 
     rows: int = 0
@@ -177,13 +218,18 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One completed instant.
 
-    base: the slot up to which the log was known when it was planned (-1: none). writer: client and engine. features: what a reader must
-    understand, each with the first version of objcat that does; writer_features: what a writer must understand from this slot on.
-    changes: by table id, meaningful to whoever keeps the log; when they are large they are in `side`, and `changes` is empty.
-    apps: by table id, the version that each application has reached. plan: the txn of the plan that it executes. rollback_of: the txn
-    that a ROLLBACK fences. metadata: the user's own. history: this is a tombstone; the changes, the footprint, the writer, the summary and
-    the metadata are there. erased: by table id, that an erasure took values away from what the entry says of the table; the ids of those
-    erasures that took whole partitions away.
+    Args:
+        base: The slot up to which the log was known when it was planned (-1: none).
+        writer: Client and engine.
+        features: What a reader must understand, each with the first version of objcat that does.
+        writer_features: What a writer must understand from this slot on.
+        changes: By table id, for the reducer of the log. Large changes are in `side`, and `changes` is empty.
+        apps: By table id, the version that each application has reached.
+        plan: The txn of the plan that it executes.
+        rollback_of: The txn that a ROLLBACK fences.
+        metadata: The user's own.
+        history: Set in a tombstone. Its changes, footprint, writer, summary and metadata are there.
+        erased: By table id, set when an erasure removed values from the entry. Holds the ids of erasures that removed whole partitions.
     """
 
     format: Annotated[int, msgspec.Meta(ge=1)]
@@ -208,10 +254,13 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An operation that is planned (REQUESTED) or under way (INFLIGHT): advice for whoever finds it after its writer died.
+    """An operation that is planned (REQUESTED) or under way (INFLIGHT). It is advice for others when its writer died.
 
-    requested_at_ms, heartbeat_ms: by the writer's clock; a heartbeat only says that the writer lived then. plan: meaningful to whoever
-    keeps the log. plan_of: the txn of the requested plan that it executes.
+    Args:
+        requested_at_ms: By the writer's clock.
+        heartbeat_ms: By the writer's clock. It only says that the writer lived then.
+        plan: For the executor of the plan.
+        plan_of: The txn of the requested plan that it executes.
     """
 
     format: int
@@ -228,8 +277,13 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class _Version(msgspec.Struct):
-    """What every format of an entry must say, now and later. min_client: the version of objcat that a format above 1 needs. writer: for
-    people, whatever a later format makes of it. digest: of the bytes of the object, in format 1."""
+    """The fields that every format of an entry has, now and later.
+
+    Args:
+        min_client: The version of objcat that a format above 1 needs.
+        writer: For people, whatever a later format makes of it.
+        digest: Of the bytes of the object, in format 1.
+    """
 
     format: int
     min_client: str | None = ""
@@ -239,18 +293,20 @@ class _Version(msgspec.Struct):
     digest: str | None = ""
 
 
-# Made here, in one thread: msgspec learns a type when it first meets it, and crashes when two threads are at that together.
+# Made here, in one thread: msgspec crashes when two threads meet a new type at the same time.
 _VERSIONS = msgspec.json.Decoder(_Version)
 _ENTRIES = msgspec.json.Decoder(Entry)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The bytes of a slot. Raises TypeError for an entry that could not be read again: a slot is for ever."""
+    """The bytes of a slot. Raises TypeError for an entry that could not be read again, since a slot is never deleted."""
     data = encode_object(entry)
     try:
         check_entry(_ENTRIES.decode(data), key=log_key(entry.slot))
     except (msgspec.ValidationError, CorruptTable) as error:
-        raise TypeError(f"slot {entry.slot} would hold what no reader takes ({error}): that is a bug in objcat") from error
+        raise TypeError(
+            f"Slot {entry.slot} would hold what no reader takes ({error}). Nothing was written. Report this as a bug in objcat."
+        ) from error
     return data
 
 
@@ -261,18 +317,18 @@ def decode_entry(data: bytes, *, key: str) -> Entry:
     check_digest(data, version.digest, key=key)
     if version.action and version.action not in set(Action):
         known = isinstance(version.writer, str) and version.writer
-        newer = f"it was written by {version.writer}, upgrade to that version or a newer one" if known else "upgrade to a newer one"
-        raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: {newer} to read this table")
+        newer = f"It was written by {version.writer}. Upgrade to that version or a newer one" if known else "Upgrade to a newer one"
+        raise UnsupportedFormat(f"{key} is a {version.action}. This objcat does not know that action. {newer} to read this table.")
     entry = decode_json(data, _ENTRIES, where=key, what="a log entry of objcat")
     check_entry(entry, key=key)
     return entry
 
 
 def check_entry(entry: Entry, *, key: str) -> None:
-    """Whether an entry agrees with itself. key: its object, for the error. Raises CorruptTable that names the field."""
+    """Check that an entry agrees with itself. key: its object, for the error. Raises CorruptTable that names the field."""
 
     def wrong(field: str, found: object, expected: str) -> CorruptTable:
-        return CorruptTable(f"{key} says {field} = {found!r}, but that is to be {expected}: {RESTORE}")
+        return CorruptTable(f"{key} says {field} = {found!r}. It must be {expected}. {RESTORE}")
 
     if entry.base >= entry.slot:
         raise wrong("base", entry.base, f"below its slot, {entry.slot}")
@@ -280,31 +336,31 @@ def check_entry(entry: Entry, *, key: str) -> None:
         if txn is not None and not is_txn(txn):
             raise wrong(field, txn, "the id of a transaction")
     if (entry.action is Action.ROLLBACK) != (entry.rollback_of is not None):
-        raise wrong("rollback_of", entry.rollback_of, "there in a ROLLBACK, and nowhere else")
+        raise wrong("rollback_of", entry.rollback_of, "set in a ROLLBACK, and nowhere else")
     for field, side in (("side", entry.side), ("history.file", None if entry.history is None else entry.history.file)):
         if side is not None and (not is_path(side.path) or not _SHA256.fullmatch(side.sha256)):
             raise wrong(field, side, "an object below the log's prefix and its SHA-256")
     for table, footprint in entry.footprint.items():
         _check_footprint(footprint, f"footprint.{table}", entry, wrong)
         if footprint.changes_state and entry.side is None and entry.history is None and table not in entry.changes:
-            raise wrong(f"changes.{table}", None, f"there, since its footprint says {_said(footprint)}")
+            raise wrong(f"changes.{table}", None, f"present, since its footprint names {_change_of(footprint)}")
 
 
 def _check_footprint(footprint: Footprint, field: str, entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:
-    for kind in _HOMES:
+    for kind in _FILE_GROUP_FIELDS:
         for group_id in getattr(footprint, kind):
             if group_id.bucket >= group_id.bucket_count:
                 raise wrong(f"{field}.{kind}", group_id, "file groups whose bucket is below their bucket count")
     for kind in ("bound", "root_bound", "saves", "releases", "restores"):
         slot = getattr(footprint, kind)
         if slot is not None and slot > entry.slot:
-            raise wrong(f"{field}.{kind}", slot, f"no slot above its own, {entry.slot}")
+            raise wrong(f"{field}.{kind}", slot, f"at most its own slot, {entry.slot}")
     if footprint.restores == entry.slot:
         raise wrong(f"{field}.restores", footprint.restores, "a slot below its own")
     for kind in ("placed", "updated") if footprint.keys is not None else ():
         digests: Digests = getattr(footprint.keys, kind)
         if digests.side is not None and digests.count and entry.erased and not digests.side.sha256:
-            continue  # An erasure has taken them away.
+            continue  # An erasure has removed them.
         if digests.side is not None:
             if digests.side.bytes != 8 * digests.count or not is_path(digests.side.path):
                 raise wrong(f"{field}.keys.{kind}.side", digests.side, f"an object of {8 * digests.count} bytes, 8 for each digest")
@@ -313,7 +369,7 @@ def _check_footprint(footprint: Footprint, field: str, entry: Entry, wrong: Call
 
 
 def inline_digests(digests: Digests) -> bytes | None:
-    """The digests that an entry holds itself; None for what is not as many as it says."""
+    """The digests that an entry holds itself; None when their number is not the stated one."""
     try:
         data = base64.b64decode(digests.inline, validate=True)
     except ValueError:
@@ -322,36 +378,38 @@ def inline_digests(digests: Digests) -> bytes | None:
 
 
 def is_path(path: str) -> bool:
-    """Whether a path stays below the prefix that it is relative to."""
+    """Whether a relative path stays below its prefix."""
     return bool(path) and not _LEAVES.search(path)
 
 
 _LEAVES = re.compile(r"^/|//|(^|/)\.\.?(/|$)|[\\\x00-\x1f]|^[A-Za-z][A-Za-z0-9+.-]*:")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_HOMES = ("creates", "appends", "replaces", "retires", "rmw", "reads")
+_FILE_GROUP_FIELDS = ("creates", "appends", "replaces", "retires", "rmw", "reads")
 
 
-def _said(footprint: Footprint) -> str:
-    return next((name for name in _CHANGING if getattr(footprint, name)), "what it changes")
+def _change_of(footprint: Footprint) -> str:
+    return next((name for name in _CHANGING if getattr(footprint, name)), "a change")
 
 
 def check_format(found: int, features: Mapping[str, str], *, min_client: str, where: str) -> None:
-    """Raises UnsupportedFormat that names the version of objcat which reads the object `where`, when this one does not."""
+    """Check that this objcat reads the object `where`. Raises UnsupportedFormat that names the version which does."""
     if found > FORMAT_VERSION:
         needed = f"objcat {min_client} or newer" if min_client else "a newer objcat"
-        raise UnsupportedFormat(f"{where} has table format {found}, this objcat reads up to {FORMAT_VERSION}: it takes {needed} to read it")
+        raise UnsupportedFormat(
+            f"{where} has table format {found}. This objcat reads up to format {FORMAT_VERSION}. Use {needed} to read it."
+        )
     for name in sorted(set(features) - READER_FEATURES):
         raise UnsupportedFormat(
-            f"{where} needs the table feature {name!r}, which this objcat lacks: it takes objcat {features[name]} or newer to read it"
+            f"{where} needs the table feature {name!r}. This objcat lacks it. Use objcat {features[name]} or newer to read it."
         )
 
 
 def check_writable(writer_features: Mapping[str, str], *, where: str) -> None:
-    """Raises UnsupportedFormat when a table may only be written by a client that understands more than this one."""
+    """Check that this client understands all that a writer must. Raises UnsupportedFormat."""
     for name in sorted(set(writer_features) - WRITER_FEATURES):
         raise UnsupportedFormat(
-            f"{where} may be read, but to write it takes the table feature {name!r}, which this objcat lacks: use objcat "
-            f"{writer_features[name]} or newer; nothing was written"
+            f"Writes to {where} need the table feature {name!r}. This objcat lacks it; it may read the table. Nothing was written. "
+            f"Use objcat {writer_features[name]} or newer to write."
         )
 
 
@@ -364,40 +422,40 @@ def is_txn(text: str) -> bool:
 
 
 def parse_txn(text: str) -> Txn:
-    """The transaction id that a text is. Raises InvalidInput."""
+    """The text as a transaction id. Raises InvalidInput."""
     if not is_txn(text):
         raise InvalidInput(
-            f"{text!r} is not a transaction id: they look like 20261121T093000123Z-0123456789abcdef, see `objcat log --json`"
+            f"{text!r} is not a transaction id. Give one such as 20261121T093000123Z-0123456789abcdef. `objcat log --json` shows them."
         )
     return Txn(text)
 
 
 def new_txn(env: Env) -> Txn:
-    """A fresh transaction id from the clock (for the reader's eye) and 64 random bits (for uniqueness)."""
+    """A fresh transaction id: the clock for the reader's eye, and 64 random bits for uniqueness."""
     return Txn(f"{txn_time(env.now_ms())}-{env.new_id()}")
 
 
 def txn_time(at_ms: int) -> str:
-    """How the ids of transactions begin that were drawn at a time, ms since 1970 UTC: in the order of time."""
+    """The beginning of transaction ids drawn at a time, ms since 1970 UTC. Sorts by time."""
     when = datetime.fromtimestamp(at_ms / 1000, UTC)
     return f"{when:%Y%m%dT%H%M%S}{when.microsecond // 1000:03d}Z"
 
 
 def log_key(slot: int) -> str:
-    """The object of a slot."""
+    """The key of a slot."""
     return f"log/{slot:020d}.json"
 
 
 def intent_key(txn: Txn) -> str:
-    """The object that says that `txn` is under way."""
+    """The key of the object which says that `txn` is under way."""
     return f"intents/{txn}.inflight.json"
 
 
 def requested_key(txn: Txn) -> str:
-    """The object that holds a plan of `txn` for somebody to execute."""
+    """The key of a plan of `txn` that waits for an executor."""
     return f"intents/{txn}.requested.json"
 
 
 def data_prefix(txn: Txn) -> str:
-    """Everything that `txn` writes lies below this."""
+    """The prefix of everything that `txn` writes."""
     return f"data/{txn}/"

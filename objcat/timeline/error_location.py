@@ -1,4 +1,4 @@
-"""Errors over objects of the log say in which table or lake these are."""
+"""`says_where`: a decorator that adds the URL of the store to errors about objects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OF_OBJECTS = (CheckpointCollected, CorruptTable, UnsupportedFormat)
-"""What is raised over an object by whoever knows its key alone."""
+"""Errors raised over an object by code that knows its key alone."""
 
 
 def says_where(function: Callable[P, R]) -> Callable[P, R]:
-    """Have errors of a function end with the URL of the store that it reads, unless they name it already.
+    """Make errors of a function end with the URL of the store that it reads, unless they name it.
 
-    function: one of whose arguments is a store, or has one as `fileio` or `_fileio`, as `self` does.
+    Args:
+        function: One of its arguments is a store, or has one as `fileio` or `_fileio`, as `self` does.
     """
 
     @wraps(function)
@@ -29,7 +30,7 @@ def says_where(function: Callable[P, R]) -> Callable[P, R]:
         except OF_OBJECTS as error:
             url = next((store.url for store in map(_store_of, args) if store is not None), None)
             if url is not None and url not in str(error):
-                error.args = (f"{error} (in {url})", *error.args[1:])
+                error.args = (f"{error} The log is at {url}.", *error.args[1:])
             raise
 
     return run

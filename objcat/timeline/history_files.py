@@ -1,4 +1,7 @@
-"""History files: entries of archived slots as Parquet, one row each, whole. The only module of the log that knows Arrow; imported late."""
+"""History files: whole entries of archived slots as Parquet, one row each.
+
+The only module of the log that uses Arrow. It is imported late.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pyarrow.parquet as pq
 
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Entry, decode_entry, log_key
+from objcat.timeline.json_objects import RESTORE
 
 SCHEMA = pa.schema(
     [
@@ -20,11 +24,16 @@ SCHEMA = pa.schema(
         pa.field("entry", pa.binary(), nullable=False),
     ]
 )
-"""`entry` holds the bytes of the slot before it was archived; the other columns repeat parts of it for people with a query engine."""
+"""`entry` holds the bytes of the slot before it was archived. The other columns repeat parts of it for query engines."""
 
 
 def encode_history(bodies: Sequence[bytes], entries: Sequence[Entry]) -> bytes:
-    """A history file of the bytes of slots, in slot order, and what they say."""
+    """The bytes of a history file.
+
+    Args:
+        bodies: The bytes of slots, in slot order.
+        entries: The same slots, decoded.
+    """
     columns = {
         "slot": [entry.slot for entry in entries],
         "committed_at": [entry.committed_at_ms for entry in entries],
@@ -40,14 +49,14 @@ def encode_history(bodies: Sequence[bytes], entries: Sequence[Entry]) -> bytes:
 
 
 def decode_history(data: bytes, *, path: str) -> list[Entry]:
-    """The entries of a history file, in the order of its rows. Raises CorruptTable, UnsupportedFormat."""
+    """The entries of a history file, in row order. Raises CorruptTable, UnsupportedFormat."""
     return [decode_entry(body, key=f"{log_key(slot)} in {path}") for slot, body in decode_bodies(data, path=path)]
 
 
 def decode_bodies(data: bytes, *, path: str) -> list[tuple[int, bytes]]:
-    """The slots of a history file and their bytes, in the order of its rows. Raises CorruptTable."""
+    """The slots of a history file and their bytes, in row order. Raises CorruptTable."""
     try:
         table = pq.read_table(pa.BufferReader(data), columns=["slot", "entry"])
     except (pa.ArrowException, OSError) as error:
-        raise CorruptTable(f"{path} is not a history file of objcat ({error}): restore that object from a backup of the bucket") from error
+        raise CorruptTable(f"{path} is not a history file of objcat ({error}). {RESTORE}") from error
     return list(zip(table.column("slot").to_pylist(), table.column("entry").to_pylist(), strict=True))

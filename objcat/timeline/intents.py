@@ -1,8 +1,8 @@
-"""Intents: who is at work, or has planned work for somebody else. Advice only: what happened is for the log to say.
+"""Intents: who is at work, or has planned work for others. Advice only: the log says what happened.
 
-An operation under way is an object that its writer touches every `HEARTBEAT_S` seconds, so that others can tell a slow writer from a dead
-one, politely. A write that is over before anybody would ask has none: what it leaves when it dies is its files. A plan is an object of its
-own that waits for an executor; executing it is a transaction that names the plan.
+An operation under way is an object that its writer touches every `HEARTBEAT_S` seconds. So others can tell a slow writer from a dead one,
+politely. A write that ends soon has no intent; if it dies, its files show it. A plan is an object of its own that waits for an executor.
+Executing it is a transaction that names the plan.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ logger = logging.getLogger("objcat.timeline")
 
 HEARTBEAT_S = 10.0
 ANNOUNCED_AFTER_S = 1.0
-"""A write that runs as long is announced. Small ones take a few tenths of a second, lost slots and repeated requests included; and it is
-little beside a heartbeat, and beside the age at which anybody thinks a writer dead."""
+"""Seconds after which a running write puts its intent.
+
+Small writes take a few tenths of a second, including lost slots and repeated requests. The value is small next to a heartbeat, and to the
+age at which a writer is taken for dead.
+"""
 CLOCK_WARNING_MS = 300_000
 REQUESTED_SUFFIX = ".requested.json"
-ADVICE = "it is only advice, so you may delete it"
+ADVICE = "It is only advice, so you may delete it."
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _INTENTS = msgspec.json.Decoder(Intent)
@@ -46,45 +49,53 @@ class Intents:
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
         self._hearts: dict[Txn, tuple[_Heart, Callable[[], None]]] = {}
-        # Whoever drops this without a word, an interrupted cell of a notebook say, looks dead from then on.
+        # If the caller drops this object, as an interrupted notebook cell does, its writers look dead from then on.
         weakref.finalize(self, _stop_all, self._hearts)
 
     def announce(
         self, txn: Txn, action: Action, base: int, *, engine: str, first: Callable[[], None], plan_of: Txn | None = None
     ) -> Future[int]:
-        """Put the intent of `txn`, overlapped with the caller's work, and touch it from time to time until it is retracted or silenced.
+        """Put the intent of `txn` while the caller works. Touch it until it is deleted or its heartbeat is stopped.
 
-        first: called before, beside the caller's work too; when it raises, so does the future, and there is no intent. plan_of: the txn of
-        the plan that it executes. The future holds how far the store's clock is ahead of the local one, in ms: 0 where it has none, or
-        where they agree to the second (which is how finely most stores tell the time).
+        Args:
+            first: Called before the put, also while the caller works. If it raises, the future raises the same, and there is no intent.
+            plan_of: The txn of the plan that it executes.
+
+        Returns:
+            A future of how far the store's clock is ahead of the local one, in ms. It is 0 without a store clock, or when both agree to the
+            second (most stores tell whole seconds).
         """
         heart = self._begin(txn, action, base, engine, plan_of, first_s=HEARTBEAT_S)
         heart.was_sent = True
         return self._fileio.env.submit_io(partial(heart.announce, first))
 
     def announce_if_slow(self, txn: Txn, action: Action, base: int, *, engine: str) -> Callable[[], int]:
-        """As `announce`, but the intent is only put when the operation runs for `ANNOUNCED_AFTER_S`: one that ends before sends nothing.
+        """As `announce`, but put the intent only if the operation runs for `ANNOUNCED_AFTER_S`. A shorter one sends nothing.
 
-        What is returned tells how far the store's clock is ahead. It asks nobody where an answer has told that since; else it puts the
-        intent for the sake of the answer, and raises what that raises.
+        Returns:
+            A function that tells how far the store's clock is ahead, in ms. It sends no request if an answer since the start has told it.
+            Else it puts the intent to learn it, and raises what that raises.
         """
         return self._begin(txn, action, base, engine, None, first_s=ANNOUNCED_AFTER_S).skew_ms
 
     def stop_heartbeat(self, txn: Txn) -> None:
-        """Touch the intent no more, and leave it, where there is one: its writer stops without knowing how it ends."""
+        """Stop touching the intent and leave it. Its writer stops without knowing the outcome."""
         self._stop(txn)
 
     def leave(self, txn: Txn) -> None:
-        """Touch the intent no more, but see to it that there is one, off the critical path: nobody knows whether `txn` is committed, and it
-        may have no files that tell of it. Failure is logged."""
+        """Stop touching the intent, and make sure that there is one, off the critical path.
+
+        Nobody knows whether `txn` is committed, and it may have no files that show it. Failure is logged.
+        """
         heart = self._stop(txn)
         if heart is not None and not heart.was_sent:
             self._fileio.env.submit_io(heart.testify)
 
     def delete_intent(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
-        """Delete the intent of a settled txn, and the plan that is settled with it, off the critical path. What is not there costs nothing.
+        """Delete the intent of a settled txn, and the plan that is settled with it, off the critical path.
 
-        A put of the intent that is under way comes to its end first. Failure is logged and harmless: whoever finds them finds them settled.
+        An object that is not there costs nothing. A put of the intent that is under way ends first. Failure is logged and harmless: the
+        next reader finds them settled.
         """
         heart = self._stop(txn)
         keys = [] if heart is not None and not heart.was_sent else [intent_key(txn)]
@@ -105,7 +116,7 @@ class Intents:
         return heart
 
     def _stop(self, txn: Txn) -> _Heart | None:
-        """The heart of a txn, which begins no request any more; None when it was stopped before."""
+        """The heart of a txn, which begins no request any more. None when it was stopped before."""
         heart, stop = self._hearts.pop(txn, (None, _do_nothing))
         stop()
         if heart is not None:
@@ -123,9 +134,9 @@ def _stop_all(hearts: dict[Txn, tuple[_Heart, Callable[[], None]]]) -> None:
 
 
 class _Heart:
-    """The intent of one operation, as its writer keeps it. Its methods may run in different threads.
+    """The intent of one operation, in its writer. Its methods may run in different threads.
 
-    was_sent: whether the intent may be there, now or when the request under way has landed. After `stop` it changes no more.
+    was_sent: whether the intent may be in the store, now or when the running request ends. It is final after `stop`.
     """
 
     def __init__(self, fileio: FileIO, intent: Intent) -> None:
@@ -137,12 +148,12 @@ class _Heart:
         self._may_be_there = False
         self._is_stopped = False
         self.was_sent = False
-        # Two locks, so that whoever stops the heart waits for no store: one for the two flags, and one for the request under way.
+        # Two locks, so that `stop` waits for no store: one for the two flags, and one for the running request.
         self._flags = threading.Lock()
         self._request = threading.Lock()
 
     def announce(self, first: Callable[[], None] | None = None) -> int:
-        """Put the intent, unless it was put. Returns how far the store's clock is ahead, ms. first: what it raises ends this heart."""
+        """Put the intent, unless it was put. Returns how far the store's clock is ahead, in ms. An error of `first` ends this heart."""
         with self._request:
             if first is not None:
                 try:
@@ -154,16 +165,16 @@ class _Heart:
             return self._announce()
 
     def skew_ms(self) -> int:
-        """How far the store's clock is ahead, ms: by the answers since the operation began, else by that to the intent."""
+        """How far the store's clock is ahead, in ms: by answers since the operation began, else by the answer to the intent."""
         if not self._fileio.capabilities.store_clock:
             return 0
         reading = self._fileio.clock(since_s=self._began_s)
         return self.announce() if reading is None else _skew_ms(reading.store_ms, reading.local_ms)
 
     def beat(self) -> None:
-        """Say that the writer lives. Whatever goes wrong is tried again at the next beat; an intent that somebody deleted stays deleted."""
+        """Show that the writer lives. A failure is tried again at the next beat. A deleted intent stays deleted."""
         if not self._request.acquire(blocking=False):
-            return  # What is under way says it too.
+            return  # The running request shows it too.
         try:
             if not self._may_send():
                 return
@@ -172,24 +183,24 @@ class _Heart:
             else:
                 self._touch()
         except Exception as error:  # noqa: BLE001 - a heartbeat is only advice
-            logger.info("the intent of %s could not be touched: %s", self._intent.txn, error)
+            logger.info("The intent of %s could not be touched: %s", self._intent.txn, error)
         finally:
             self._request.release()
 
     def testify(self) -> None:
-        """Put the intent as the last thing that is heard of its writer."""
+        """Put the intent as the last sign of its writer."""
         try:
             self.announce()
         except Exception as error:  # noqa: BLE001 - an intent is only advice
-            logger.warning("%s, whose outcome is not known, leaves no intent: %s", self._intent.txn, error)
+            logger.warning("%s has an unknown outcome, and its intent could not be put: %s", self._intent.txn, error)
 
     def stop(self) -> None:
-        """Let `beat` begin no request any more."""
+        """Stop: `beat` begins no request any more."""
         with self._flags:
             self._is_stopped = True
 
     def wait(self) -> None:
-        """Until no request is under way."""
+        """Wait until no request is running."""
         with self._request:
             return
 
@@ -217,10 +228,12 @@ class _Heart:
                 raise cause
             case PreconditionFailed() if not self._may_be_there:
                 self.was_sent = False
-                raise SharedTransaction(f"the intent of {self._intent.txn} exists already: another operation has the same id; write again")
+                raise SharedTransaction(
+                    f"The intent of {self._intent.txn} exists already: another operation has the same id. Nothing was written. Write again."
+                )
         if store_ms is None and (fileio.capabilities.store_clock or self._version is None):
-            # The answer was lost and the intent found by reading back: the store noted when it landed. It may be gone by now, with a
-            # rollback: then the log will say so.
+            # The answer was lost, and the intent was found by reading back. The store noted its time. If it is gone, it was rolled back,
+            # and the log will say so.
             with contextlib.suppress(NotFound):
                 found = fileio.head(key)
                 self._version, store_ms = found.version, found.modified_ms if fileio.capabilities.store_clock else None
@@ -240,9 +253,17 @@ class _Heart:
 
 
 def request(fileio: FileIO, action: Action, base: int, *, engine: str, plan: Mapping[str, msgspec.Raw]) -> Txn:
-    """Leave a plan for another process to execute. base: the slot of the view that it was made from. plan: meaningful to the executor.
+    """Leave a plan for another process to execute.
 
-    Returns its txn: what an executor names as `Candidate.plan`, and what a rollback fences. Raises NotWritten and storage errors.
+    Args:
+        base: The slot of the view that it was made from.
+        plan: For the executor.
+
+    Returns:
+        Its txn. An executor names it as `CommitAttempt.plan`, and a rollback fences it.
+
+    Raises:
+        NotWritten, FileIOError: The plan was not stored.
     """
     txn = new_txn(fileio.env)
     intent = msgspec.structs.replace(_begun(fileio.env, txn, action, base, engine), plan=dict(plan))
@@ -252,10 +273,10 @@ def request(fileio: FileIO, action: Action, base: int, *, engine: str, plan: Map
 
 
 def pending_plans(fileio: FileIO) -> list[Intent]:
-    """The plans that wait for an executor, oldest first: one LIST, and one GET for each.
+    """The plans that wait for an executor, oldest first. One LIST, and one GET for each.
 
-    A plan must be executed from the view as of its base, so that the executor reads every later slot: there it meets whoever executed the
-    plan before (AlreadyDone), or rolled it back (WriterFenced). Some of the plans may be settled already.
+    Execute a plan from the view at its base, so that you read every later slot. There you find its earlier execution (AlreadyDone) or its
+    rollback (WriterFenced). Some of the plans may be settled already.
     """
     keys = [key for key in fileio.list_keys("intents/") if key.endswith(REQUESTED_SUFFIX)]
 
@@ -291,24 +312,26 @@ def encode_intent(intent: Intent) -> bytes:
 
 
 def decode_intent(data: bytes, *, key: str) -> Intent:
-    """The intent of an object. Raises CorruptTable for what is not one."""
+    """The intent in an object. Raises CorruptTable."""
     intent = decode_json(data, _INTENTS, where=key, what="an intent of objcat", remedy=ADVICE)
     check_own_digest(data, key=key)
     if not is_txn(intent.txn) or not key.startswith(f"intents/{intent.txn}.") or intent.base < -1 or not intent.format:
         raise CorruptTable(
-            f"{key} says that it is of {intent.txn!r}, planned at slot {intent.base}, which is of no intent of that name: {ADVICE}"
+            f"{key} names the transaction {intent.txn!r}, planned at slot {intent.base}. No intent of that name can say so. {ADVICE}"
         )
     return intent
 
 
 def remove_files(fileio: FileIO, keys: Sequence[str], *, why: str) -> int:
-    """Delete objects of a transaction that is settled, and needs them no more. Best effort: what stays is garbage.
+    """Delete objects that a settled transaction does not need. Best effort: what stays is garbage.
 
-    Returns of how many it is not known that they are gone."""
+    Returns:
+        For how many keys it is not known that they are gone.
+    """
     try:
         failed = [result for result in fileio.delete(keys) if result.error is not None]
     except FileIOError as error:
-        logger.warning("files of %s could not be deleted: %s", why, error)
+        logger.warning("Files of %s could not be deleted: %s", why, error)
         return len(keys)
     for result in failed:
         logger.warning("%s of %s could not be deleted: %s", result.key, why, result.error)
@@ -316,10 +339,12 @@ def remove_files(fileio: FileIO, keys: Sequence[str], *, why: str) -> int:
 
 
 def _skew_ms(store_ms: int, local_ms: int) -> int:
-    """How far the store's clock, which may tell whole seconds only, is ahead of the local one; 0 when the two may be equal."""
+    """How far the store's clock is ahead of the local one. 0 when they may be equal: the store may tell whole seconds only."""
     ahead_ms = store_ms - local_ms
     if -1000 <= ahead_ms <= 0:
         return 0
     if abs(ahead_ms) > CLOCK_WARNING_MS:
-        logger.warning("the local clock is %d s off the store's; commit times follow the store's: mend the local clock", -ahead_ms // 1000)
+        logger.warning(
+            "The local clock is %d s off the store's. Commit times follow the store's clock. Correct the local clock.", -ahead_ms // 1000
+        )
     return ahead_ms

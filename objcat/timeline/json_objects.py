@@ -1,7 +1,7 @@
-"""How JSON objects of the log are read: whatever is wrong with one is a CorruptTable that names object, field and next step.
+"""JSON objects of the log: encoded with a digest, decoded with precise errors. An error names object, field and next step.
 
-Objects that nothing else names with a hash (entries, roots, intents, plans) carry the digest of their own bytes. A field that may be left
-out may be null as well, from a writer that says everything.
+Objects that nothing names with a hash (entries, roots, intents, plans) carry the digest of their own bytes. An optional field may also be
+null, from a writer that writes every field.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from objcat.errors import CorruptTable
 
 T = TypeVar("T")
 
-RESTORE = "restore that object from a backup of the bucket"
+RESTORE = "Restore that object from a backup of the bucket."
+"""The next step of a CorruptTable."""
 DIGEST_CHARACTERS = 64
 _ZEROS = b"0" * DIGEST_CHARACTERS
 _NAME = b',\n "digest": "'
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError)
-"""What a decoder raises for bytes that do not hold what they should."""
+"""What a decoder raises for bytes that are not what it expects."""
 
 
 def encode_object(value: msgspec.Struct) -> bytes:
-    """A JSON object over several lines, with the digest of its own bytes as last field."""
+    """A JSON object over several lines. Its last field is the digest of its own bytes."""
     data = msgspec.json.format(msgspec.json.encode(value), indent=1)
-    unsaid = data[:-2] + _NAME + _ZEROS + b'"\n}'
+    blank = data[:-2] + _NAME + _ZEROS + b'"\n}'
     begin = len(data) - 2 + len(_NAME)
-    return unsaid[:begin] + hashlib.sha256(unsaid).hexdigest().encode() + unsaid[begin + DIGEST_CHARACTERS :]
+    return blank[:begin] + hashlib.sha256(blank).hexdigest().encode() + blank[begin + DIGEST_CHARACTERS :]
 
 
 class _Digested(msgspec.Struct):
-    """What is asked of an object whose digest nobody has read yet."""
+    """The digest field of an object of any kind."""
 
     digest: str | None = ""
 
@@ -43,37 +44,46 @@ _DIGESTED = msgspec.json.Decoder(_Digested)
 
 
 def check_own_digest(data: bytes, *, key: str) -> None:
-    """As `check_digest`, of whatever the object says. data: a JSON object."""
+    """`check_digest` by the digest that the object itself states. data: a JSON object."""
     check_digest(data, decode_json(data, _DIGESTED, where=key, what="a JSON object").digest, key=key)
 
 
 def check_digest(data: bytes, said: str | None, *, key: str) -> None:
-    """Raises CorruptTable unless an object has the digest that it says. said: the field, None or empty where it has none: objects of before
-    have none."""
+    """Check that the bytes of an object have the stated digest. Raises CorruptTable.
+
+    Args:
+        said: The stated digest. None or empty in objects of older versions, which have none.
+    """
     if not said:
         return
     raw = said.encode()
     if len(raw) == DIGEST_CHARACTERS and data.count(raw) == 1 and hashlib.sha256(data.replace(raw, _ZEROS)).hexdigest() == said:
         return
-    raise CorruptTable(f"{key} is not what was written: its bytes have another digest than its field `digest` says; {RESTORE}")
+    raise CorruptTable(f"{key} is not what was written: its bytes do not match its field `digest`. {RESTORE}")
 
 
 def decode_json(data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T], *, where: str, what: str, remedy: str = RESTORE) -> T:
-    """What a decoder makes of JSON. where: the object, for the error. what: what it should hold. Raises CorruptTable."""
+    """Decode JSON. Raises CorruptTable.
+
+    Args:
+        where: The object, for the error.
+        what: What it should hold, for the error.
+        remedy: The next step, for the error.
+    """
     try:
         return decoder.decode(data)
     except NOT_JSON as error:
         first = error
     try:
-        # A null where a field may be left out is the same as leaving it out.
+        # A null in an optional field means the same as its absence.
         return decoder.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(data), inspect.type_info(decoder.type))))
     except (*NOT_JSON, TypeError, msgspec.EncodeError):
         found = "it is nested too deeply" if isinstance(first, RecursionError) else str(first)
-        raise CorruptTable(f"{where} is not {what} ({found}): {remedy}") from first
+        raise CorruptTable(f"{where} is not {what} ({found}). {remedy}") from first
 
 
 def _without_nulls(value: Any, expected: inspect.Type) -> Any:
-    """A value without those fields that are null although their type has none, and that may be left out."""
+    """The value without optional fields that are null although their type has no null."""
     match expected:
         case inspect.StructType() if isinstance(value, list):
             return [_without_nulls(item, field.type) for item, field in zip(value, expected.fields, strict=False)] + value[
@@ -99,7 +109,7 @@ def _without_nulls(value: Any, expected: inspect.Type) -> Any:
 
 
 def _member(value: Any, types: Sequence[inspect.Type]) -> inspect.Type:
-    """Of several types, the one that a value is of."""
+    """The type of a union that a value has."""
     structs = [kind for kind in types if isinstance(kind, inspect.StructType)]
     if isinstance(value, dict):
         for kind in structs:

@@ -1,4 +1,4 @@
-"""Reading the log: slots are dense and immutable, so the head is where the first 404 is."""
+"""Read the log: slots are dense and immutable, so the first missing slot is above the head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Entry, SideObject, decode_entry, log_key
 from objcat.timeline.error_location import says_where
-from objcat.timeline.json_objects import decode_json
+from objcat.timeline.json_objects import RESTORE, decode_json
 from objcat.timeline.side_objects import get_side
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
@@ -30,7 +30,7 @@ class Log:
 
     @says_where
     def read_slot(self, slot: int) -> Entry | None:
-        """The entry of a slot, None when nothing is there (yet). One GET; two when it was archived."""
+        """The entry of a slot, None when nothing is there (yet). One GET; two for an archived slot."""
         stub = self.read_stub(slot)
         return None if stub is None else self._whole(stub, {})
 
@@ -41,12 +41,12 @@ class Log:
 
     @says_where
     def read_stub(self, slot: int) -> Entry | None:
-        """What the object of a slot itself says of its entry; of an archived one, less than the whole. One GET."""
+        """What the slot's own object says. For an archived slot this is less than the whole entry. One GET."""
         key = log_key(slot)
         try:
             result = self._fileio.get(key)
         except BucketNotFound:
-            # That is no empty log: its URL is wrong.
+            # This is no empty log: the URL is wrong.
             raise
         except NotFound:
             return None
@@ -57,11 +57,15 @@ class Log:
     def read_after(
         self, slot: int, *, until: int | None = None, window: int = 1, expected: int = 0, first: GetResult | None = None
     ) -> list[Entry]:
-        """Every entry above `slot` up to the head (or to `until`, included), in order, without a gap.
+        """Every entry above `slot` up to the head, in order, without a gap.
 
-        window: slots asked for at once to begin with; it doubles up to `WINDOW_SLOTS_MAX`. With 1, a refresh without news is one GET.
-        expected: so many slots are likely to be there, and are asked for besides, at once. first: the object of the first slot, where it is
-        known already. Archived entries come whole, a history file at a time.
+        Archived entries come whole, one history file at a time.
+
+        Args:
+            until: The last slot to read, inclusive. None: the head.
+            window: Slots requested at once at the start. It doubles up to `WINDOW_SLOTS_MAX`. With 1, a refresh without news is one GET.
+            expected: How many more slots are likely to be there. They are requested at once too.
+            first: The object of the first slot, if it is known already.
         """
         archived: dict[int, Entry] = {}
         entries = [] if first is None else [self._whole(_stub_of(slot + 1, first), archived)]
@@ -80,7 +84,7 @@ class Log:
         return entries
 
     def _whole(self, stub: Entry, archived: dict[int, Entry]) -> Entry:
-        """The entry of a slot, wherever it is. archived: entries of history files that were read already; it takes in a further one."""
+        """The whole entry of a slot. archived: entries of history files read so far; a newly read file is added."""
         for _ in range(REREADS_MAX):
             if stub.history is None:
                 return stub
@@ -89,7 +93,7 @@ class Log:
             try:
                 archived |= self._history(stub.history.file)
             except CorruptTable:
-                # An erasure puts another history file in the place of one, and deletes the former.
+                # An erasure replaces a history file by another one, and deletes the old one.
                 again = self._insist(stub.slot, self.read_stub(stub.slot))
                 if again.history == stub.history:
                     raise
@@ -97,7 +101,9 @@ class Log:
         entry = archived.pop(stub.slot, None)
         if entry is None or entry.txn != stub.txn:
             named = "its history file" if stub.history is None else stub.history.file.path
-            raise CorruptTable(f"{log_key(stub.slot)} says that {named} holds its entry, which it does not: restore both from one backup")
+            raise CorruptTable(
+                f"{log_key(stub.slot)} says that {named} holds its entry, but it does not. Restore both from one backup of the bucket."
+            )
         return entry
 
     def _history(self, file: SideObject) -> dict[int, Entry]:
@@ -107,33 +113,33 @@ class Log:
         return {entry.slot: entry for entry in decode_history(get_side(self._fileio, file), path=file.path)}
 
     def _fill_gaps(self, first: int, found: list[Entry | None]) -> list[Entry]:
-        """The entries up to the first slot that is truly absent. A 404 below a slot that was seen is asked again: the slot must exist."""
+        """The entries up to the first slot that is truly absent. A 404 below a slot that was seen is asked again: that slot must exist."""
         seen = max((i for i, entry in enumerate(found) if entry is not None), default=-1)
         return [self._insist(first + i, found[i]) for i in range(seen + 1)]
 
     def _insist(self, slot: int, found: Entry | None) -> Entry:
-        """What was found of a slot that must exist, or what is found when it is asked for again."""
+        """The entry of a slot that must exist: the one that was found, or the answer when it is asked again."""
         for _ in range(REREADS_MAX):
             found = found or self.read_stub(slot)
         if found is None:
-            raise CorruptTable(f"{log_key(slot)} is missing although later slots exist: restore that object from a backup of the bucket")
+            raise CorruptTable(f"{log_key(slot)} is missing although later slots exist. {RESTORE}")
         return found
 
 
 def _stub_of(slot: int, found: GetResult) -> Entry:
-    """The entry that the object of a slot holds. Raises CorruptTable when it is another slot's."""
+    """The entry in the object of a slot. Raises CorruptTable when it belongs to another slot."""
     key = log_key(slot)
     entry = decode_entry(found.data, key=key)
     if entry.slot != slot:
-        raise CorruptTable(f"{key} holds the entry of slot {entry.slot}: restore that object from a backup of the bucket")
+        raise CorruptTable(f"{key} holds the entry of slot {entry.slot}. {RESTORE}")
     return entry
 
 
 @says_where
 def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with their changes, wherever they are kept: one GET, in parallel, for each that has them in a side object.
+    """The entries with their changes. One GET, in parallel, for each entry that has them in a side object.
 
-    One whose side object an erasure has taken away comes as its slot is by now.
+    If an erasure has removed the side object, the entry is read again from its slot.
     """
 
     def fill(entry: Entry) -> Entry:
@@ -144,7 +150,7 @@ def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
         except CorruptTable as error:
             again = Log(fileio).read_known(entry.slot)
             if again.side == entry.side:
-                raise CorruptTable(f"{log_key(entry.slot)} names an object that cannot be read: {error}") from error
+                raise CorruptTable(f"{log_key(entry.slot)} names an object that cannot be read. {error}") from error
             return fill(again)
         changes = decode_json(data, _CHANGES, where=entry.side.path, what=f"the changes of slot {entry.slot}")
         return msgspec.structs.replace(entry, changes=changes)

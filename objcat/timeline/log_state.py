@@ -1,4 +1,7 @@
-"""What every log folds to, whatever its changes mean: its head, the versions of applications, bounds, savepoints, dropped tables."""
+"""`LogState`: what every log replays to.
+
+It holds the head, application versions, retention floors, savepoints and dropped tables.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from objcat.timeline.entry import ERASED_PARTITIONS, Action, Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppVersion:
-    """A write that must count once, however often it is tried: an application and the number of its batch.
+    """A version of an application: makes a write count once, however often it is tried.
 
-    app: its name, e.g. of a stream. version: grows from batch to batch. resumed_after: the slot of the RESTORE that the application has
-    taken notice of, after `StreamRewound`. since: the version that the batch builds on, -1 for none: where the application has reached
-    another one, the batch is refused with CommitConflict. For what may not be repeated, as sums that are added up: who runs twice would
-    else bring batches that overlap.
+    `since` is for work that must not be repeated, such as sums that are added up: two runs could otherwise write overlapping batches.
+
+    Args:
+        app: Name of the application, e.g. of a stream.
+        version: Number of the batch. It grows from batch to batch.
+        resumed_after: Slot of the RESTORE that the application has taken notice of, after `StreamRewound`.
+        since: The version that the batch builds on, -1 for none. If the table has another version, the batch is refused with
+            CommitConflict.
     """
 
     app: str
@@ -26,7 +33,7 @@ class AppVersion:
     since: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises InvalidInput."""
+        """Check the values. Raises InvalidInput."""
         text(self.app, what="app")
         whole_number(self.version, what=f"version of the application {self.app!r}")
         if self.resumed_after is not None:
@@ -37,7 +44,12 @@ class AppVersion:
 
 @dataclass(frozen=True, slots=True)
 class AppProgress:
-    """The version that an application has reached in a table. slot: of the commit. rewound_at: of a RESTORE that took back later ones."""
+    """The version that an application has reached in a table.
+
+    Args:
+        slot: Slot of the commit.
+        rewound_at: Slot of a RESTORE that took back later versions.
+    """
 
     version: int
     slot: int
@@ -48,8 +60,11 @@ class AppProgress:
 class TableLogState:
     """What the log says of one table besides its rows.
 
-    bound: slots below it cannot be read any more, but for saved ones. saved: slots with a savepoint. closed_at: of the CLOSE, None while
-    the table is open. apps: by name.
+    Args:
+        bound: The retention floor: slots below it can no longer be read, except saved ones.
+        saved: Slots with a savepoint.
+        closed_at: Slot of the CLOSE, None while the table is open.
+        apps: Progress of applications, by name.
     """
 
     bound: int = 0
@@ -58,17 +73,21 @@ class TableLogState:
     apps: Mapping[str, AppProgress] = field(default_factory=dict)
 
     def is_readable(self, slot: int) -> bool:
-        """Whether the files of the table as of that slot are still kept."""
+        """Whether the table's files as of that slot are retained."""
         return slot >= self.bound or slot in self.saved
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log as of `slot` (-1: before the first). tables: by id, those that have marks.
+    """A log as of `slot` (-1: before the first).
 
-    features, writer_features: what a reader, and a writer, must understand. root_bound: checkpoints below it may be gone, but for the
-    newest one up to each of `pins`: slots that are saved since before the bound passed them. restores: of each RESTORE above the bound,
-    its slot and the slot that it brought back.
+    Args:
+        tables: By id, those with any state here.
+        features: What a reader must understand.
+        writer_features: What a writer must understand.
+        root_bound: Checkpoints below it may be gone, except the newest one up to each of `pins`.
+        pins: Slots that were saved before the bound passed them.
+        restores: For each RESTORE above the bound, its slot and the slot that it restored.
     """
 
     slot: int = -1
@@ -81,14 +100,15 @@ class LogState:
     restores: tuple[tuple[int, int], ...] = ()
 
     def marks(self, table: str) -> TableLogState:
+        """The state of a table in this log."""
         return self.tables.get(table, TableLogState())
 
     def advance(self, entries: Iterable[Entry]) -> LogState:
-        """The state after further entries, which must follow its slot without a gap. Raises CorruptTable for a gap."""
+        """The state after further entries. They must follow its slot without a gap; else it raises CorruptTable."""
         state = self
         for entry in entries:
             if entry.slot != state.slot + 1:
-                raise CorruptTable(f"slot {entry.slot} does not follow slot {state.slot}: open the table again")
+                raise CorruptTable(f"Slot {entry.slot} does not follow slot {state.slot}. Open the table again.")
             lasting = {name: since for name, since in entry.features.items() if name not in ERASED_PARTITIONS}
             touched = {table: _fold(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}
             state = LogState(
@@ -106,7 +126,7 @@ class LogState:
 
 
 def _fold_roots(state: LogState, entry: Entry) -> LogState:
-    """What the collection of checkpoints must know: how far it went, what it must leave, and which older states were brought back since."""
+    """What the expiry of checkpoints must know: how far it went, what it must leave, and which older states were restored since."""
     for footprint in entry.footprint.values():
         if footprint.root_bound is not None and footprint.root_bound > state.root_bound:
             bound = footprint.root_bound
@@ -121,6 +141,7 @@ def _fold_roots(state: LogState, entry: Entry) -> LogState:
 
 
 def _fold(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
+    """The state of a table after one more entry."""
     footprint = entry.footprint.get(table)
     reached = entry.apps.get(table, {})
     if entry.action is Action.RESTORE and footprint is not None and footprint.restores is not None:

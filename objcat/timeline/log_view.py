@@ -1,4 +1,8 @@
-"""A log as of one slot, with what its changes mean: opened, refreshed, looked at as of an earlier slot or time, saved as checkpoints."""
+"""`Timeline` and `LogView`: a log as of one slot, with the state that its entries replay to.
+
+A `Timeline` opens, refreshes and rewinds views, and publishes checkpoints. A `LogReducer` gives the entries their meaning: tables, or names
+of a catalog.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import AnyRoot, BrokenRoot, Root, VoidRoot
 from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.error_location import says_where
+from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import Log, with_changes
 from objcat.timeline.log_state import LogState
 from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcomes
@@ -30,44 +35,56 @@ R = TypeVar("R")
 REFRESH_SLOTS_MAX = 64
 """A view that is further behind looks for a newer checkpoint instead of reading every entry."""
 TAIL_ENTRIES_MAX = 96
-"""Entries that a view keeps, to move to a newer checkpoint without reading them again."""
+"""Entries that a view remembers, to move to a newer checkpoint without reading them again."""
 PUBLISHING_S_MAX = 60.0
-"""While a checkpoint is being published, no second one is begun, unless it takes longer than this."""
+"""Seconds. While a checkpoint is being published, no second one begins, unless publishing takes longer than this."""
 HINT_PAUSE_S = 1.0
 
 
 class LogReducer(Protocol[S]):
-    """What the changes of a log mean to whoever keeps it: tables, or names. Values of S are immutable and picklable."""
+    """Replays the entries of a log to a state: of tables, or of names. Values of S are immutable and picklable."""
 
     def begin(self) -> S:
         """The state of an empty log."""
 
     def advance(self, state: S, entry: Entry, at: Callable[[int], S]) -> S:
-        """The state after one more entry. at: the state as of an earlier slot, for an entry that brings it back. Sends no request."""
+        """The state after one more entry. Sends no request.
+
+        Args:
+            at: The state as of an earlier slot, for an entry that restores it.
+        """
 
     def save(self, fileio: FileIO, state: S, folder: str) -> tuple[msgspec.Raw, S]:
-        """Write what a checkpoint of the state needs besides its root: immutable objects below `folder`, under names that nobody else uses.
+        """Write what a checkpoint of the state needs besides its root. These are immutable objects below `folder`, with unique names.
 
-        Objects that the state stands on already are named again, not written again. Returns what the root holds (JSON), and the same
-        state, which stands on those objects from now on. Raises CheckpointCollected.
+        Objects that the state already uses are named again, not written again.
+
+        Returns:
+            What the root holds (JSON), and the same state, which now uses these objects.
+
+        Raises:
+            CheckpointCollected: An object of the state is gone.
         """
 
     def load(self, payload: msgspec.Raw) -> S:
         """The state of a root. Sends no request: objects are read when they are needed. Raises CorruptTable.
 
-        Whoever reads an object of the state later and finds it missing raises CheckpointCollected: the caller opens the log again.
+        A later read of a missing object raises CheckpointCollected, and the caller opens the log again.
         """
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
-        """Paths of all objects that a root's state stands on."""
+        """Paths of all objects that a root's state uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogView(Generic[S]):
-    """A log as of `log.slot`: immutable, shareable, picklable. checkpoint: the slot of the root that it was opened from, -1 for none.
+    """A log as of `log.slot`: immutable, shareable, picklable.
 
-    outcomes: of every transaction up to the slot. tail: the newest entries above the checkpoint, without changes that lie beside the log.
-    milestone: the view at the newest slot above the checkpoint that may have a root, without a milestone of its own.
+    Args:
+        checkpoint: The slot of the root that it was opened from, -1 for none.
+        outcomes: Of every transaction up to the slot.
+        tail: The newest entries above the checkpoint, without changes that are in side objects.
+        milestone: The view at the newest slot above the checkpoint that may have a root. It has no milestone of its own.
     """
 
     log: LogState
@@ -79,6 +96,7 @@ class LogView(Generic[S]):
 
     @property
     def slot(self) -> int:
+        """The slot of the view."""
         return self.log.slot
 
 
@@ -99,11 +117,12 @@ class Timeline(Generic[S]):
 
     @says_where
     def open(self) -> LogView[S]:
-        """The newest view; of an empty log, one at slot -1.
+        """The newest view. For an empty log, a view at slot -1.
 
-        A checkpoint is a cache: one that cannot be read is logged once, and passed over for an older one, or for the log itself.
-        Costs the hint, a root, the entries above it and one look that finds nothing; O(log n) looks more when the hint is missing or stale.
-        Raises UnsupportedFormat, CorruptTable.
+        A checkpoint is a cache. An unreadable one is logged once, and an older one or the log itself is used instead.
+
+        Costs the hint, a root, the entries above it, and one request that finds nothing. O(log n) requests more if the hint is missing or
+        stale. Raises UnsupportedFormat, CorruptTable.
         """
         if self._passes_over_all:
             return self.advance(self._empty(), self._entries(-1))
@@ -118,32 +137,34 @@ class Timeline(Generic[S]):
         reach = checkpoint.TAIL_SLOTS_MAX + 1
         opened = self._catch_up(view, window=min(reach, hint.slot - view.slot + 1), reach=reach)
         if opened.slot == view.slot:
-            # With nothing above a root, its own slot shows that the log reaches as far.
+            # With nothing above the root, its own slot shows that the log reaches that far.
             self.check_checkpoint(view)
         return opened
 
     def pass_over(self, error: CheckpointCollected) -> None:
-        """Stand on no checkpoint from now on that names an object which is gone or damaged. Whoever meets such an error calls this before
-        the log is opened again."""
+        """From now on use no checkpoint that names an object which is gone or damaged.
+
+        Call this on such an error, before you open the log again.
+        """
         if error.path and error.path not in self._unusable:
             self._unusable.add(error.path)
             if isinstance(error, CheckpointUnreadable):
-                logger.warning("a checkpoint of %s cannot be read, and is passed over: %s", self.fileio.url, error)
+                logger.warning("A checkpoint of %s cannot be read, and is passed over: %s", self.fileio.url, error)
 
     def pass_over_all(self) -> None:
-        """Stand on no checkpoint until this process has published one: fold the log itself."""
+        """Use no checkpoint until this process has published one: replay the log itself."""
         self._passes_over_all = True
 
     @says_where
     def refresh(self, view: LogView[S]) -> LogView[S]:
-        """The newest view: one GET when nothing is new. Far behind, it stands on a newer checkpoint than `view`. Raises as `open`."""
+        """The newest view. One GET when nothing is new. Far behind, it begins at a newer checkpoint than `view`. Raises as `open`."""
         return self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX)
 
     @says_where
     def advance(self, view: LogView[S], entries: Sequence[Entry]) -> LogView[S]:
-        """The view after further entries, which must follow its slot without a gap.
+        """The view after further entries. They must follow its slot without a gap.
 
-        Raises CorruptTable for one that does not fit, which names the checkpoint where that is of another log.
+        Raises CorruptTable for an entry that does not fit. The error names the checkpoint if that belongs to another log.
         """
         try:
             return self._advanced(view, entries)
@@ -151,17 +172,17 @@ class Timeline(Generic[S]):
             if not 0 <= view.slot == view.checkpoint:
                 raise
             self.check_checkpoint(view)
-            raise CorruptTable(f"{error}; or else {checkpoint.root_key(view.slot)}, on which it is to follow, is of another log") from error
+            raise CorruptTable(f"{error} Or {checkpoint.root_key(view.slot)}, the checkpoint below it, belongs to another log.") from error
 
     def _advanced(self, view: LogView[S], entries: Sequence[Entry]) -> LogView[S]:
         for entry in with_changes(self.fileio, entries):
-            kept = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
+            light = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
             view = LogView(
                 view.log.advance([entry]),
-                self.fold.advance(view.state, entry, partial(self._brought_back, view.log)),
+                self.fold.advance(view.state, entry, partial(self._restored, view.log)),
                 view.checkpoint,
                 view.outcomes.advance([entry]),
-                (*view.tail[1 - TAIL_ENTRIES_MAX :], kept),
+                (*view.tail[1 - TAIL_ENTRIES_MAX :], light),
                 view.milestone,
             )
             if entry.slot % checkpoint.SPACING_SLOTS == 0 and entry.slot >= checkpoint.SPACING_SLOTS:
@@ -170,9 +191,9 @@ class Timeline(Generic[S]):
 
     @says_where
     def at(self, slot: int) -> LogView[S]:
-        """The view as of an earlier slot: from the newest checkpoint at or below it.
+        """The view as of an earlier slot, from the newest checkpoint at or below it.
 
-        Raises InvalidInput when there is no such slot; SnapshotExpired is for the caller to judge.
+        Raises InvalidInput when there is no such slot. The caller decides about SnapshotExpired.
         """
         whole_number(slot, what="slot", least=None)
         return self._as_of(slot, self._newest_root(slot))
@@ -183,20 +204,25 @@ class Timeline(Generic[S]):
         entries = self._entries(view.slot, until=slot)
         if view.slot + len(entries) < slot or slot < 0:
             self.check_absent(view.slot + len(entries) + 1, slot)
-            raise InvalidInput(f"{self.fileio.url} has no slot {slot}: slots go from 0 to {view.slot + len(entries)}")
+            raise InvalidInput(f"{self.fileio.url} has no slot {slot}. Its slots go from 0 to {view.slot + len(entries)}.")
         return self.advance(view, entries)
 
     @says_where
     def at_time(self, when_ms: int, newest: LogView[S] | None = None) -> LogView[S]:
-        """The view as of the newest commit at or before a time (ms since 1970 UTC), found by O(log n) GETs: commit times increase.
+        """The view as of the newest commit at or before a time. Commit times increase, so O(log n) GETs find it.
 
-        newest: a view that saves opening the log; later commits are not looked for. Raises InvalidInput when there is no such commit.
+        Args:
+            when_ms: Milliseconds since 1970 UTC.
+            newest: A view that saves opening the log. Commits after it are not looked for.
+
+        Raises:
+            InvalidInput: There is no such commit.
         """
         newest = newest or self.open()
         slot = self.slot_at_time(when_ms, newest)
         if slot < 0:
-            first = "it is empty" if newest.slot < 0 else "its first commit is later"
-            raise InvalidInput(f"the log of {self.fileio.url} has no commit at or before {when_ms} ms since 1970: {first}")
+            first = "The log is empty" if newest.slot < 0 else "Its first commit is later"
+            raise InvalidInput(f"The log of {self.fileio.url} has no commit at or before {when_ms} ms since 1970. {first}.")
         return newest if slot == newest.slot else self.at(slot)
 
     @says_where
@@ -209,7 +235,7 @@ class Timeline(Generic[S]):
             middle = (low + high) // 2
             entry = self.log.read_stub(middle)
             if entry is None:
-                raise CorruptTable(f"{log_key(middle)} is missing although later slots exist: restore it from a backup of the bucket")
+                raise CorruptTable(f"{log_key(middle)} is missing although later slots exist. {RESTORE}")
             if entry.committed_at_ms <= when_ms:
                 low = middle
             else:
@@ -219,10 +245,10 @@ class Timeline(Generic[S]):
     # ---- checkpoints
 
     def publish(self, view: LogView[S]) -> LogView[S]:
-        """Save the newest slot up to `view.slot` that may have a root as a checkpoint. Returns the same view, standing on it.
+        """Save the newest slot up to `view.slot` that may have a root as a checkpoint. Returns the same view, based on it.
 
-        When somebody else has published that slot, theirs is loaded instead. When nobody may any more, or there is nothing to save, the
-        view comes back as it is. Raises storage errors; nothing that was saved is used then.
+        If another process has published that slot, its checkpoint is loaded instead. If nobody may publish it any more, or there is nothing
+        to save, the view comes back unchanged. Raises storage errors; then nothing that was saved is used.
         """
         published = self._publish(view)
         if published.checkpoint > view.checkpoint:
@@ -230,9 +256,13 @@ class Timeline(Generic[S]):
         return published
 
     def publish_afresh(self, slot: int, renew: Callable[[S, str], S]) -> Root | None:
-        """Save a slot that may have a root as a checkpoint whose state `renew` has written anew; None when that slot has a root already.
+        """Save a slot as a checkpoint whose objects are all written again. None when that slot has a root.
 
-        renew: given the state and a folder for new objects, the same state standing on objects of its own. Raises as `publish`.
+        Raises as `publish`.
+
+        Args:
+            slot: A slot that may have a root.
+            renew: From the state and a folder for new objects, returns the same state on objects of its own.
         """
         folder = f"{checkpoint.folder_of(slot)}{self.fileio.env.new_id()}/"
         target = self.at(slot)
@@ -253,9 +283,9 @@ class Timeline(Generic[S]):
                 return None
 
     def adopt_checkpoint(self, view: LogView[S], standing: LogView[S]) -> LogView[S]:
-        """The same slot as `view`, on the newer checkpoint that `standing` is at; `view` itself when that is not newer, or later.
+        """The same slot as `view`, based on the newer checkpoint of `standing`. `view` itself when that is not newer, or is later.
 
-        From what the view remembers; only when it has forgotten too much, entries are read again.
+        It uses entries that the view remembers, and reads entries again only when too many are forgotten.
         """
         if standing.checkpoint <= view.checkpoint or standing.slot > view.slot:
             return view
@@ -265,11 +295,14 @@ class Timeline(Generic[S]):
         return self.advance(standing, entries)
 
     def after_commit(self, view: LogView[S], keep: Callable[[LogView[S]], None]) -> None:
-        """Publish a checkpoint when `view` has folded enough above its own: in the background, best effort, logged.
+        """Publish a checkpoint if `view` is far enough above its own: in the background, best effort, logged.
 
-        To be called by whoever holds a view, after it has grown. Returns at once and never raises. keep: called, perhaps in another thread,
-        with a view of a published checkpoint that is not newer than `view`; the holder, whose view may have grown meanwhile, replaces it
-        by `rebase(its view, that one)`, so that what it holds above the checkpoint stays small.
+        The holder of a view calls this after the view has grown. Returns at once and never raises.
+
+        Args:
+            keep: Called, perhaps in another thread, with a view of a published checkpoint that is not newer than `view`. The holder, whose
+                view may have grown meanwhile, replaces it by `adopt_checkpoint(its view, that one)`, so that little stays above the
+                checkpoint.
         """
         env = self.fileio.env
         if view.milestone is None or view.slot - view.checkpoint < checkpoint.TAIL_SLOTS_MAX:
@@ -282,10 +315,10 @@ class Timeline(Generic[S]):
         try:
             env.submit_io(partial(self._publish_quietly, view, keep))
         except RuntimeError as error:
-            logger.warning("no checkpoint of %s is published at slot %d, as the process ends: %s", self.fileio.url, view.slot, error)
+            logger.warning("The process ends, so no checkpoint of %s is published at slot %d: %s", self.fileio.url, view.slot, error)
 
     def check_checkpoint(self, view: LogView[S]) -> None:
-        """Hold the root of a view that is right on its checkpoint against the entry of its slot: for whoever has met what cannot be.
+        """Compare the root of a view that is right on its checkpoint with the entry of its slot. Called after a contradiction.
 
         One GET. Raises CorruptTable that names the root.
         """
@@ -296,16 +329,16 @@ class Timeline(Generic[S]):
         is_other = entry is not None and (entry.committed_at_ms != view.log.committed_at_ms or not said <= {entry.txn, entry.rollback_of})
         if entry is None or is_other:
             raise CorruptTable(
-                f"{checkpoint.root_key(view.slot)} is not of the log below {self.fileio.url}, whose slot {view.slot} "
-                f"{'is missing' if entry is None else 'is another one'}: restore log/ and checkpoints/ from one backup of the bucket"
+                f"{checkpoint.root_key(view.slot)} does not belong to the log below {self.fileio.url}. Slot {view.slot} of that log "
+                f"{'is missing' if entry is None else 'is another entry'}. Restore log/ and checkpoints/ from one backup of the bucket."
             )
 
     # ---- how
 
-    def _brought_back(self, log: LogState, slot: int) -> S:
-        """The state of an earlier slot, for an entry that follows `log` and brings it back.
+    def _restored(self, log: LogState, slot: int) -> S:
+        """The state of an earlier slot, for an entry that follows `log` and restores it.
 
-        It must not stand on a checkpoint that is being collected, as checkpoints that are published later will stand on it too.
+        It must not depend on a checkpoint that is being expired, since later checkpoints will depend on it too.
         """
         kept = slot >= log.root_bound or slot in log.pins
         return self._as_of(slot, self._newest_root(slot) if kept else None).state
@@ -317,17 +350,17 @@ class Timeline(Generic[S]):
         return LogView(root.log, self.fold.load(root.payload), root.slot, root.all_outcomes())
 
     def _catch_up(self, view: LogView[S], *, window: int, reach: int) -> LogView[S]:
-        """The newest view, by reading up to `reach` entries one after another, and by jumping when there are more."""
+        """The newest view: read up to `reach` entries in order, and jump when there are more."""
         entries = self.log.read_after(view.slot, until=view.slot + reach, window=window)
         try:
             advanced = self.advance(view, entries)
         except CheckpointCollected:
-            # An erasure has forgotten partitions of which the view holds rows: the newest checkpoint stands above that.
+            # An erasure removed partitions of which the view holds rows. The newest checkpoint is above the erasure.
             return self._jump(self._empty(), view.slot + len(entries))
         return advanced if len(entries) < reach else self._jump(advanced, view.slot + reach)
 
     def _jump(self, view: LogView[S], known: int) -> LogView[S]:
-        """The newest view, when the head is far from `view`: from the newest root below it. known: a slot that exists, or -1."""
+        """The newest view, when the head is far from `view`: from the newest root below it. known: an existing slot, or -1."""
         head = checkpoint.find_head(self.fileio, known)
         root = self._newest_root(head)
         if root is not None and root.slot > view.slot:
@@ -335,11 +368,11 @@ class Timeline(Generic[S]):
         return self.advance(view, self._entries(view.slot))
 
     def _newest_root(self, slot: int) -> Root | None:
-        """The newest root at or below a slot that is good to stand on."""
+        """The newest usable root at or below a slot."""
         return None if self._passes_over_all else checkpoint.newest_root(self.fileio, slot, self._is_usable)
 
     def _is_usable(self, root: Root | BrokenRoot) -> bool:
-        """Whether a view can stand on a root: it can be read, and so can all that it names, as far as this process knows."""
+        """Whether a view can use a root: it is readable, and so is all that it names, as far as this process knows."""
         why = root.why if isinstance(root, BrokenRoot) else ""
         if isinstance(root, Root):
             try:
@@ -350,23 +383,25 @@ class Timeline(Generic[S]):
                 why = f"{checkpoint.root_key(root.slot)}: {error}"
         if why and why not in self._unusable:
             self._unusable.add(why)
-            logger.warning("the checkpoint of %s at slot %d cannot be read, and is passed over: %s", self.fileio.url, root.slot, why)
+            logger.warning("The checkpoint of %s at slot %d cannot be read, and is passed over: %s", self.fileio.url, root.slot, why)
         return False
 
     def _entries(self, after: int, *, until: int | None = None) -> list[Entry]:
-        """The entries above a slot. Raises CorruptTable, which says so where a checkpoint that was passed over could stand for them."""
+        """The entries above a slot. Raises CorruptTable. The error says when a skipped checkpoint could replace the missing entries."""
         try:
             return self.log.read_after(after, until=until, window=checkpoint.TAIL_SLOTS_MAX)
         except CorruptTable as error:
             if not self._unusable:
                 raise
             passed = min(self._unusable)
-            raise CorruptTable(f"{error}; what stands for it cannot be read either, so restore one of the two: {passed}") from error
+            raise CorruptTable(
+                f"{error} The checkpoint that could replace it cannot be read either. Restore one of the two. {passed}"
+            ) from error
 
     def check_absent(self, first: int, slot: int) -> None:
-        """Raises CorruptTable when a slot is absent below others that are there. slot: that was asked for, at or above it."""
+        """Check that no later slot exists. Raises CorruptTable. slot: the requested one, at or above `first`, which is absent."""
         if slot >= 0 and self.fileio.exists(log_key(max(slot, first + 1))):
-            raise CorruptTable(f"{log_key(first)} is missing although later slots exist: restore that object from a backup of the bucket")
+            raise CorruptTable(f"{log_key(first)} is missing although later slots exist. {RESTORE}")
 
     def _publish(self, view: LogView[S]) -> LogView[S]:
         """`publish`, without the hint."""
@@ -379,33 +414,36 @@ class Timeline(Generic[S]):
         elif isinstance(found.root, VoidRoot) or self._is_usable(found.root):
             standing = self._theirs(target, found.root)
         else:
-            # It cannot be read, so it is replaced, unless a collection, or an erasure, has gone beyond it meanwhile: then it becomes void.
+            # It is unreadable, so it is replaced, unless an expiry or an erasure has gone beyond it meanwhile: then it becomes void.
             newest = self.refresh(view)
             standing = None if target.slot < newest.log.root_bound else self._save(target, Update(found.version))
         return view if standing is None else self.adopt_checkpoint(view, standing)
 
     def _theirs(self, target: LogView[S], root: AnyRoot | BrokenRoot) -> LogView[S] | None:
-        """The view of a root that somebody else has published at `target.slot`; None when the slot was given up, or the root is damaged."""
+        """The view of a root that another process published at `target.slot`. None when the slot is void, or the root is damaged."""
         if not isinstance(root, Root) or not self._is_usable(root):
             return None
         if root.log.committed_at_ms != target.log.committed_at_ms:
             raise CorruptTable(
-                f"{checkpoint.root_key(root.slot)} is not of the log below {self.fileio.url}: restore log/ and checkpoints/ from one backup"
+                f"{checkpoint.root_key(root.slot)} does not belong to the log below {self.fileio.url}. "
+                "Restore log/ and checkpoints/ from one backup of the bucket."
             )
         return self._standing_on(root)
 
     def _save(self, target: LogView[S], mode: Create | Update) -> LogView[S] | None:
-        """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards. mode: of the put of the root,
-        which takes the place of none, or of one that cannot be read."""
+        """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards.
+
+        mode: of the put of the root, which replaces none, or an unreadable one.
+        """
         if max(target.checkpoint, 0) < target.log.root_bound:
-            # What this view stands on may be collected; a root that is published from now on must stand on younger ones only.
+            # The objects of this view may be deleted. A root that is published from now on must use younger ones only.
             target = self.at(target.slot)
         if target.checkpoint == target.slot:
             return target
         folder = f"{checkpoint.folder_of(target.slot)}{self.fileio.env.new_id()}/"
         saved = self._save_objects(target, folder)
         if saved is None:
-            # What the view stands on was collected, deleted by hand, or is damaged. What is there now, or the log itself, says the same.
+            # The objects of the view were deleted or are damaged. What is there now, or the log itself, says the same.
             target = self.at(target.slot)
             if target.checkpoint == target.slot:
                 return target
@@ -426,7 +464,7 @@ class Timeline(Generic[S]):
                 return None if found is None else self._theirs(target, found.root)
 
     def _save_objects(self, target: LogView[S], folder: str) -> tuple[msgspec.Raw, S, TxnOutcomes] | None:
-        """`_write_objects`; None when something that would be named again is not named by the root that the view stands on any more."""
+        """`_write_objects`. None when an object that would be named again is no longer named by the root of the view."""
         try:
             payload, state, outcomes = self._write_objects(target, folder)
         except CheckpointCollected as error:
@@ -441,7 +479,7 @@ class Timeline(Generic[S]):
         return payload, state, outcomes
 
     def _write_objects(self, target: LogView[S], folder: str) -> tuple[msgspec.Raw, S, TxnOutcomes]:
-        """What a root of the view holds, and what then stands on it. Raises CheckpointCollected."""
+        """What a root of the view holds, and the state and outcomes that use it. Raises CheckpointCollected."""
         payload, state = self.fold.save(self.fileio, target.state, folder)
         return payload, state, target.outcomes.spilled(self.fileio, folder)
 
@@ -450,7 +488,7 @@ class Timeline(Generic[S]):
         return self.fold.objects(payload) | {segment.path for segment in segments}
 
     def _publish_quietly(self, view: LogView[S], keep: Callable[[LogView[S]], None]) -> None:
-        """`publish` in the background: a commit that has succeeded stays a success whatever happens here."""
+        """`publish` in the background: a successful commit stays a success whatever happens here."""
         try:
             self.fileio.env.give_way()
             published = self._publish(view)
@@ -458,7 +496,7 @@ class Timeline(Generic[S]):
             if published.checkpoint > view.checkpoint:
                 keep(published)
                 self._hint(published)
-        except Exception as error:  # noqa: BLE001  (a fold is not ours, and nobody waits for this)
+        except Exception as error:  # noqa: BLE001  (a reducer is not ours, and nobody waits for this)
             self._failed_at_slot = view.slot
             logger.warning("no checkpoint of %s was published at slot %d: %r", self.fileio.url, view.slot, error)
         finally:

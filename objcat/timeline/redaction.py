@@ -1,11 +1,11 @@
-"""Redaction: an erasure takes values out of entries that stand already, and leaves a log that everybody can still read.
+"""Redaction: remove erased values from existing entries. Everybody can still read the log.
 
-A slot is never deleted and never says of whom it is anything else. But a tombstone sends whoever wants the rest to a history file. So the
-entries below the erasure go to new history files without what must go, as archived entries go there whole, and their slots name these. A
-history file with the former entries is deleted once no slot names it. Readers that know nothing of erasures find tombstones, as ever.
+A slot is never deleted, and never changes whose it is. But a tombstone names a history file for the rest. So the entries below the erasure
+go to new history files without the erased values, and their slots name these. An old history file is deleted once no slot names it. Readers
+that know nothing of erasures find ordinary tombstones.
 
-Where whole partitions are forgotten, an entry cannot be folded upon a state of before. Whoever began at the table's creation can fold it if
-the creation says that it was redacted too. So that slot comes last.
+Where whole partitions are removed, an entry cannot be replayed upon an earlier state. A reader that begins at the table's creation can
+replay it if the creation says that it was redacted too. So that slot comes last.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ from fileio.store import FileIO
 from objcat.errors import Contention, CorruptTable
 from objcat.timeline.archive import FILE_BYTES_MAX, FILE_SLOTS_MAX, tombstone_of
 from objcat.timeline.entry import Action, Entry, HistoryRow, SideObject, Txn, decode_entry, encode_entry, log_key
+from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
 from objcat.timeline.side_objects import get_side, read_intact, side_object
 
 ATTEMPTS_MAX = 10
-"""Passes over the log, each of which does what somebody else has forestalled in the one before."""
+"""Passes over the log. Each pass repeats what another process prevented in the pass before."""
 SUFFIX = ".erased.parquet"
-"""Of history files that an erasure wrote. Archivers do not take them for their own, which they may delete when no slot names them yet."""
+"""The name of a history file that an erasure wrote.
+
+An archiver must not take it for its own: it may delete its own files while no slot names them yet.
+"""
 _FILE = re.compile(r"history/(\d{20})-(\d{20})-[0-9a-f]+(\.erased)?\.parquet")
 _PLAN = "history/erasing-"
 _SIDE = re.compile(r"data/([^/]+)/(changes\.json|keys)-[^/]+")
@@ -37,7 +41,13 @@ _SIDE = re.compile(r"data/([^/]+)/(changes\.json|keys)-[^/]+")
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """What a redaction did. slots: that it changed. files: history files that it wrote. deleted: objects that nothing names any more."""
+    """The result of a redaction.
+
+    Args:
+        slots: How many slots it changed.
+        files: History files that it wrote.
+        deleted: Objects that nothing names any more.
+    """
 
     slots: int
     files: tuple[str, ...]
@@ -54,13 +64,18 @@ class _RedactedSlot:
 
     @property
     def path(self) -> str | None:
-        """Of the history file that holds its entry."""
+        """The history file that holds its entry."""
         return None if self.stub.history is None else self.stub.history.file.path
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass over the log. ids: erasures that took partitions out of entries of the table. sides: side objects that entries name now."""
+    """One pass over the log.
+
+    Args:
+        ids: Erasures that removed partitions from entries of the table.
+        sides: Side objects that entries name now.
+    """
 
     ids: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
@@ -72,10 +87,14 @@ class _Pass:
 
 
 class Erasing(msgspec.Struct, frozen=True, kw_only=True):
-    """A redaction that makes the log forget partitions, while it is under way: whoever finds it goes on with just this one.
+    """The plan of a redaction that removes partitions from the log, while it is under way. The next erasure continues it.
 
-    Halfway through, the log can only be folded from the newest checkpoint, so nobody could say any more which partitions were to stay.
-    id: of the erasure. end: slots below it are redacted. live: partitions that stay.
+    Halfway through, the log can only be replayed from the newest checkpoint. So nobody could say any more which partitions were to stay.
+
+    Args:
+        id: Of the erasure.
+        end: Slots below it are redacted.
+        live: Partitions that stay.
     """
 
     id: str
@@ -88,13 +107,13 @@ _PLANS = msgspec.json.Decoder(Erasing)
 
 
 def leave(fileio: FileIO, plan: Erasing) -> None:
-    """Write a plan before anything is done by it."""
+    """Store a plan before any of it is carried out."""
     key = _plan_key(plan)
     require_written(fileio.put(key, msgspec.json.encode(plan), Create()), key)
 
 
 def pending(fileio: FileIO, table: str) -> list[Erasing]:
-    """The plans for a table that somebody has begun with, and not finished. Raises CorruptTable."""
+    """The unfinished plans for a table. Raises CorruptTable."""
     found = []
     for key in fileio.list_keys("history/"):
         if not key.startswith(_PLAN):
@@ -104,14 +123,14 @@ def pending(fileio: FileIO, table: str) -> list[Erasing]:
         except NotFound:
             continue
         except msgspec.DecodeError as error:
-            raise CorruptTable(f"{key} is not the plan of an erasure ({error}): restore that object from a backup of the bucket") from error
+            raise CorruptTable(f"{key} is not the plan of an erasure ({error}). {RESTORE}") from error
         if plan.table == table:
             found.append(plan)
     return found
 
 
 def settle(fileio: FileIO, plan: Erasing) -> None:
-    """Delete a plan that was carried out; one that was never left is no error."""
+    """Delete a plan that was carried out. A plan that was never stored is no error."""
     for result in fileio.delete([_plan_key(plan)]):
         if result.error is not None:
             raise result.error
@@ -122,11 +141,16 @@ def _plan_key(plan: Erasing) -> str:
 
 
 def redact(fileio: FileIO, table: str, of: Callable[[Entry], Entry], *, end: int) -> Redacted:
-    """Put what `of` makes of each entry below `end` in its place, and delete what held them before.
+    """Replace each entry below `end` by what `of` makes of it, and delete what held the old ones.
 
-    of: pure; gives the entry back as it is where nothing has to go. Changes are inline when it sees them. The slots below `end` must not be
-    readable for the table any more, and files of readable slots must stay named. Safe beside writers, readers, archivers and other
-    redactions; cut short, it is finished by the next. Raises Contention, CorruptTable and storage errors.
+    The slots below `end` must no longer be readable for the table, and files of readable slots must stay named. Safe while writers,
+    readers, archivers and other redactions run. If it is interrupted, the next one finishes it.
+
+    Args:
+        of: A pure function. It returns an entry unchanged if nothing has to go. It sees changes inline.
+
+    Raises:
+        Contention, CorruptTable, FileIOError: Erase again.
     """
     slots = 0
     files: list[str] = []
@@ -139,7 +163,9 @@ def redact(fileio: FileIO, table: str, of: Callable[[Entry], Entry], *, end: int
         slots, files = slots + done.slots, [*files, *done.files]
         if not done.lost:
             return Redacted(slots, tuple(files), _delete_rest(fileio, done, listed, places))
-    raise Contention(f"others change the slots of {fileio.url} as fast as they are redacted: erase again", winner_slot=end)
+    raise Contention(
+        f"Others change the slots of {fileio.url} as fast as they are redacted. The erasure is not finished. Erase again.", winner_slot=end
+    )
 
 
 def _read_slots(fileio: FileIO, slots: Sequence[int]) -> dict[int, _RedactedSlot]:
@@ -159,7 +185,7 @@ def _read_slots(fileio: FileIO, slots: Sequence[int]) -> dict[int, _RedactedSlot
 def _go_over(
     fileio: FileIO, table: str, of: Callable[[Entry], Entry], done: _Pass, places: dict[int, _RedactedSlot], listed: Sequence[str]
 ) -> None:
-    """Redact all slots but that of the table's creation, the newest first."""
+    """Redact all slots except that of the table's creation, the newest first."""
     named = {place.path for place in places.values()}
     touched = _overlapped(fileio, places, [path for path in listed if path not in named])
     for path, group in _grouped(places):
@@ -167,7 +193,7 @@ def _go_over(
         if bodies is None:
             done.lost += len(group)
             continue
-        # A file that goes takes all of its slots along, those above the erasure too.
+        # A deleted file affects all of its slots, also those above the erasure.
         whole = group if path is None else _whole_group(fileio, path, bodies, places)
         _redact_group(fileio, table, of, done, whole, bodies, is_due=path is None or any(place.stub.slot in touched for place in whole))
 
@@ -182,7 +208,7 @@ def _redact_group(
     *,
     is_due: bool,
 ) -> None:
-    """The slots of one history file, or some that are in none. is_due: whether they move whatever their entries hold."""
+    """Redact the slots of one history file, or some that are in none. is_due: whether they move whatever their entries hold."""
     before = [decode_entry(bodies[place.stub.slot], key=log_key(place.stub.slot)) for place in group]
     pairs = list(zip(group, before, map(of, with_changes(fileio, before)), strict=True))
     moving, rows = [], []
@@ -203,12 +229,12 @@ def _redact_group(
 
 
 def _bare(entry: Entry) -> Entry:
-    """What a slot says of an entry whose changes lie beside it."""
+    """An entry as its slot holds it when its changes are in a side object."""
     return entry if entry.side is None else msgspec.structs.replace(entry, changes={})
 
 
 def _tell_creation(fileio: FileIO, table: str, done: _Pass) -> None:
-    """See that the creation of the table says what all others do, once they do."""
+    """Once all other slots are done, make the creation of the table name the same erasures."""
     if done.creation is None or done.lost:
         return
     place, entry = done.creation
@@ -220,7 +246,7 @@ def _tell_creation(fileio: FileIO, table: str, done: _Pass) -> None:
 
 
 def _grouped(places: Mapping[int, _RedactedSlot]) -> Iterator[tuple[str | None, list[_RedactedSlot]]]:
-    """The slots by the history file that they name, the newest first; those that name none in groups that one file holds."""
+    """The slots by the history file that they name, the newest first. Those without one are in groups of the size of one file."""
     by_path: dict[str, list[_RedactedSlot]] = {}
     bare: list[_RedactedSlot] = []
     for slot in sorted(places, reverse=True):
@@ -238,7 +264,7 @@ def _grouped(places: Mapping[int, _RedactedSlot]) -> Iterator[tuple[str | None, 
 
 
 def _bodies(fileio: FileIO, path: str | None, group: Sequence[_RedactedSlot]) -> dict[int, bytes] | None:
-    """The entries of some slots as bytes; None when their history file is gone, as another redaction has replaced it."""
+    """The entries of some slots as bytes. None when another redaction has replaced their history file."""
     from objcat.timeline.history_files import decode_bodies
 
     if path is None:
@@ -261,8 +287,10 @@ def _whole_group(fileio: FileIO, path: str, slots: Iterable[int], places: dict[i
 
 
 def _overlapped(fileio: FileIO, places: dict[int, _RedactedSlot], unnamed: Sequence[str]) -> Collection[int]:
-    """The slots that a history file covers which no slot names yet: its writer is at work, or dead. Once they have changed, it can bring
-    none of them any more. Those above the erasure are read into `places`."""
+    """The slots of history files that no slot names yet: their writer is at work, or dead.
+
+    Once these slots have changed, that writer can no longer change them. Those above the erasure are read into `places`.
+    """
     touched: set[int] = set()
     for path in unnamed:
         found = _FILE.fullmatch(path)
@@ -274,7 +302,7 @@ def _overlapped(fileio: FileIO, places: dict[int, _RedactedSlot], unnamed: Seque
 
 
 def _move(fileio: FileIO, done: _Pass, group: Sequence[_RedactedSlot], rows: Sequence[bytes]) -> None:
-    """Write a history file of some entries, and let their slots name it."""
+    """Write a history file of some entries, and make their slots name it."""
     file = _write(fileio, group, rows)
 
     def bury(row: int) -> bool:
@@ -298,7 +326,7 @@ def _move(fileio: FileIO, done: _Pass, group: Sequence[_RedactedSlot], rows: Seq
 
 
 def _write(fileio: FileIO, group: Sequence[_RedactedSlot], rows: Sequence[bytes]) -> SideObject:
-    """A history file, read back: from now on it is the only place where its entries are."""
+    """A history file, read back, as it becomes the only place of its entries."""
     from objcat.timeline.history_files import decode_bodies, encode_history
 
     slots = [place.stub.slot for place in group]
@@ -307,12 +335,14 @@ def _write(fileio: FileIO, group: Sequence[_RedactedSlot], rows: Sequence[bytes]
     require_written(fileio.put(path, data, Create()), path)
     file = side_object(path, data)
     if decode_bodies(read_intact(fileio, path, file.sha256, named_by="erasure"), path=path) != list(zip(slots, rows, strict=True)):
-        raise CorruptTable(f"{path} does not read back as it was written: nothing was redacted; that is a bug in objcat or in pyarrow")
+        raise CorruptTable(
+            f"{path} does not read back as it was written. Nothing was redacted. Report this as a bug in objcat or in pyarrow."
+        )
     return file
 
 
 def _delete_rest(fileio: FileIO, done: _Pass, listed: Collection[str], places: Mapping[int, _RedactedSlot]) -> tuple[str, ...]:
-    """Delete history files and side objects that nothing names any more. What others have written since the listing is theirs."""
+    """Delete history files and side objects that nothing names any more. Objects written since the listing are left alone."""
     rest = [path for path in listed if _FILE.fullmatch(path) and path not in done.named]
     rest = [path for path in rest if int(path.split("/")[1].split("-")[0]) in places]
     txns = {place.stub.txn for place in places.values()}

@@ -1,7 +1,8 @@
-"""Settling a transaction whose writer died, or does not know: claim a ROLLBACK slot first, and only then delete what it wrote.
+"""`resolve`: settle a transaction whose writer died or does not know its outcome.
 
-Slots are dense, so the ROLLBACK takes the only slot in which a pending request of its target could still land. A writer that was only slow
-reads every slot below the one it claims and sees its rollback: the fence is the log, not a clock or a lease.
+It claims a ROLLBACK slot first, and only then deletes what the transaction wrote. Slots are dense, so the ROLLBACK takes the only slot in
+which a pending request of its target could still land. A slow writer reads every slot below the one it claims, and sees its rollback. The
+fence is the log, not a clock or a lease.
 """
 
 from __future__ import annotations
@@ -27,28 +28,39 @@ from objcat.timeline.txn_outcomes import TxnOutcome
 
 @dataclass(frozen=True, slots=True)
 class CommittedAt:
-    """The transaction is durable in this slot; its files were left alone."""
+    """The transaction is durable in this slot. Its files were left alone."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBackAt:
-    """The transaction never was and never will be committed: this slot fences it. files: objects of it that were deleted."""
+    """The transaction never was and never will be committed: this slot fences it.
+
+    Args:
+        slot: Slot of the ROLLBACK.
+        files: How many of its objects were deleted.
+    """
 
     slot: int
     files: int
 
 
 Resolution: TypeAlias = CommittedAt | RolledBackAt
+"""The outcome of a settled transaction."""
 
 
 @says_where
 def resolve(fileio: FileIO, txn: Txn, *, view: LogView[Any] | None = None) -> Resolution:
-    """Settle the outcome of `txn` for ever: committed, or rolled back by this call (or by an earlier one), its files removed.
+    """Settle the outcome of `txn` for ever: committed, or rolled back by this call or an earlier one. A rollback deletes its files.
 
-    view: of this log, of whatever slot; saves opening it. The outcome of an old transaction is found by O(log n) GETs.
-    Safe beside its writer and beside other calls. Raises CommitUnknown when the store does not answer: call it again.
+    The outcome of an old transaction is found by O(log n) GETs. Safe while its writer and other calls run.
+
+    Args:
+        view: Of this log, at any slot. It saves opening the log.
+
+    Raises:
+        CommitUnknown: The store does not answer. Call it again.
     """
     outcome, log = _look_up(fileio, txn, view)
     if outcome is None:
@@ -63,14 +75,14 @@ def resolve(fileio: FileIO, txn: Txn, *, view: LogView[Any] | None = None) -> Re
 
 
 def _look_up(fileio: FileIO, txn: Txn, view: LogView[Any] | None) -> tuple[TxnOutcome | None, LogState]:
-    """What the log says of `txn`, and the log as far as it was asked."""
-    timeline = _Decisions(fileio, _NoFold())
+    """What the log says of `txn`, and the log up to the slot that was read."""
+    timeline = _Decisions(fileio, _NoReducer())
     if view is not None:
         try:
             known = timeline.refresh(LogView(view.log, None, view.checkpoint, view.outcomes))
             return known.outcomes.find(fileio, txn), known.log
         except CheckpointCollected as error:
-            timeline.pass_over(error)  # The view is older than the checkpoints that are left, or stands on a damaged one.
+            timeline.pass_over(error)  # The view is older than the remaining checkpoints, or uses a damaged one.
 
     def look() -> tuple[TxnOutcome | None, LogState]:
         known = timeline.open()
@@ -79,13 +91,13 @@ def _look_up(fileio: FileIO, txn: Txn, view: LogView[Any] | None) -> tuple[TxnOu
     return reopening(timeline, look)
 
 
-class _NoFold:
-    """The fold of somebody who does not ask what changes mean."""
+class _NoReducer:
+    """A reducer that ignores changes."""
 
     def begin(self) -> None:
         return None
 
-    def advance(self, state: None, entry: Entry, at: Callable[[int], None]) -> None:  # noqa: ARG002  (nothing is asked)
+    def advance(self, state: None, entry: Entry, at: Callable[[int], None]) -> None:  # noqa: ARG002  (changes are ignored)
         return None
 
     def save(self, fileio: FileIO, state: None, folder: str) -> tuple[msgspec.Raw, None]:
@@ -99,14 +111,14 @@ class _NoFold:
 
 
 class _Decisions(Timeline[None]):
-    """A log of which only the outcomes count: changes that lie beside it are not read."""
+    """A log of which only the outcomes matter: changes in side objects are not read."""
 
     def advance(self, view: LogView[None], entries: Sequence[Entry]) -> LogView[None]:
         return LogView(view.log.advance(entries), None, view.checkpoint, view.outcomes.advance(entries))
 
 
 def _claim(fileio: FileIO, txn: Txn, log: LogState) -> Entry:
-    """The entry that settles `txn`: a ROLLBACK of ours, or what came first."""
+    """The entry that settles `txn`: a ROLLBACK of ours, or an earlier entry."""
     committer = Committer(fileio)
     own = new_txn(fileio.env)
     session = CommitSession(committer, own)

@@ -1,4 +1,4 @@
-"""Objects beside the log that belong to one entry: changes that are too large for the slot, and digests of keys."""
+"""Side objects: large changes and key digests of an entry, stored outside of its slot."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix, inline_digests
 from objcat.timeline.error_location import says_where
+from objcat.timeline.json_objects import RESTORE
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Changes of an entry that are larger than this, encoded, go into a side object."""
+"""Encoded changes of an entry that are larger than this go into a side object."""
 INLINE_DIGESTS_MAX = 512
+"""Digests beyond this number go into a side object."""
 
 StoredChanges: TypeAlias = tuple[dict[str, msgspec.Raw], SideObject | None]
 """Changes as an entry holds them: inline, or in a side object."""
 
 
 def put_side(fileio: FileIO, txn: Txn, kind: str, data: bytes) -> SideObject:
-    """Write a side object of `txn`. kind: a word for the reader's eye. Raises NotWritten and storage errors."""
+    """Write a side object of `txn`. kind: a word for people. Raises NotWritten and storage errors."""
     path = f"{data_prefix(txn)}{kind}-{fileio.env.new_id()}"
     require_written(fileio.put(path, data, Create()), path)
     return side_object(path, data)
 
 
 def side_object(path: str, data: bytes) -> SideObject:
-    """How an entry names an object with these bytes."""
+    """The reference by which an entry names an object with these bytes."""
     return SideObject(path, len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -43,30 +45,35 @@ def get_side(fileio: FileIO, side: SideObject) -> bytes:
     try:
         return read_intact(fileio, side.path, side.sha256, named_by="commit")
     except NotFound as error:
-        raise CorruptTable(f"{side.path} is missing although a commit names it: restore that object from a backup of the bucket") from error
+        raise CorruptTable(f"{side.path} is missing although a commit names it. {RESTORE}") from error
 
 
 @says_where
 def read_intact(fileio: FileIO, path: str, sha256: str, *, named_by: str) -> bytes:
-    """The bytes of an immutable object that something else names with their hash: one GET.
+    """The bytes of an immutable object, checked against the hash by which something names it. One GET.
 
-    named_by: a word for what names it. Raises NotFound, which the caller knows the meaning of, and CorruptTable for other bytes.
+    Args:
+        named_by: A word for what names it.
+
+    Raises:
+        NotFound: The caller knows what this means.
+        CorruptTable: The bytes differ.
     """
     data = fileio.read(path)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise CorruptTable(f"{path} is not what the {named_by} that names it wrote: restore that object from a backup of the bucket")
+        raise CorruptTable(f"{path} is not what the {named_by} that names it wrote. {RESTORE}")
     return data
 
 
 def write_large_changes(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> StoredChanges:
-    """Changes as an entry holds them: inline when they are small, else in a side object. Writes that object."""
+    """Changes as an entry holds them. Large ones go into a side object, which this writes."""
     if sum(len(bytes(raw)) for raw in changes.values()) <= INLINE_BYTES_MAX:
         return dict(changes), None
     return {}, put_side(fileio, txn, "changes.json", msgspec.json.encode(changes))
 
 
 def put_digests(fileio: FileIO, txn: Txn, data: bytes) -> Digests:
-    """A set of 64-bit digests as an entry names it. Writes a side object when there are many. data: ascending, little endian."""
+    """A set of 64-bit digests as an entry holds it. Writes a side object when there are many. data: ascending, little endian."""
     count = len(data) // 8
     if count <= INLINE_DIGESTS_MAX:
         return Digests(count, inline=base64.b64encode(data).decode())
@@ -75,7 +82,7 @@ def put_digests(fileio: FileIO, txn: Txn, data: bytes) -> Digests:
 
 @says_where
 def get_digests(fileio: FileIO, digests: Digests) -> frozenset[int] | None:
-    """The digests; None when the object that holds them is gone, so that nobody can say which keys they were."""
+    """The digests. None when their object is gone, so that nobody can say which keys they were."""
     if digests.side is None:
         data = inline_digests(digests)
     else:

@@ -1,9 +1,9 @@
-"""What became of every transaction of a log: found by its id, without reading the log.
+"""Outcomes of all transactions of a log, found by txn without reading the log.
 
-The newest outcomes are in memory, or in a checkpoint's root; older ones are in segments: immutable objects of lines of one width, sorted by
-txn, so that one is found by bisection over ranges. An outcome says slot and commit time too, so that whoever has a row's transaction learns
-when it was committed without the entry. Eight segments of one size become one of the next, so a log of n slots has O(log n)
-small segments, and each outcome is written O(log n) times. A segment of about `MERGED_MAX` outcomes stays as it is.
+The newest outcomes are in memory, or in a checkpoint's root. Older ones are in segments: immutable objects of lines of one width, sorted by
+txn, searched by bisection over ranges. An outcome has slot and commit time too, so a reader of a row's transaction knows when it was
+committed. Eight segments of one size are merged into one of the next. So a log of n slots has O(log n) small segments, and each outcome is
+written O(log n) times. A segment of about `MERGED_MAX` outcomes is not merged again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from objcat.timeline.entry import Count, Entry, Txn
 from objcat.timeline.error_location import says_where
 
 INLINE_MAX = 128
-"""Outcomes that a root holds itself before they become a segment."""
+"""Outcomes that a root holds before they become a segment."""
 MERGE_COUNT = 8
-"""Segments of one size that become one."""
+"""Segments of one size that are merged into one."""
 MERGED_MAX = 65_536
-"""Segments with as many outcomes are not merged again: publishing a checkpoint stays short."""
+"""Segments with this many outcomes are not merged again, so that publishing a checkpoint stays short."""
 BLOCK_RECORDS = 1024
-"""Lines read by one request when a segment is searched, and that have a digest of their own."""
+"""Lines that one request reads in a search. Each such block has a digest of its own."""
 BLOCK_DIGITS = 16
 SEARCHES_MAX = 4
-"""Of more transactions than this, a segment is read whole instead of being searched for each."""
+"""For more transactions than this, a segment is read whole instead of searched."""
 
 
 class TxnOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """What became of `txn`: committed in this slot, or else fenced by the ROLLBACK there. committed_at_ms: of the slot."""
+    """What became of `txn`: committed in this slot, or fenced by the ROLLBACK there. committed_at_ms: of the slot."""
 
     txn: Txn
     slot: int
@@ -46,10 +46,13 @@ class TxnOutcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OutcomeSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Outcomes in an object of their own. width: bytes of each of its `count` lines. level: how often they were merged.
+    """Outcomes in an object of their own.
 
-    blocks: the first 16 digits of the SHA-256 of each `BLOCK_RECORDS` lines, so that a part that is read is known to be what was written;
-    none in a segment of before.
+    Args:
+        width: Bytes of each of its `count` lines.
+        level: How often they were merged.
+        blocks: The first 16 digits of the SHA-256 of each `BLOCK_RECORDS` lines, to check a part that is read. Empty in segments of older
+            versions.
     """
 
     path: str
@@ -64,7 +67,7 @@ class OutcomeSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def outcomes_of(entry: Entry) -> Iterable[TxnOutcome]:
-    """What an entry decides: its own transaction and, when it is a ROLLBACK, the one that it fences."""
+    """The outcomes that an entry decides: its own, and in a ROLLBACK that of the fenced transaction."""
     yield TxnOutcome(entry.txn, entry.slot, committed=True, committed_at_ms=entry.committed_at_ms)
     if entry.rollback_of is not None:
         yield TxnOutcome(entry.rollback_of, entry.slot, committed=False, committed_at_ms=entry.committed_at_ms)
@@ -72,19 +75,22 @@ def outcomes_of(entry: Entry) -> Iterable[TxnOutcome]:
 
 @dataclass(frozen=True, slots=True)
 class TxnOutcomes:
-    """The outcomes of all transactions of slots 0 to N. Immutable and picklable. recent: in slot order, those that no segment holds."""
+    """The outcomes of all transactions of slots 0 to N. Immutable and picklable.
+
+    recent: in slot order, those that no segment holds.
+    """
 
     segments: tuple[OutcomeSegment, ...] = ()
     recent: tuple[TxnOutcome, ...] = ()
 
     def advance(self, entries: Iterable[Entry]) -> TxnOutcomes:
-        """With the outcomes of the entries that follow."""
+        """The outcomes including those of the following entries."""
         new = [outcome for entry in entries for outcome in outcomes_of(entry)]
         return TxnOutcomes(self.segments, (*self.recent, *new)) if new else self
 
     @says_where
     def find(self, fileio: FileIO, txn: Txn) -> TxnOutcome | None:
-        """What became of `txn`, None when no slot up to N says. Sends no request for a recent one. Raises CheckpointCollected."""
+        """What became of `txn`. None when no slot up to N decides it. Sends no request for a recent one. Raises CheckpointCollected."""
         found = next((outcome for outcome in self.recent if outcome.txn == txn), None)
         for segment in reversed(self.segments):
             if found is None and segment.first_txn <= txn <= segment.last_txn:
@@ -93,10 +99,10 @@ class TxnOutcomes:
 
     @says_where
     def find_all(self, fileio: FileIO, txns: Collection[Txn]) -> Mapping[Txn, TxnOutcome]:
-        """The outcomes of many transactions; those of which no slot up to N says are not among them.
+        """The outcomes of many transactions. Those that no slot up to N decides are left out.
 
-        Sends no request for recent ones; else a GET for each segment that may hold some, in parallel, or O(log n) for each of a few.
-        Raises CheckpointCollected.
+        Sends no request for recent ones. Else a GET for each segment that may hold some, in parallel, or O(log n) for each of a few. Raises
+        CheckpointCollected.
         """
         wanted = set(txns)
         found = {outcome.txn: outcome for outcome in self.recent if outcome.txn in wanted}
@@ -115,7 +121,7 @@ class TxnOutcomes:
 
     @says_where
     def between(self, fileio: FileIO, after: int, until: int) -> list[TxnOutcome]:
-        """The outcomes that slots above `after` up to `until` decide, in no order.
+        """The outcomes that slots above `after` up to `until` decide, unordered.
 
         Sends no request when they are all recent; else a GET for each segment that holds some. Raises CheckpointCollected.
         """
@@ -164,36 +170,36 @@ def _write(fileio: FileIO, folder: str, outcomes: Sequence[TxnOutcome], *, level
 
 
 def _blocks(data: bytes, width: int) -> tuple[str, ...]:
-    """The digests of lines that begin with a block."""
+    """The digests of the blocks of some lines."""
     size = BLOCK_RECORDS * width
     return tuple(hashlib.sha256(data[at : at + size]).hexdigest()[:BLOCK_DIGITS] for at in range(0, len(data), size))
 
 
 def _read(fileio: FileIO, segment: OutcomeSegment, begin: int = 0, end: int | None = None) -> list[TxnOutcome]:
-    """Lines `begin` to `end` (excluded) of a segment: one GET. begin: of a block."""
+    """Lines `begin` to `end` (exclusive) of a segment: one GET. begin: the beginning of a block."""
     end = segment.count if end is None else end
     try:
         result = fileio.get(segment.path, byte_range=Range(begin * segment.width, end * segment.width))
     except NotFound as error:
-        raise CheckpointCollected(f"{segment.path} was collected with its checkpoint: open the table again", path=segment.path) from error
+        raise CheckpointCollected(f"{segment.path} was deleted with its checkpoint. Open the table again.", path=segment.path) from error
     assert isinstance(result, GetResult)
     first = begin // BLOCK_RECORDS
     blocks = _blocks(result.data, segment.width)
     if segment.blocks and blocks != segment.blocks[first : first + len(blocks)]:
-        raise _unreadable(segment, "its bytes have another digest than its root says")
+        raise _unreadable(segment, "its bytes do not match the digest in its root")
     try:
         rows = [line.split() for line in result.data.decode().splitlines()]
         found = [TxnOutcome(Txn(txn), int(slot), kind == "committed", int(at_ms)) for txn, slot, kind, at_ms in rows]
     except ValueError as error:
         raise _unreadable(segment, "it does not hold outcomes of transactions") from error
     if len(found) != end - begin:
-        raise _unreadable(segment, "it has lost lines")
+        raise _unreadable(segment, "lines are missing")
     return found
 
 
 def _unreadable(segment: OutcomeSegment, why: str) -> CheckpointUnreadable:
     return CheckpointUnreadable(
-        f"{segment.path} is not what the checkpoint that names it wrote: {why}; open the table again", path=segment.path
+        f"{segment.path} is not what the checkpoint that names it wrote: {why}. Open the table again.", path=segment.path
     )
 
 
@@ -201,7 +207,7 @@ def _search(fileio: FileIO, segment: OutcomeSegment, txn: Txn) -> TxnOutcome | N
     """The outcome of one txn in a segment, by bisection over blocks: O(log n) GETs, one for a small segment."""
     low, high = 0, segment.count
     while low < high:
-        # Blocks that are read begin where those begin that have digests.
+        # A read begins where a block with a digest begins.
         middle = max(low, (low + high - BLOCK_RECORDS) // 2 // BLOCK_RECORDS * BLOCK_RECORDS)
         block = _read(fileio, segment, middle, min(high, middle + BLOCK_RECORDS))
         if txn < block[0].txn:

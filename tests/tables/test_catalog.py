@@ -477,5 +477,5 @@ def _namespace(_: CatalogNames, name: str) -> NamesDelta:
 
 @pytest.mark.parametrize("payload", [b"{}", b'{"names":{},"object":{"path":"p","bytes":1,"sha256":""}}'])
 def test_a_checkpoint_without_names_is_none(payload: bytes) -> None:
-    with pytest.raises(CorruptTable, match="neither `names` nor `object`, or both"):
+    with pytest.raises(CorruptTable, match="must say either `names` or `object`"):
         NamesFold().load(msgspec.Raw(payload))

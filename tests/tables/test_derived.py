@@ -52,7 +52,7 @@ def test_a_derived_table_is_its_source_once(kind: TableType, net: bool) -> None:
     source.delete("id = 0")
     overlapping = source.changes(since=1, net=net)
     if net:
-        with pytest.raises(CommitConflict, match="builds on version 1, and slot 2 brought version 4"):
+        with pytest.raises(CommitConflict, match="builds on version 1, but slot 2 applied version 4"):
             derived.apply_changes(overlapping, app_id="job")
         follow()
     else:
@@ -119,7 +119,7 @@ def test_two_that_derive_write_no_key_that_came_and_went(net: bool) -> None:
     all_of_them = source.changes(since=1, net=net)
     backend.races = [lambda: other.apply_changes(some, app_id="job")]
     if net:
-        with pytest.raises(CommitConflict, match="builds on version 1, and slot 2 brought version 2"):
+        with pytest.raises(CommitConflict, match="builds on version 1, but slot 2 applied version 2"):
             derived.apply_changes(all_of_them, app_id="job")
         assert derived.apply_changes(source.changes(since=2, net=net), app_id="job") is not None
     else:
@@ -173,7 +173,7 @@ def test_what_is_added_up_is_added_once() -> None:
 
     add(table, 10, -1, 3)
     backend.races = [lambda: add(other, 1, 3, 4)]
-    with pytest.raises(CommitConflict, match="builds on version 3, and slot 2 brought version 4"):
+    with pytest.raises(CommitConflict, match="builds on version 3, but slot 2 applied version 4"):
         add(table, 3, 3, 6)
     assert add(table, 1, 3, 4).already_applied
     add(table, 2, 4, 6)

@@ -149,7 +149,7 @@ def test_a_stream_whose_commits_were_taken_back_is_told_so(lake: objcat.Lake) ->
     )
     slot = Committer(table._context.fileio).commit(restore).entry.slot
     assert keys(table) == [1]
-    with pytest.raises(StreamRewound, match="start it again from version 2, with resumed_after=4; nothing was written"):
+    with pytest.raises(StreamRewound, match=r"Nothing was written\. Start it again from version 2, with resumed_after=4"):
         write(table, 4)
     rows, _ = batch(2)
     assert not table.upsert(rows, app=objcat.AppVersion(app="stream", version=2, resumed_after=slot)).already_applied

@@ -189,7 +189,7 @@ def test_a_base_file_of_a_stale_bucket_count_is_refused() -> None:
 def test_a_table_that_nobody_created_is_refused() -> None:
     history = History()
     history.state = {}
-    with pytest.raises(CorruptTable, match="no slot before it creates"):
+    with pytest.raises(CorruptTable, match="No slot before it creates"):
         history.add(TableDelta(logs=(log(1, [FileGroupId("", 0, 4)]),)))
 
 

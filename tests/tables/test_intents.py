@@ -345,7 +345,7 @@ def test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed(
         return commit_write(table._context.timeline, Committer(table._context.fileio), [part], view, metadata={}, txn=txn)[0]
 
     backend.races = [lambda: write(first, 1)]
-    with pytest.raises(SharedTransaction, match="slot 1 is of another operation"):
+    with pytest.raises(SharedTransaction, match="Slot 1 belongs to another operation"):
         write(second, 2)
     assert keys(first) == keys(later(backend, 0)) == [1]
     assert not list(first._context.fileio.list_keys("intents/"))
@@ -415,7 +415,7 @@ def test_a_plan_that_was_rolled_back_fences_whoever_executes_it() -> None:
     txn = plan_of(table)
     (plan,) = pending_plans(table._context.fileio)
     assert isinstance(table.resolve(txn), objcat.RolledBackAt)
-    with pytest.raises(WriterFenced, match="plan again"):
+    with pytest.raises(WriterFenced, match="Plan again"):
         execute(table, plan)
 
 
@@ -587,7 +587,7 @@ def test_a_clock_that_is_wrong_shows_nowhere_where_the_store_has_one(hours: int,
     with caplog.at_level(logging.WARNING, "objcat.timeline"):
         wrong = objcat.Lake(FileIO(backend, env=env)).table("t")
         wrong.upsert(rows(1))
-    assert "mend the local clock" in caplog.text
+    assert "Correct the local clock" in caplog.text
     table.upsert(rows(2))
     times = [entry.committed_at_ms for entry in table.inspect.history()]
     assert times == sorted(set(times))

@@ -132,10 +132,10 @@ NEWER: Mapping[str, tuple[dict[str, Any], str]] = {
     "an action with its feature": ({"action": "TELEPORT", "features": {"teleport": "5.0"}}, r"'teleport'.*objcat 5\.0 or newer"),
     "an unknown action": (
         {"action": "TELEPORT", "writer": "objcat 8.8, local"},
-        r"TELEPORT.*written by objcat 8\.8, local, upgrade to that version or a newer one",
+        r"TELEPORT.*written by objcat 8\.8, local\. Upgrade to that version or a newer one",
     ),
-    "an unknown action of nobody": ({"action": "TELEPORT"}, r"TELEPORT.*does not know: upgrade to a newer one"),
-    "an unknown action of a writer that is said otherwise": ({"action": "TELEPORT", "writer": {"name": "x"}}, r"TELEPORT.*upgrade"),
+    "an unknown action of nobody": ({"action": "TELEPORT"}, r"TELEPORT.*does not know.*\. Upgrade to a newer one"),
+    "an unknown action of a writer that is said otherwise": ({"action": "TELEPORT", "writer": {"name": "x"}}, r"TELEPORT.*Upgrade"),
     "a format whose entries look otherwise": ({"format": 2, "min_client": "4.0", "action": "FOLD", "txn": []}, r"objcat 4\.0 or newer"),
 }
 
@@ -214,7 +214,7 @@ def test_a_log_that_needs_a_newer_writer_is_not_written(readable: World, operati
     table = readable.client().table("t")
     before = readable.objects()
     readable.written()
-    with pytest.raises(UnsupportedFormat, match=r"'quantum'.*objcat 9\.1 or newer; nothing was written"):
+    with pytest.raises(UnsupportedFormat, match=r"'quantum'.*Nothing was written\. Use objcat 9\.1 or newer"):
         WRITES[operation](table)
     assert readable.written() == []
     assert readable.objects() == before
@@ -226,7 +226,7 @@ def test_nor_are_its_tables_changed_through_their_names(readable: World, how: st
     lake.create_table("w", SCHEMA, key=["id"])
     before = readable.objects()
     readable.written()
-    with pytest.raises(UnsupportedFormat, match=r"'quantum'.*objcat 9\.1 or newer; nothing was written"):
+    with pytest.raises(UnsupportedFormat, match=r"'quantum'.*Nothing was written\. Use objcat 9\.1 or newer"):
         OPENS[how](lake, readable)
     assert readable.written() == []
     assert readable.objects() == before
@@ -305,6 +305,6 @@ def test_names_that_need_a_newer_writer_are_read_and_not_changed(world: World, o
     assert lake.tables() == ["t", "u"]
     assert lake.table("t").upsert(ROW).slot == 6
     before = world.objects()
-    with pytest.raises(UnsupportedFormat, match=r"_catalog.*'quantum'.*objcat 9\.1 or newer; nothing was written"):
+    with pytest.raises(UnsupportedFormat, match=r"_catalog.*'quantum'.*Nothing was written\. Use objcat 9\.1 or newer"):
         NAMES[operation](lake)
     assert world.objects() == before

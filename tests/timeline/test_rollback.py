@@ -123,7 +123,7 @@ def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: 
     assert known.find(fileio, Txn("20261121T093000123Z-ffffffffffffffff")) is None
     assert known.find(fileio, Txn("20261121T093000123Z-0000000000000399")) is None
     fileio.delete([known.segments[0].path])
-    with pytest.raises(CheckpointCollected, match="open the table again"):
+    with pytest.raises(CheckpointCollected, match="Open the table again"):
         known.find(fileio, known.segments[0].first_txn)
 
 
