@@ -1,4 +1,4 @@
-"""Changes: what each commit of a range of slots inserted, updated and deleted, planned file group by file group."""
+"""Plans a change feed: the rows that each commit of a slot range inserted, updated and deleted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ from objcat.timeline.log_view import LogView
 
 @dataclass(frozen=True, slots=True)
 class ChangesPlan:
-    """What a read of changes reads. spec: of the end of the range. wide: the same with columns in the widest types of the range, and nulls
-    where they were allowed, which is another one where a RESTORE made a column narrower again, or not nullable: rows that were there
-    meanwhile are told in it.
+    """What a read of changes reads.
 
-    columns, net, where, moved: as of `ChangeTask`; where rows moved, what came and went is only found in a partition as a whole. latest:
-    whether only rows that are there are told. parted: whether a key that is unique in the table may have been in several partitions of the
-    range.
+    Args:
+        spec: of the end of the range.
+        wide: the same with the widest column types of the range, and nulls where they were allowed at any time. It differs if a RESTORE
+            made a
+            column narrower or required again. Rows from between are returned in it.
+        columns: see `ChangeTask`.
+        net: likewise.
+        where: likewise.
+        moved: likewise. If rows moved, additions and removals are found per partition.
+        latest: whether only existing rows are returned.
+        parted: whether a key that is unique in the table may have been in several partitions of the range.
     """
 
     spec: TableSpec
@@ -47,20 +53,21 @@ class ChangesPlan:
 
     @property
     def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
         return increment_schema(self.spec, self.columns) if self.latest else change_schema(self.wide, self.columns)
 
     @property
     def sort_by(self) -> str | None:
-        """The column by which the changes of all tasks are put in order."""
+        """The column that orders the changes of all tasks."""
         return None if self.latest else COMMIT_SLOT
 
     @property
     def is_mixed(self) -> bool:
-        """Whether it tells of partitions of several partitionings, so that one commit may have ended a row here that it began there."""
+        """Whether the range has partitions of several partition specs, so that one commit may end a row in one and begin it in another."""
         return len({shape_of(changed.partition) for changed in self.classes}) > 1
 
     def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided
-        """One for each class; one for all classes between which keys move, or rows without a key."""
+        """One task per class of file groups. Classes between which keys move share one, and so do rows without a key."""
         dealt: dict[object, list[RowChanges]] = {}
         for number, changed in enumerate(self.classes):
             within = "" if self.parted else changed.partition
@@ -75,10 +82,13 @@ class ChangesPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRange:
-    """A range of the log of one table.
+    """A slot range of the log of one table.
 
-    before: the log as of the slot before the range; None when that is before its first. until: the table at its end. entries: of the
-    range, with their changes. at: the log as of a slot.
+    Args:
+        before: the log at the slot before the range. None if that is before its first slot.
+        until: the table at the end of the range.
+        entries: of the range, with their changes.
+        at: gives the log at a slot.
     """
 
     table: str
@@ -89,11 +99,12 @@ class ChangeRange:
 
     @property
     def since(self) -> int:
+        """The slot before the range."""
         return -1 if self.before is None else self.before.slot
 
 
 def clusterings_of(entries: Sequence[Entry], table: str) -> list[int]:
-    """The slots at which rows of a table went to other file groups without being changed."""
+    """The slots at which rows of a table moved to other file groups unchanged."""
     touched = ((entry, entry.footprint.get(table)) for entry in entries if entry.action is Action.COMPACTION)
     return [entry.slot for entry, footprint in touched if footprint is not None and footprint.retires]
 
@@ -113,7 +124,7 @@ def plan_changes(within: ChangeRange, manifests: Manifests, *, columns: Sequence
             )
     touched = sorted(classes.steps)
     before: dict[_Class, list[FileGroup]] = {}
-    # Rows that are added to a table without a key are changes whatever was there.
+    # Without a key, added rows are changes whatever the table holds.
     measured = [one for one in touched if not spec.is_keyless or any(step.replaces for step in classes.steps[one])]
     if within.before is not None and within.table in within.before.state and measured:
         group_ids = [FileGroupId(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
@@ -133,30 +144,32 @@ def plan_changes(within: ChangeRange, manifests: Manifests, *, columns: Sequence
 
 
 def with_widest(spec: TableSpec, specs: Iterable[TableSpec]) -> TableSpec:
-    """The spec with columns in the widest types that they have in any of these, and with nulls where one of these allows them."""
+    """The spec with the widest column types of these specs, and nullable columns if one of them allows nulls."""
     schema = widest(spec.table_schema, (other.table_schema for other in specs))
     return spec if schema == spec.table_schema else msgspec.structs.replace(spec, table_schema=schema)
 
 
 def _parts_keys(spec: TableSpec, specs: Iterable[TableSpec], happened: Iterable[_Event], partitions: Collection[str]) -> bool:
-    """Whether a key that is unique in the table may have left one of some partitions for another: since its rows move, or since what ended
-    whole partitions, or a RESTORE, took it to one of another partitioning."""
+    """Whether a key that is unique in the table may have left one of these partitions for another.
+
+    That happens if its rows move, or if a RESTORE or an end of whole partitions took it to a partition of another spec.
+    """
     if spec.is_keyless or spec.key_scope != TABLE_SCOPE:
         return False
     if any(one.is_global for one in specs):
         return True
-    # While a partition of before lives, its keys stay in it.
+    # While a partition of a previous spec exists, its keys stay in it.
     ended = any(event.restores is not None or (event.delta.retires and event.entry.action is not Action.COMPACTION) for event in happened)
     return ended and len({shape_of(partition) for partition in partitions}) > 1
 
 
 _Class = tuple[str, int]
-"""A partition, and what the buckets of a class of file groups leave when they are divided by the partition's divisor."""
+"""A partition, and the remainder of the buckets of a class modulo the partition's divisor."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """An entry that may change rows of the table. restores: the slot that a RESTORE brings back."""
+    """An entry that may change rows of the table. restores: the slot that a RESTORE returns to."""
 
     entry: Entry
     delta: TableDelta
@@ -164,8 +177,10 @@ class _Event:
 
 
 def _happened(entry: Entry, within: ChangeRange) -> _Event | None:
-    """What an entry does to the table; None when it changes no row of it: a compaction and a split do not. A clustering does not either,
-    but moves rows between group_ids: where these have keys, they are followed."""
+    """What an entry does to the table. None if it changes no row, like a compaction or a split.
+
+    A clustering changes no row either, but moves rows between file groups. Rows with a key are followed.
+    """
     footprint = entry.footprint.get(within.table)
     if footprint is not None and footprint.restores is not None:
         return _Event(entry, TableDelta(), footprint.restores)
@@ -178,14 +193,14 @@ def _happened(entry: Entry, within: ChangeRange) -> _Event | None:
 
 
 def _snapshots(within: ChangeRange, happened: Sequence[_Event]) -> list[Snapshot]:
-    """The states whose bucket counts a class must be divisible by, besides the last."""
+    """The snapshots whose bucket counts a class must be divisible by, apart from the last."""
     views = [within.before] if within.before is not None else []
     views += [within.at(slot) for event in happened if event.restores is not None for slot in (event.restores, event.entry.slot - 1)]
     return [Snapshot(view.log, view.state[within.table]) for view in views if within.table in view.state]
 
 
 def _divisors(within: ChangeRange, states: Sequence[Snapshot], happened: Sequence[_Event]) -> dict[str, int]:
-    """By partition a number that divides every bucket count which the range has seen."""
+    """By partition, a divisor of every bucket count in the range."""
     deltas = [decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes]
     named = [group_id for event in happened for group_id in _group_ids(event.delta)]
     partitions = {group_id.partition for group_id in named} | {partition for state in states for partition in state.table.bucket_counts}
@@ -204,7 +219,7 @@ def _divisors(within: ChangeRange, states: Sequence[Snapshot], happened: Sequenc
 
 
 class _Default(dict[str, int]):
-    """A mapping that answers for what it lacks."""
+    """A mapping with a default value."""
 
     def __init__(self, known: dict[str, int], otherwise: int) -> None:
         super().__init__(known)
@@ -234,10 +249,11 @@ class _Classes:
     steps: dict[_Class, list[ChangeStep]] = field(default_factory=dict)
 
     def of(self, group_id: FileGroupId) -> _Class:
+        """The class of a file group."""
         return group_id.partition, group_id.bucket % self.divisors[group_id.partition]
 
     def written(self, event: _Event) -> None:
-        """What an entry wrote: base files stand for their file groups with the deletes that go with them, as nothing came in between."""
+        """What an entry wrote. Base files replace their file groups with the deletes that belong to them, since nothing came in between."""
         entry, delta = event.entry, event.delta
         slices: dict[FileGroupId, list[LogSlice]] = {}
         rewritten = {base.group_id for base in delta.bases}
@@ -265,7 +281,7 @@ class _Classes:
             self._add(one, ChangeStep(entry.slot, entry.committed_at_ms, tuple(parts), tuple(replaced.get(one, ()))))
 
     def restored(self, event: _Event, now: Sequence[FileGroup], former: Sequence[FileGroup]) -> None:
-        """A RESTORE: of all classes whose files are others than before it. now, former: the groups after and before it."""
+        """A RESTORE: all classes whose files differ. now, former: the file groups after and before it."""
         after, before = self._dealt(now), self._dealt(former)
         for one in {**after, **before}:
             groups = after.get(one, [])
@@ -283,6 +299,6 @@ class _Classes:
 
 
 def _files(groups: Iterable[FileGroup]) -> set[tuple[str, int, int]]:
-    """What tells two sets of file groups of one class apart."""
+    """What distinguishes two states of the file groups of a class."""
     bases = {(group.base.path, 0, 0) for group in groups if group.base is not None}
     return bases | {(rows.object.path, rows.start, rows.slot) for group in groups for rows in group.logs}

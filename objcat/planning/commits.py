@@ -1,10 +1,9 @@
-"""When rows were committed: from the transaction that each row names to its slot and commit time. Serves the hidden columns `_commit_slot`
-and `_commit_time`, and reads that follow what changed.
+"""Finds the slot and commit time of each row, by the transaction that it names.
 
-How to give a scan these columns:
+Serves the hidden columns `_commit_slot` and `_commit_time`, incremental reads and change feeds. To give a scan these columns:
 
-    txns = txns_of(fileio, groups)              # what rows of file groups name; or take it from rows that were read
-    found = commits.find(view.outcomes, txns)   # `Table._commits_of(txns)` does this on a handle, and opens the table again when it must
+    txns = txns_of(fileio, groups)              # of rows in file groups, or from rows that were read
+    found = commits.find(view.outcomes, txns)   # `Table._commits_of(txns)` does this on a handle, and opens the table again if necessary
     rows = with_commits(rows, found)            # rows with `_objcat_txn`; appends `_commit_slot` and `_commit_time`
     points = commits_table(found)               # or: a small table to join with, `_objcat_txn`, `_commit_slot`, `_commit_time`
 """
@@ -31,19 +30,19 @@ from objcat.timeline.txn_outcomes import TxnOutcomes
 __all__ = ["COMMIT_FIELDS", "COMMIT_SLOT", "COMMIT_TIME", "CommitInfo", "Commits", "commits_table", "txns_of", "with_commits"]
 
 KEPT_MAX = 200_000
-"""Commits that one handle remembers; the longest known go first."""
+"""Commits that one handle caches. The longest known are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Where a transaction is in the log. committed_at_ms: ms since 1970 UTC."""
+    """Where a transaction is in the log. committed_at_ms: milliseconds since 1970 UTC."""
 
     slot: int
     committed_at_ms: int
 
 
 class Commits:
-    """Finds when transactions of one log were committed, and keeps what it found, which never changes. Safe for many threads."""
+    """Finds the slot and commit time of transactions, and caches them, since they never change. Thread-safe."""
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
@@ -52,15 +51,25 @@ class Commits:
         on_fork(self)
 
     def after_fork(self) -> None:
+        """Start with a new lock in a forked process."""
         self._lock = threading.Lock()
 
     def find(self, outcomes: TxnOutcomes, txns: Collection[Txn]) -> Mapping[Txn, CommitInfo]:
-        """Slot and commit time of every transaction. outcomes: of a view (`View.outcomes`) that has seen their commits.
+        """Slot and commit time of every transaction.
 
-        Costs no request for what was asked before, and for the newest hundreds of commits; else about one for each segment of older
-        outcomes (a log of n slots has O(log n), and one more for every 65,536), in parallel, however many transactions are asked for.
-        Never reads the log itself, so archived slots cost the same. Raises CheckpointCollected (open the table again), CorruptTable for a
-        transaction that no slot commits, and storage errors.
+        Costs no request for cached transactions and the newest hundreds of commits. Otherwise it costs about one request for each segment
+        of older
+        outcomes, in parallel, for any number of transactions. A log of n slots has O(log n) segments, and one more for every 65,536 slots.
+        Never
+        reads the log itself, so archived slots cost the same.
+
+        Args:
+            outcomes: of a view (`View.outcomes`) that includes their commits.
+
+        Raises:
+            CheckpointCollected: open the table again.
+            CorruptTable: no slot commits a transaction.
+            Storage errors.
         """
         wanted = set(txns)
         with self._lock:
@@ -72,15 +81,15 @@ class Commits:
             if len(new) < len(missing):
                 first = min(missing - new.keys())
                 raise CorruptTable(
-                    f"a row in {self._fileio.url} says that transaction {first} wrote it, which no slot up to the newest commits: "
-                    "run `objcat doctor` to see what the log holds"
+                    f"A row in {self._fileio.url} says that transaction {first} wrote it, but no slot up to the newest commits that "
+                    "transaction. Run `objcat doctor` to see what the log holds."
                 )
             known |= new
             self._keep(new)
         return known
 
     def between(self, outcomes: TxnOutcomes, after: int, until: int) -> Mapping[Txn, CommitInfo]:
-        """Every transaction that is committed in the slots above `after` up to `until`. Costs and raises as `find`."""
+        """Every transaction committed after slot `after`, up to and including `until`. Costs and raises as `find`."""
         read = outcomes.between(self._fileio, after, until)
         return {outcome.txn: CommitInfo(outcome.slot, outcome.committed_at_ms) for outcome in read if outcome.committed}
 
@@ -92,9 +101,9 @@ class Commits:
 
 
 def txns_of(fileio: FileIO, groups: Iterable[FileGroup]) -> frozenset[Txn]:
-    """The transactions that the rows of some file groups name: those of the log objects, and what the base files hold.
+    """The transactions of the rows in some file groups, from log objects and base files.
 
-    Of a base file it reads the footer and, unless that says that there is only one, the hidden column, a few bytes for thousands of rows.
+    Of a base file it reads the footer, and the hidden column only if there are several: a few bytes for thousands of rows.
     """
     listed = list(groups)
     bases = {group.base.path: group.base for group in listed if group.base is not None}
@@ -105,7 +114,7 @@ def txns_of(fileio: FileIO, groups: Iterable[FileGroup]) -> frozenset[Txn]:
 
 
 def commits_table(found: Mapping[Txn, CommitInfo]) -> pa.Table:
-    """Transactions with their slots and times, to join with: `_objcat_txn`, `_commit_slot`, `_commit_time`."""
+    """A small table to join with: `_objcat_txn`, `_commit_slot`, `_commit_time`."""
     listed = sorted(found.items())
     columns = [
         pa.array([txn for txn, _ in listed], pa.string()),
@@ -116,5 +125,5 @@ def commits_table(found: Mapping[Txn, CommitInfo]) -> pa.Table:
 
 
 def with_commits(rows: pa.Table, found: Mapping[Txn, CommitInfo]) -> pa.Table:
-    """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns; null where `found` lacks the transaction."""
+    """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns. Null if `found` lacks the transaction."""
     return dated(rows, commits_table(found))

@@ -1,7 +1,7 @@
-"""Incremental reads: the latest state of every row that changed in a range of slots, read from what was written there.
+"""Plans an incremental read: the latest state of every row that changed in a slot range.
 
-Each row names the transaction that wrote it, through every rewrite. So the rows that changed in a range are those rows of its last
-snapshot whose transaction is committed in it: they lie in files that are younger than its beginning.
+Each row names the transaction that wrote it, through every rewrite. So the changed rows are those rows of the last snapshot whose
+transaction committed in the range. They lie in files that are younger than its beginning.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HIDDEN = tuple(field.name for field in COMMIT_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class IncrementalPlan:
-    """What an incremental read reads: rows of the snapshot that commits above the slot `since` wrote.
+    """What an incremental read reads: rows of the snapshot that commits after slot `since` wrote.
 
-    groups: those that something was written to since. commits, newest, columns, where: as of `IncrementTask`.
+    groups: the file groups written since. commits, newest, columns, where: see `IncrementTask`.
     """
 
     snapshot: Snapshot
@@ -47,24 +47,26 @@ class IncrementalPlan:
 
     @property
     def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
         return increment_schema(self.snapshot.spec, self.columns)
 
     @property
     def sort_by(self) -> str | None:
-        """The column by which rows are put in order: none."""
+        """The column that orders rows: none."""
         return None
 
     def tasks(self, *, count_max: int) -> list[IncrementTask]:
-        """The groups dealt to at most `count_max` tasks, neighbours together."""
+        """The file groups in at most `count_max` tasks, adjacent ones together."""
         size = max(1, -(-len(self.groups) // max(1, count_max)))
         parts = [self.groups[at : at + size] for at in range(0, len(self.groups), size)]
         return [self._task(part) for part in parts]
 
     def scan(self) -> ScanPlan:
-        """A scan among whose rows are those of this read: all that transactions of `commits` wrote. Its columns say transactions too.
+        """A scan whose rows include those of this read: all rows that transactions of `commits` wrote.
 
-        It reads files that the range wrote; and, where an ordering column decides and log rows were written, the older ones of the same
-        file groups, whose rows may win.
+        Its columns include the transaction. It reads files of the range. If an ordering column decides and the range has log rows, it also
+        reads
+        older files of the same file groups, whose rows may win.
         """
         plain, merged = [], []
         for group in self.groups:
@@ -78,7 +80,7 @@ class IncrementalPlan:
         return ScanPlan(self.snapshot, columns, self.where, plain=tuple(plain), merged=tuple(merged))
 
     def bounds(self) -> pa.Table:
-        """What is known of the columns of `scan` in the files of the groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
+        """Column bounds of `scan` in the files of its file groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
         return self.snapshot.bounds(self.manifests, self.scan().columns_read, group_ids={group.group_id for group in self.groups})
 
     def _task(self, groups: tuple[FileGroup, ...]) -> IncrementTask:
@@ -95,7 +97,7 @@ def plan_incremental(
     where: str | pc.Expression | None,
     columns: Sequence[str] | None,
 ) -> IncrementalPlan:
-    """The plan of an incremental read up to a snapshot. commits: those of the range. Raises InvalidPredicate, InvalidInput."""
+    """The plan of an incremental read up to a snapshot. commits: those of the range. Raises InvalidPredicate and InvalidInput."""
     spec = snapshot.spec
     chosen = chosen_columns(spec, columns, hidden=HIDDEN)
     predicate = parse_filter(where, spec.table_schema)
@@ -109,7 +111,7 @@ def plan_incremental(
 
 
 def _newest(snapshot: Snapshot, manifests: Manifests) -> Mapping[str, Any]:
-    """Of base files, what no ordering value in them is above: so that late rows are looked for only where they may be."""
+    """An upper bound of the ordering values in base files. Late rows are looked for only where they may be."""
     ordering = snapshot.spec.ordering
     if ordering is None:
         return {}
@@ -122,14 +124,14 @@ def _newest(snapshot: Snapshot, manifests: Manifests) -> Mapping[str, Any]:
 
 
 def chosen_columns(spec: TableSpec, columns: Sequence[str] | None, *, hidden: Sequence[str] = ()) -> tuple[str, ...]:
-    """The columns of a read: all of the table when None. hidden: others that may be named. Raises InvalidInput."""
+    """The columns of a read: all of the table if None. hidden: other columns that may be named. Raises InvalidInput."""
     names = spec.table_schema.names
     chosen = tuple(names if columns is None else columns)
     for name in chosen:
         if name not in names and name not in hidden:
-            raise InvalidInput(f"the table has no column {name!r}: {nearest_name(name, [*names, *hidden])}")
+            raise InvalidInput(f"The table has no column {name!r}: {nearest_name(name, [*names, *hidden])}")
     if not chosen:
-        raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
+        raise InvalidInput("columns=[] selects nothing. Name at least one column, or leave it out for all.")
     if len(set(chosen)) != len(chosen):
-        raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
+        raise InvalidInput(f"columns={list(chosen)} names a column twice. Name each once.")
     return chosen

@@ -1,4 +1,10 @@
-"""Scans: a pure plan from a snapshot, run by either engine."""
+"""Plans a scan: a pure function from a snapshot to the file groups to read.
+
+`plan_scan` prunes file groups by partition, key hash and column statistics, from manifests alone. It reads no data file.
+`ScanPlan.tasks` divides the rest into tasks of about equal bytes. Both engines run the same tasks, so they return the same rows.
+`narrow_plan` and `only_read` restrict a plan further, for a filter that arrives later.
+`Table.scan`, deletes and other computed writes begin here.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +37,21 @@ from objcat.timeline.entry import FileGroupId
 
 COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
 HIDDEN = (*COMMIT_COLUMNS, FILE_COLUMN)
-"""Columns that every table has besides its own; they are there when they are named."""
+"""Hidden columns of every table. A scan returns them if they are named."""
 HASHES_MAX = 256
-"""Keys of a filter that are looked up by their file group; of more of them, all file groups are asked."""
+"""Keys of a filter that select file groups by hash. With more keys, all file groups are candidates."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
     """What a scan reads.
 
-    columns: logical names and hidden ones (`HIDDEN`), in order. plain: groups whose rows are those of their base file. merged: the other
-    groups. hashes: of the keys that can pass, where the filter says which; groups of other file groups are left out. mode: one of `MODES`.
+    Args:
+        columns: logical names and hidden ones (`HIDDEN`), in order.
+        plain: file groups whose rows are those of their base file.
+        merged: the other file groups.
+        hashes: of the keys that can pass, if the filter names them. Other file groups are excluded.
+        mode: one of `MODES`.
     """
 
     snapshot: Snapshot
@@ -54,11 +64,12 @@ class ScanPlan:
 
     @property
     def groups(self) -> tuple[FileGroup, ...]:
+        """All file groups that are read."""
         return (*self.plain, *self.merged)
 
     @property
     def columns_read(self) -> tuple[Column, ...]:
-        """The table's columns that matter to a scan: those that it gives and filters by, and what rows are placed and merged by."""
+        """The table columns that a scan needs: selected, filtered by, and used to locate and merge rows."""
         spec = self.snapshot.spec
         named = {*self.columns, *(() if self.where is None else self.where.columns)}
         inner = {
@@ -67,19 +78,19 @@ class ScanPlan:
         return tuple(column for column in spec.table_schema.columns if column.name in named or column.id in inner)
 
     def task(self, groups: Sequence[FileGroup], *, columns: Sequence[str] | None = None) -> ScanTask:
-        """One task that reads these groups. columns: others than those of the plan."""
+        """One task that reads these file groups. columns: in place of the plan's."""
         chosen = self.columns if columns is None else tuple(columns)
         by_txn = any(name in COMMIT_COLUMNS for name in chosen)
         read = [name for name in chosen if name not in COMMIT_COLUMNS]
         return ScanTask(self.snapshot.spec, tuple(groups), (*read, TXN_COLUMN) if by_txn else tuple(read), self.where)
 
     def bounds(self, manifests: Manifests) -> pa.Table:
-        """What is known of `columns_read` in the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
+        """Bounds of `columns_read` in the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
         group_ids = None if self.where is None else {group.group_id for group in self.groups}
         return self.snapshot.bounds(manifests, self.columns_read, group_ids=group_ids)
 
     def tasks(self, groups: Sequence[FileGroup], *, count_max: int) -> list[ScanTask]:
-        """The groups dealt to at most `count_max` tasks of about equal bytes, neighbours together."""
+        """The file groups in at most `count_max` tasks of about equal bytes, adjacent ones together."""
         wanted = max(1, min(count_max, len(groups)))
         total = sum(_bytes(group) for group in groups)
         dealt: list[list[FileGroup]] = [[] for _ in range(wanted)]
@@ -93,7 +104,7 @@ class ScanPlan:
 SNAPSHOT: Final = "snapshot"
 """Every row as of the slot."""
 READ_OPTIMIZED: Final = "read_optimized"
-"""Base files alone: what compaction (or a copy-on-write write) has put there, without the log rows on top."""
+"""Base files only: the state after the last compaction or copy-on-write write, without newer log rows."""
 MODES = (SNAPSHOT, READ_OPTIMIZED)
 
 
@@ -105,19 +116,22 @@ def plan_scan(
     columns: Sequence[str] | None,
     mode: str = SNAPSHOT,
 ) -> ScanPlan:
-    """The plan of a scan. where: SQL text or an Arrow expression over logical names. mode: one of `MODES`.
+    """The plan of a scan.
 
-    Raises InvalidPredicate, and InvalidInput for an unknown column.
+    Args:
+        where: SQL text or an Arrow expression over logical names.
+        mode: one of `MODES`.
+
+    Raises:
+        InvalidPredicate: the filter does not fit.
+        InvalidInput: an unknown column.
     """
     schema = snapshot.spec.table_schema
     return _planned(snapshot, manifests, parse_filter(where, schema), _chosen(columns, schema), mode)
 
 
 def narrow_plan(plan: ScanPlan, manifests: Manifests, *, where: str | pc.Expression | None, columns: Sequence[str] | None) -> ScanPlan:
-    """The plan of the same snapshot for those of its rows that also pass `where`. columns: others than those of the plan.
-
-    Raises as `plan_scan`.
-    """
+    """The plan for those rows of the same snapshot that also pass `where`. columns: in place of the plan's. Raises as `plan_scan`."""
     schema = plan.snapshot.spec.table_schema
     chosen = plan.columns if columns is None else _chosen(columns, schema)
     further = parse_filter(where, schema)
@@ -134,7 +148,7 @@ def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None,
         manifests, where=None if predicate is None else predicate.to_pruning(), hashes=hashes, partitions=partitions
     )
     if mode == READ_OPTIMIZED and not snapshot.spec.rewrites:
-        # The log objects of a copy-on-write table hold only deletes that await late rows: its base files are the table.
+        # In a copy-on-write table, log objects hold only deletes that wait for late rows. The base files are the table.
         groups = [replace(group, logs=()) for group in groups if group.base is not None]
     return ScanPlan(
         snapshot,
@@ -148,10 +162,11 @@ def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None,
 
 
 def only_read(plan: ScanPlan) -> ScanPlan:
-    """The plan without log rows of keys that cannot pass, by the bounds of their objects: no row that passes is theirs, nor below them.
+    """The plan without log rows whose keys cannot pass, by the bounds of their log objects.
 
-    For who gives rows away, and nobody else: who writes file groups anew needs all of their rows. Bounds are known of log objects that no
-    checkpoint has folded yet. Without a key, log rows are left out by the bounds of any column.
+    Only for readers that return rows. A rewrite of file groups needs all of their rows. Bounds are known for log objects that no
+    checkpoint
+    includes yet. Without a key, log rows are excluded by the bounds of any column.
     """
     spec, where = plan.snapshot.spec, plan.where
     key = [column.name for column in spec.key_columns]
@@ -173,28 +188,28 @@ def only_read(plan: ScanPlan) -> ScanPlan:
 
 
 def _log_objects(snapshot: Snapshot, group_ids: Collection[FileGroupId], paths: Collection[str]) -> list[LogSlice]:
-    """A slice of each of these log objects whose bounds are known. group_ids: to which their rows are addressed."""
+    """A slice of each of these log objects that has known bounds. group_ids: to which their rows are addressed."""
     overlay = snapshot.table.overlay
     changes = [overlay[group_id] for group_id in group_ids if group_id in overlay]
     return list({part.object.path: part for change in changes for part in change.logs if part.object.path in paths}.values())
 
 
 def parse_filter(where: str | pc.Expression | None, schema: TableSchema) -> Filter | None:
-    """A filter from what a user gave. Raises InvalidPredicate."""
+    """A filter from a user's argument. Raises InvalidPredicate."""
     if where is None:
         return None
     if isinstance(where, pc.Expression):
         return check_expression(where, schema)
     if not isinstance(where, str):
-        raise InvalidPredicate(f"where is {shown(where)}: give SQL text as after WHERE, or a pyarrow.compute.Expression")
+        raise InvalidPredicate(f"where is {shown(where)}. Pass SQL text as after WHERE, or a pyarrow.compute.Expression.")
     return parse_predicate(where, schema)
 
 
 def key_hashes(predicate: Filter, spec: TableSpec) -> frozenset[int] | None:
-    """The hashes of the keys that can pass, where the filter gives every hashed column a few values; None where it does not."""
+    """The hashes of the keys that can pass, if the filter fixes every hashed column to a few values. Else None."""
     columns = spec.bucket_columns
     fixed = predicate.fixed()
-    # As 0.1 in a column of 32 bits, a literal of a floating column is not the value that it equals.
+    # A literal may differ from the stored floating value that it equals, for example 0.1 in 32 bits.
     if not columns or any(column.name not in fixed or column.type in ("float", "double") for column in columns):
         return None
     if math.prod(len(fixed[column.name]) for column in columns) > HASHES_MAX:
@@ -207,7 +222,7 @@ def key_hashes(predicate: Filter, spec: TableSpec) -> frozenset[int] | None:
 
 
 def fixed_partitions(predicate: Filter, spec: TableSpec) -> PartitionRanges | None:
-    """The partitions in which a row that passes can live; None where the filter does not say."""
+    """The partitions that may hold a passing row. None if the filter does not say."""
     return spans_of((spec.partitioning, *spec.former), spec.table_schema, predicate.fixed()) if spec.partition_columns else None
 
 
@@ -222,15 +237,15 @@ def _chosen(columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ..
         if name not in schema.names and name not in HIDDEN:
             whole = str(name).partition(".")[0]
             hint = f"read {whole!r} whole" if whole != name and whole in schema.names else nearest_name(name, [*schema.names, *HIDDEN])
-            raise InvalidInput(f"the table has no column {name!r}: {hint}")
+            raise InvalidInput(f"The table has no column {name!r}: {hint}")
     if not chosen:
-        raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
+        raise InvalidInput("columns=[] selects nothing. Name at least one column, or leave it out for all.")
     if len(set(chosen)) != len(chosen):
-        raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
+        raise InvalidInput(f"columns={list(chosen)} names a column twice. Name each once.")
     return chosen
 
 
 def _bytes(group: FileGroup) -> int:
-    """About what reading the group costs: its base file, and its share of the log objects."""
+    """Bytes to read for the file group: its base file, and its share of the log objects."""
     logs = sum(rows.object.bytes * (rows.end - rows.start) // max(1, rows.object.rows) for rows in group.logs)
     return (group.base.bytes if group.base else 0) + logs

@@ -1,1 +1,1 @@
-"""Filters: parsed once, and translated to Arrow, to bounds of files, to DuckDB and to Spark. Entry: `parse`."""
+"""Filters: parsed once, then translated to Arrow, file bounds, DuckDB and Spark. Entry: `parse`."""

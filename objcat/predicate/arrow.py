@@ -1,6 +1,6 @@
-"""A filter's tree as an Arrow expression, and its literals in the types of the columns beside them.
+"""Translates a filter's tree to an Arrow expression, with literals in the types of the columns that they meet.
 
-Three-valued as SQL is: a comparison with null is null, and a row is kept only where the whole is true.
+Logic is three-valued as in SQL: a comparison with null is null, and a row passes only if the whole filter is true.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ MIRRORED: Mapping[type[sql.Expression], type[sql.Expression]] = {
 }
 
 _MOMENTS = (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)
-"""What says a date or a time by its type."""
+"""Functions that make a date or time of a literal."""
 
 
 class BeyondScans(InvalidPredicate):
-    """A filter says what a scan cannot filter by, though it may mean something: a function, LIKE, an operator."""
+    """A filter contains something that a scan cannot evaluate: a function, LIKE, an operator."""
 
 
 class Translator:
-    """The parts of one filter in Arrow's terms. text: of the filter, for errors. field: what stands for a column, by its name, or for a
-    field of one, by the names that lead to it.
+    """Translates the parts of one filter to Arrow. Raises InvalidPredicate for what a scan cannot do.
 
-    Raises InvalidPredicate for what a scan cannot do.
+    text: the filter, for errors. field: the expression for a column (by its name) or a struct field (by its path of names).
     """
 
     def __init__(self, text: str, schema: TableSchema, field: Callable[..., pc.Expression] = pc.field) -> None:
@@ -99,14 +98,14 @@ class Translator:
         mine, theirs = self.type_of(left), self.type_of(right)
         if mine != theirs:
             raise InvalidPredicate(
-                f"the filter {shown(self._text)} compares {left.sql('spark')} of type {mine} with {right.sql('spark')} of type {theirs}, "
-                "which cannot be compared in a scan: compare columns of one type, and filter the rest afterwards"
+                f"The filter {shown(self._text)} compares {left.sql('spark')} of type {mine} with {right.sql('spark')} of type "
+                f"{theirs}, which cannot be compared in a scan. Compare columns of one type, and filter the rest afterwards."
             )
 
     def _compare_exactly(
         self, kind: type[sql.Expression], column: pc.Expression, value: decimal.Decimal, data_type: pa.DataType
     ) -> pc.Expression:
-        """A column of integers or decimals with any number, also one that its type cannot hold, without rounding either."""
+        """Compare an integer or decimal column with any number, also one outside its type. Neither is rounded."""
         floor = floor_of(value, data_type)
         if not isinstance(floor, pa.Scalar):
             below = floor == "above"  # every value of the column is below the number
@@ -124,7 +123,7 @@ class Translator:
         column = self._column(node.this)
         data_type = self.type_of(node.this)
         members = pa.array(self.members(node), type=pa.float64() if pa.types.is_floating(data_type) else data_type)
-        # A lookup tells 0.0 from -0.0, which are equal; their sums with 0.0 are not told apart.
+        # A lookup distinguishes 0.0 from -0.0, which are equal. Adding 0.0 makes them the same.
         found = (column.cast(members.type) + 0.0).isin(pc.add(members, 0.0)) if pa.types.is_floating(data_type) else column.isin(members)
         unknown = pc.scalar(pa.scalar(None, pa.bool_()))
         if any(isinstance(unwrapped(value), sql.Null) for value in node.expressions):
@@ -132,16 +131,16 @@ class Translator:
         return pc.if_else(column.is_null(), unknown, found)
 
     def members(self, node: sql.In) -> list[Any]:
-        """The values that an IN lists, in the type of its column."""
+        """The values of an IN list, in the type of its column."""
         return self.equal(node.expressions, node.this)
 
     def equal(self, literals: Sequence[sql.Expression], column: sql.Expression) -> list[Any]:
-        """What a column may hold that equals one of some literals; nothing equals null."""
+        """The values a column may hold that equal one of some literals. Nothing equals null."""
         values = [value for value in literals if not isinstance(unwrapped(value), sql.Null)]
         return [member for value in values for member in self._members(value, beside=column)]
 
     def _members(self, node: sql.Expression, *, beside: sql.Expression) -> list[Any]:
-        """What a column may hold that equals a literal: nothing where its type does not hold that number."""
+        """The values a column may hold that equal a literal. None if its type cannot hold that number."""
         value, data_type = self.python(node), self.type_of(beside)
         if not is_exact(data_type) or isinstance(value, (bool, str)):
             return [self.literal(node, beside=beside).as_py()]
@@ -161,11 +160,11 @@ class Translator:
         return self._field(*self.path_of(node))
 
     def path_of(self, node: sql.Column) -> tuple[str, ...]:
-        """What the table calls a column, and the fields of structs that lead from it to what is meant."""
+        """The table's name of a column, and the struct fields from it to the meant one."""
         return column_path(self._text, node, self._schema)
 
     def type_of(self, node: sql.Expression) -> pa.DataType:
-        """Of a column, or of a field within one."""
+        """The type of a column or struct field."""
         if not isinstance(node, sql.Column):
             raise self._unknown(node)
         name, *fields = self.path_of(node)
@@ -175,7 +174,7 @@ class Translator:
         return found
 
     def literal(self, node: sql.Expression, *, beside: sql.Expression) -> pa.Scalar:
-        """A literal in the type of the column beside it."""
+        """A literal in the type of the column that it meets."""
         value = self.python(node)
         wanted = self.type_of(beside) if isinstance(beside, sql.Column) else None
         if wanted is None or value is None:
@@ -188,21 +187,22 @@ class Translator:
             if not isinstance(value, str) if is_moment else isinstance(said, _MOMENTS):
                 raise ValueError("a date or a time is compared with something else")
             if isinstance(said, sql.TsOrDsToDate) or (isinstance(said, sql.Cast) and said.to.is_type("date")):
-                # Text with a time of day is a date to some, and no date to others.
+                # Engines differ on whether text with a time of day is a date.
                 dt.date.fromisoformat(value)
             if is_moment:
                 return _moment(value, wanted)
             if isinstance(value, (int, decimal.Decimal)) and pa.types.is_floating(wanted):
-                # As in SQL: a 32-bit 0.1 is not the 64-bit one.
+                # As in SQL, a 32-bit 0.1 does not equal the 64-bit one.
                 return pa.scalar(float(value), pa.float64())
             return pa.scalar(value, wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
             raise InvalidPredicate(
-                f"the filter {shown(self._text)} compares {beside.sql('spark')} of type {wanted} with {node.sql('spark')}: cast one of them"
+                f"The filter {shown(self._text)} compares {beside.sql('spark')} of type {wanted} with {node.sql('spark')}. Cast one of "
+                "them."
             ) from error
 
     def python(self, node: sql.Expression) -> Any:
-        """A literal as a value of Python, before it has a type."""
+        """A literal as a Python value, without a type yet."""
         match node:
             case sql.Paren():
                 return self.python(node.this)
@@ -229,30 +229,32 @@ class Translator:
 
     def _unknown(self, node: sql.Expression) -> BeyondScans:
         is_python = isinstance(node, (sql.BitwiseAnd, sql.BitwiseOr, sql.BitwiseNot))
-        hint = ", of SQL and not & | ~ of Python, and" if is_python else ", and"
+        hint = ", of SQL and not & | ~ of Python." if is_python else "."
         return BeyondScans(
-            f"the filter {shown(self._text)} holds {shown(node.sql('spark'))}, which a scan cannot push down: use comparisons of columns "
-            f"with literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
+            f"The filter {shown(self._text)} holds {shown(node.sql('spark'))}, which a scan cannot push down. Use comparisons of "
+            f"columns with literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} Filter the rest afterwards."
         )
 
 
 def column_path(text: str, column: sql.Column, schema: TableSchema) -> tuple[str, ...]:
-    """What the table calls a column that a filter names, and the fields of structs after it. Raises InvalidPredicate that names the nearest
-    one."""
+    """The table's name of a column in a filter, and the struct fields after it.
+
+    Raises InvalidPredicate with the nearest name.
+    """
     first, *inner = column.parts
     name = _same(first, schema.names)
     if name is None and inner:
         raise InvalidPredicate(
-            f"the filter {shown(text)} names {column.sql('spark')!r}, and {first.name!r} is not a column: "
-            f"{nearest(first.name, schema.names)}; write a column's name without its table, and one that holds a dot in backticks"
+            f"The filter {shown(text)} names {column.sql('spark')!r}, and {first.name!r} is not a column "
+            f"({nearest(first.name, schema.names)}). Write a column's name without its table, and one that holds a dot in backticks."
         )
     if name is None:
-        hint = nearest_name(column.name, schema.names)
+        hint = f": {nearest_name(column.name, schema.names)}"
         if column.name == "None":
-            hint = "write IS NULL or IS NOT NULL"
+            hint = ". Write IS NULL or IS NOT NULL."
         elif not hint.endswith("?"):
-            hint += f"; text stands in single quotes, '{column.name}'"
-        raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
+            hint += f". Text stands in single quotes, '{column.name}'."
+        raise InvalidPredicate(f"The filter {shown(text)} names {column.name!r}, which is not a column{hint}")
     if not inner:
         return (name,)
     path, found = [name], arrow_type(schema.column(name).type)
@@ -261,14 +263,14 @@ def column_path(text: str, column: sql.Column, schema: TableSchema) -> tuple[str
         name = _same(part, fields)
         if name is None:
             hint = nearest(part.name, fields) if fields else f"{'.'.join(path)!r} is of type {found}, and only structs have fields"
-            raise InvalidPredicate(f"the filter {shown(text)} names {column.sql('spark')!r}, which is not there: {hint}")
+            raise InvalidPredicate(f"The filter {shown(text)} names {column.sql('spark')!r}, which is not there: {hint}")
         path.append(name)
         found = found.field(name).type
     return tuple(path)
 
 
 def _same(said: sql.Expr, names: Sequence[str]) -> str | None:
-    """The one of some names that is meant: case counts where it must, or is told to by quotes."""
+    """The one of some names that is meant. Case matters if names differ only in case, or in quotes."""
     if said.name in names:
         return str(said.name)
     same = [name for name in names if name.lower() == said.name.lower()]
@@ -276,14 +278,14 @@ def _same(said: sql.Expr, names: Sequence[str]) -> str | None:
 
 
 def unwrapped(node: Any) -> Any:
-    """Without parentheses around it."""
+    """The node inside parentheses."""
     while isinstance(node, sql.Paren):
         node = node.this
     return node
 
 
 def terms_of(node: Any) -> list[Any]:
-    """What all must be true for the whole to be."""
+    """The terms of an AND."""
     node = unwrapped(node)
     if not isinstance(node, sql.And):
         return [node]
@@ -291,8 +293,10 @@ def terms_of(node: Any) -> list[Any]:
 
 
 def with_moments(condition: sql.Expr, schema: pa.Schema, moment: Callable[[sql.Expr], dt.datetime | None]) -> sql.Expr:
-    """A condition, changed: times that are compared with a column, or a field of a struct, which has a zone are said with theirs. moment:
-    what a literal means, None to leave it as it is."""
+    """A condition in which times get a zone, if they are compared with a column or struct field that has one.
+
+    moment: the meaning of a literal, or None to leave it as it is.
+    """
     for column in [column for column in condition.find_all(sql.Column) if _has_zone(column, schema)]:
         beside: sql.Expr | None = column.parent
         while isinstance(beside, sql.Paren):
@@ -315,7 +319,7 @@ def _has_zone(column: sql.Column, schema: pa.Schema) -> bool:
 
 
 def utc_moment(said: sql.Expr) -> dt.datetime | None:
-    """What a literal of a time means in a filter: without a zone it is UTC. None for what is no ISO text."""
+    """The meaning of a time literal in a filter: without a zone it is UTC. None if it is no ISO text."""
     try:
         when = dt.datetime.fromisoformat(_text_of_time(said) or "")
     except ValueError:
@@ -324,7 +328,7 @@ def utc_moment(said: sql.Expr) -> dt.datetime | None:
 
 
 def _text_of_time(said: sql.Expr) -> str | None:
-    """Of text, with or without a type before it."""
+    """The ISO text of a literal, with or without a type before it."""
     bare = said.this if isinstance(said, (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)) else said
     return str(bare.this) if isinstance(bare, sql.Literal) and bare.is_string else None
 
@@ -333,7 +337,7 @@ _COMPARISONS = (sql.EQ, sql.NEQ, sql.NullSafeEQ, sql.LT, sql.LTE, sql.GT, sql.GT
 
 
 def balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], terms: Sequence[pc.Expression]) -> pc.Expression:
-    """The terms joined pairwise: Arrow descends into an expression by recursion, and a long chain would end the process."""
+    """Join the terms pairwise. Arrow descends into an expression by recursion, and a long chain would crash the process."""
     while len(terms) > 1:
         pairs = [join(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
         terms = [*pairs, *terms[len(pairs) * 2 :]]
@@ -341,12 +345,12 @@ def balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], term
 
 
 def has_exponent(node: Any) -> bool:
-    """Whether it is a number such as 1e18: exact to us, and floating to Spark and DuckDB."""
+    """Whether it is a number such as 1e18: exact here, floating in Spark and DuckDB."""
     return isinstance(node, sql.Literal) and not node.is_string and "e" in node.name.lower()
 
 
 def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:
-    """A date or time from ISO text; without a zone it is UTC where the column has one."""
+    """A date or time from ISO text. Without a zone it is UTC if the column has one."""
     if pa.types.is_date(wanted):
         return pa.scalar(dt.date.fromisoformat(text), wanted)
     when = dt.datetime.fromisoformat(text)
@@ -358,12 +362,12 @@ def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:
 
 
 def is_exact(data_type: pa.DataType) -> bool:
-    """Whether its numbers are never rounded."""
+    """Whether numbers of the type are never rounded."""
     return bool(pa.types.is_integer(data_type) or pa.types.is_decimal(data_type))
 
 
 def floor_of(value: decimal.Decimal, data_type: pa.DataType) -> pa.Scalar | Literal["above", "below"]:
-    """The greatest value of a type of integers or decimals that is not above a number; or where the number lies, seen from the type."""
+    """The greatest value of an integer or decimal type that is not above a number, or on which side of the type the number lies."""
     scale, limit = 0, 2 ** (data_type.bit_width - 1) - 1
     if pa.types.is_decimal(data_type):
         scale, limit = data_type.scale, 10**data_type.precision - 1

@@ -1,4 +1,4 @@
-"""Filters as Arrow expressions: applied exactly to rows, after checks that they fit the table; files are left out by what they imply."""
+"""Filters from Arrow expressions: checked against the table, applied exactly to rows. Files are pruned by what they imply."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from objcat.predicate.parse import Predicate, empty_rows, parse_predicate
 
 @dataclass(frozen=True, slots=True)
 class ArrowFilter:
-    """A checked filter. expression: over the logical column names. columns: those that it reads. Picklable.
+    """A checked filter. Picklable.
 
-    implied: what a row that passes is known to pass as well, and files are left out by; None: nothing is known.
+    Args:
+        expression: over the logical column names.
+        columns: the columns that it reads.
+        implied: a weaker filter that every passing row passes. It prunes files. None: nothing is known.
     """
 
     expression: pc.Expression
@@ -35,32 +38,31 @@ class ArrowFilter:
         return " ".join(str(self.expression).split())
 
     def to_arrow(self) -> pc.Expression:
-        """Over a table with the logical column names."""
+        """The expression over logical column names."""
         return self.expression
 
     def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning | None:
-        """As of the other kind of filter; None when nothing is known."""
+        """See `Predicate.to_pruning`. None if nothing is known."""
         return None if self.implied is None else self.implied.to_pruning(only=only)
 
     def to_failing(self) -> Pruning | None:
-        """Nobody knows which rows may fail: what is implied says of those that pass."""
+        """None: the implied filter says nothing of rows that fail."""
         return None
 
     def fixed(self) -> dict[str, list[Any]]:
-        """As of the other kind of filter."""
+        """See `Predicate.fixed`."""
         return {} if self.implied is None else self.implied.fixed()
 
 
 def check_expression(expression: pc.Expression, schema: TableSchema) -> ArrowFilter:
     """A filter from a `pyarrow.compute.Expression` over logical column names.
 
-    Raises InvalidPredicate when it names a column that is not there, names columns by number, is of another type than boolean, or compares
-    what cannot be compared.
+    Raises InvalidPredicate if it names an unknown column or a column by number, is not boolean, or compares what cannot be compared.
     """
     try:
         pickle.dumps(expression)
     except pa.ArrowNotImplementedError as error:
-        raise InvalidPredicate(f"the filter {_shown(expression)} names a column by its number: name it, pc.field('...')") from error
+        raise InvalidPredicate(f"The filter {_shown(expression)} names a column by its number. Name it, pc.field('...').") from error
     empty = empty_rows(schema)
     try:
         empty.filter(expression)
@@ -68,14 +70,14 @@ def check_expression(expression: pc.Expression, schema: TableSchema) -> ArrowFil
         raise InvalidPredicate(_reason(expression, str(error).splitlines()[0], schema)) from error
     tree = tree_of(expression)
     if tree is None:
-        # Arrow does not say which columns it reads, but fails without one of them.
+        # Arrow does not list the columns of an expression, but the expression fails without one of them.
         return ArrowFilter(expression, tuple(name for name in schema.names if not _fits(empty.drop_columns([name]), expression)))
     named = set(names_in(tree))
     return ArrowFilter(expression, tuple(name for name in schema.names if name in named), implied_by_tree(tree, schema))
 
 
 def both(one: Predicate | ArrowFilter, other: Predicate | ArrowFilter, schema: TableSchema) -> Predicate | ArrowFilter:
-    """The filter that passes what passes two checked filters."""
+    """The filter that passes rows which pass both of two checked filters."""
     if isinstance(one, Predicate) and isinstance(other, Predicate):
         return _and([one, other], schema)
     known = [each if isinstance(each, Predicate) else each.implied for each in (one, other)]
@@ -85,7 +87,7 @@ def both(one: Predicate | ArrowFilter, other: Predicate | ArrowFilter, schema: T
 
 
 def _and(predicates: Sequence[Predicate], schema: TableSchema) -> Predicate:
-    # On lines of their own: a text may end in a comment.
+    # Parentheses close on a new line, because a text may end in a comment.
     texts = [f"({predicate.text}\n)" for predicate in predicates]
     return predicates[0] if len(predicates) == 1 else parse_predicate(" AND ".join(texts), schema)
 
@@ -102,8 +104,8 @@ def _reason(expression: pc.Expression, reason: str, schema: TableSchema) -> str:
     marker = "No match for FieldRef.Name("
     if marker in reason:
         name = reason.partition(marker)[2].partition(") in ")[0]
-        return f"the filter {_shown(expression)} names {name!r}, which is not a column: {nearest_name(name, schema.names)}"
-    return f"the filter {_shown(expression)} does not fit the table ({reason}): compare columns with values of their types"
+        return f"The filter {_shown(expression)} names {name!r}, which is not a column: {nearest_name(name, schema.names)}"
+    return f"The filter {_shown(expression)} does not fit the table ({reason}). Compare columns with values of their types."
 
 
 def _shown(expression: pc.Expression) -> str:

@@ -1,4 +1,4 @@
-"""What a filter may be for the rows of a file of which only bounds are known: so files are left out unread."""
+"""Decides from column bounds whether a file may hold matching rows, so that other files stay unread."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ _OPPOSITES: Mapping[type[sql.Expression], type[sql.Expression]] = {
 }
 
 MEMBERS_MAX = 64
-"""Values of an IN that are compared with bounds one by one."""
+"""Values of an IN list that are compared with bounds one by one."""
 
 PIECE_TERMS_MAX = 64
-"""Comparisons with bounds that Arrow computes as one expression: what it takes grows with the square of their number."""
+"""Comparisons with bounds in one Arrow expression. Its cost grows with the square of their number."""
 
 
 class Bounds:
-    """What a filter may be for the rows of a file, of which only bounds are known: may it be true of some row, may it be false of some?
+    """What a filter may be for the rows of a file with known bounds: possibly true, possibly false.
 
-    Both are kept, so that NOT only swaps them. What is not known may be either; NULL is neither. text: of the filter, for errors. only: as
-    of `Predicate.to_pruning`.
+    Both are tracked, so that NOT only swaps them. An unknown part may be either. NULL is neither.
+
+    text: the filter, for errors. only: see `Predicate.to_pruning`.
     """
 
     def __init__(self, text: str, schema: TableSchema, only: Collection[str] | None = None) -> None:
@@ -74,8 +75,8 @@ class Bounds:
         return _either()
 
     def failing(self, node: Any) -> Condition:
-        """Whether a whole filter may not be true of some row: it is false, or null."""
-        # What is false is known of values; of a null, also one that is written out, the whole may be null, and does not pass either.
+        """Whether some row may fail the whole filter: it is false or null."""
+        # "False" covers values only. With a null, in a row or a literal, the filter may be null, which fails too.
         columns = list(node.find_all(sql.Column))
         names = dict.fromkeys(map(self._name, columns))
         nulls = [_or_true(pc.field(f"nulls_{self._ids[name]}") > 0) for name in names]
@@ -93,7 +94,7 @@ class Bounds:
         some = ~self._is_all_null(left)
         true = self._may_hold(kind, left, right) & some
         if pa.types.is_floating(self._lower.type_of(left)):
-            # NaN, which bounds leave out, is unequal to everything, and no comparison but that is true of it.
+            # Bounds ignore NaN. It is unequal to everything, and no other comparison is true of it.
             return _Possible(some, self._may_hold(sql.EQ, left, right) & some) if kind is sql.NEQ else _Possible(true, some)
         return _Possible(true, self._may_hold(_OPPOSITES[kind], left, right) & some)
 
@@ -108,7 +109,10 @@ class Bounds:
         return _or_true(self._lower.compare(sql.NEQ, column, literal)) | _or_true(self._upper.compare(sql.NEQ, column, literal))
 
     def _in(self, node: sql.In) -> _Possible:
-        """Whether a value, or of very many the range that they span, meets the bounds; and whether a row may have none of them."""
+        """Whether a listed value may meet the bounds, and whether a row may have none of them.
+
+        Very many values are replaced by their range.
+        """
         members = [value for value in self._lower.members(node) if value is not None]
         if not members:
             return _Possible(pc.scalar(False), pc.scalar(True))
@@ -121,7 +125,7 @@ class Bounds:
         for low, high in ranges:
             found |= _or_true(lower <= pc.scalar(pa.scalar(high, wide))) & _or_true(upper >= pc.scalar(pa.scalar(low, wide)))
         some = ~self._is_all_null(node.this)
-        # NaN, which bounds leave out, is none of them.
+        # Bounds ignore NaN, and it is none of the values.
         missed = pc.scalar(True) if floating else _or_true(~((lower == upper) & lower.isin(pa.array(members, wide))))
         return _Possible(found & some, missed & some, len(ranges))
 
@@ -140,13 +144,13 @@ class Bounds:
         return not inner and (self._only is None or name in self._only)
 
     def _is_within(self, column: sql.Column) -> bool:
-        """Whether it is a field of a struct, which has no bounds."""
+        """Whether it is a struct field, which has no bounds."""
         return len(self._lower.path_of(column)) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Possible:
-    """What a part of a filter may be: conditions that are never null. terms: how many comparisons they are made of, about."""
+    """What a part of a filter may be: conditions that are never null. terms: their number of comparisons, about."""
 
     true: Condition
     false: Condition
@@ -155,12 +159,12 @@ class _Possible:
 
 @functools.cache
 def _either() -> _Possible:
-    """What nothing is known of. Made when it is first needed: Arrow loads pandas for it, which few who import objcat use."""
+    """An unknown part. Created on first use, because Arrow loads pandas for it, which most imports of objcat do not need."""
     return _Possible(pc.scalar(True), pc.scalar(True))
 
 
 def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:
-    """An AND or an OR. One with many terms is computed in pieces, see `PIECE_TERMS_MAX`."""
+    """An AND or an OR. With many terms it is computed in pieces, see `PIECE_TERMS_MAX`."""
     pieces: list[list[_Possible]] = []
     held = 0
     for part in sorted(parts, key=lambda part: part.terms > PIECE_TERMS_MAX):
@@ -171,6 +175,7 @@ def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:
         pieces[-1].append(part)
 
     def joined(of: Callable[[_Possible], Condition], *, every: bool) -> Condition:
+        """The joined parts."""
         join = operator.and_ if every else operator.or_
         wholes: list[Condition] = []
         for piece in pieces:
@@ -184,5 +189,5 @@ def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:
 
 
 def _or_true(expression: pc.Expression) -> pc.Expression:
-    """What is not known may be."""
+    """The expression, or true where it is unknown."""
     return pc.coalesce(expression, pc.scalar(True))

@@ -1,4 +1,4 @@
-"""How SQL text is read, as Spark reads it, and written for Spark again, where it says what was read."""
+"""Reads SQL text as Spark does, and writes it as Spark SQL with the same meaning."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _Said = Callable[[Any, Any], str]
 
 
 def spark_sql(tree: Any) -> str:
-    """The text of a tree. Raises InvalidSql for what would lose a part of its meaning."""
+    """The Spark SQL text of a tree. Raises InvalidSql if a part would lose its meaning."""
     try:
         return str(tree.sql(dialect=SparkText, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError as error:
-        raise InvalidSql(f"what is asked cannot be handed to Spark as it stands ({error}): say it in another way") from error
+        raise InvalidSql(f"A part of the query has no equivalent in Spark SQL ({error}). Write it in another way.") from error
 
 
 def told_to_spark(tree: Any) -> str:
-    """As `spark_sql`, of what a session of a user's reads: text means itself, whatever the session is set to.
+    """Like `spark_sql`, for a session of a user, whose settings must not change the meaning of text.
 
-    Spark puts a variable of its own, mostly nothing, in the place of `${name}`, within text too, and takes a backslash in text as
+    Spark replaces `${name}` by a variable, mostly empty, also within text. It reads a backslash in text as
     `spark.sql.parser.escapedStringLiterals` says. Raises InvalidSql for a name with a variable in it.
     """
     _check_names(tree)
@@ -35,10 +35,10 @@ def told_to_spark(tree: Any) -> str:
 
 
 def without_variables(tree: Any) -> Any:
-    """A copy whose text Spark reads as it stands. `${env:HOME}` would become the driver's variable, wherever in a query it stands, and what
-    looks like a table of ours would become one.
+    """A copy whose text Spark reads unchanged.
 
-    Raises InvalidSql for a name that has such a thing in it: there names cannot be said in another way.
+    `${env:HOME}` would become the driver's variable anywhere in a query, and what looks like a table of ours would become one. Raises
+    InvalidSql for a name with such text, because a name cannot be written in another way.
     """
     _check_names(tree)
     return tree.transform(lambda node: _in_bytes(node) if _is_text(node) and _PUT_IN.search(node.name) else node)
@@ -47,7 +47,7 @@ def without_variables(tree: Any) -> Any:
 def _check_names(tree: Any) -> None:
     for name in tree.find_all(sql.Identifier):
         if "${" in name.name:
-            raise InvalidSql(f"the name {name.name!r} is a variable to Spark: call it otherwise in SQL, or rename the column")
+            raise InvalidSql(f"The name {name.name!r} is a variable in Spark. Use another name in SQL, or rename the column.")
 
 
 def _spelled_out(node: Any) -> Any:
@@ -55,7 +55,7 @@ def _spelled_out(node: Any) -> Any:
 
 
 def _is_text(node: Any) -> bool:
-    """What stands behind ESCAPE is no expression."""
+    """Whether it is a text literal. The part after ESCAPE is not an expression."""
     said = isinstance(node, sql.RawString) or (isinstance(node, sql.Literal) and node.is_string)
     return said and not isinstance(node.parent, sql.Escape)
 
@@ -69,13 +69,13 @@ _PUT_IN = re.compile(r"\$\{|`_objcat_")
 
 
 def _instr(given: Sequence[Any]) -> Any:
-    """With a start or an occurrence it is as it stands: LOCATE has no occurrence, and counts no start from the end."""
+    """INSTR with a start or an occurrence stays as it is. LOCATE has no occurrence, and counts no start from the end."""
     known: Any = Spark.Parser.FUNCTIONS["INSTR"]
     return known(given) if len(given) == 2 else sql.Anonymous(this="INSTR", expressions=list(given))
 
 
 def _named(name: str, *arguments: str) -> _Said:
-    """A function with its arguments, those that are there."""
+    """A function with its arguments, without missing ones."""
     return lambda generator, node: str(generator.func(name, *(node.args.get(argument) for argument in arguments)))
 
 
@@ -84,14 +84,14 @@ def _joined_text(generator: Any, node: Any) -> str:
 
 
 def with_separator(node: sql.GroupConcat) -> sql.GroupConcat:
-    """A copy that says what stands between, where nothing is said: nothing. sqlglot puts a comma there."""
+    """A copy with an explicit empty separator where none is written. sqlglot would put a comma."""
     said = node.copy()
     if said.args.get("separator") is None:
         said.set("separator", sql.Literal.string(""))
     return said
 
 
-# What sqlglot leaves out or puts in: the format of to_char, the count of max_by, parse_json, and a comma for listagg.
+# sqlglot drops the format of to_char, the count of max_by and parse_json, and adds a comma to listagg.
 _KEPT: dict[type[Any], _Said] = {
     sql.ToChar: _named("TO_CHAR", "this", "format"),
     sql.ParseJSON: lambda generator, node: str(generator.func("TRY_PARSE_JSON" if node.args.get("safe") else "PARSE_JSON", node.this)),
@@ -105,8 +105,10 @@ _KEPT: dict[type[Any], _Said] = {
 
 
 class SparkText(Spark):
-    """Spark's dialect, in which a quote within text may be doubled, as SQL's standard has it and Spark from 4.0 on. sqlglot goes by what
-    came before, and makes OBrien of 'O''Brien'."""
+    """Spark's dialect, with doubled quotes in text, as in the SQL standard and Spark from 4.0 on.
+
+    sqlglot follows older versions, and turns 'O''Brien' into OBrien.
+    """
 
     class Tokenizer(Spark.Tokenizer):
         """As Spark's."""
@@ -125,5 +127,5 @@ class SparkText(Spark):
         TYPE_MAPPING = {**Spark.Generator.TYPE_MAPPING, sql.DataType.Type.TIME: "TIME"}  # noqa: RUF012 - the same
 
 
-# Of a character by its octal number Spark takes the next digits for a part.
+# In an octal escape Spark takes the following digits as a part of the number.
 SparkText.ESCAPED_SEQUENCES = {**SparkText.ESCAPED_SEQUENCES, "\0": "\\u0000"}

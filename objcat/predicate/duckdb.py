@@ -1,7 +1,7 @@
-"""SQL that was read as Spark's, as text that means the same to DuckDB.
+"""Translates SQL that was read as Spark's to DuckDB text with the same meaning.
 
-sqlglot turns one into the other, but takes some functions for the same that only have the same name: the day of the week is counted
-from 1 in Spark and from 0 in DuckDB. A filter that means something else deletes other rows, so these are said in DuckDB's own words here.
+sqlglot does the translation, but maps some functions by name only: the day of the week counts from 1 in Spark and from 0 in DuckDB. A
+filter with another meaning would delete other rows, so those functions are written out here.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ _SECONDS = ("SECOND", "SECONDS", "SEC", "SECS", "S")
 
 
 def duckdb_text(tree: Any, *, identify: bool = False) -> str:
-    """identify: whether every name is quoted. Raises InvalidSql for what DuckDB has no words for."""
+    """The DuckDB text of a tree. identify: quote every name. Raises InvalidSql for what DuckDB cannot express."""
     try:
         return str(tree.sql(dialect=_DuckText, identify=identify, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError as error:
-        raise InvalidSql(f"that is not known without Spark ({error}): say it in another way, or hand it to a session of Spark") from error
+        raise InvalidSql(
+            f"A part of the SQL is not known without Spark ({error}). Write it in another way, or pass it to a Spark session."
+        ) from error
 
 
 def strict_casts(tree: Any) -> Any:
-    """A copy in which a cast that does not fit fails, as in SQL's standard; where null is wanted there is try_cast."""
+    """A copy in which an invalid cast fails, as in the SQL standard. try_cast gives null instead."""
     tree = sql.Paren(this=tree.copy())
     for node in list(tree.find_all(sql.TryCast)):
         if not node.args.get("safe"):
@@ -47,7 +49,7 @@ def _as_before(generator: Any, node: Any) -> str:
 
 
 def _like(generator: Any, node: Any) -> str:
-    """A backslash takes its meaning from the wildcard behind it, if nothing else is said."""
+    """A backslash escapes the wildcard after it, unless another escape is set."""
     pattern, text = node.expression, _as_before(generator, node)
     is_plain = isinstance(pattern, (sql.Any, sql.All)) or (isinstance(pattern, sql.Literal) and "\\" not in pattern.name)
     return text if is_plain or isinstance(node.parent, sql.Escape) else f"{text} ESCAPE '\\'"
@@ -82,7 +84,7 @@ def _by_name(generator: Any, node: Any) -> str:
 
 
 def _substring(generator: Any, node: Any) -> str:
-    """To Spark the place 0 is 1."""
+    """Spark treats position 0 as 1."""
     start = node.args.get("start")
     if start is None or (start.is_int and start.name != "0"):
         return _as_before(generator, node)
@@ -93,7 +95,7 @@ def _substring(generator: Any, node: Any) -> str:
 
 
 def _end(generator: Any, node: Any) -> str:
-    """Spark takes nothing where DuckDB takes all but the last ones."""
+    """For a negative length Spark takes nothing, DuckDB all but the last ones."""
     size = node.expression
     if isinstance(size, sql.Literal):
         return _as_before(generator, node)
@@ -104,7 +106,7 @@ def _end(generator: Any, node: Any) -> str:
 
 
 def _regexp_replace(generator: Any, node: Any) -> str:
-    """What a group matched is $1 to Spark and \\1 to DuckDB; a backslash takes the meaning of what is behind it."""
+    """A group is $1 in Spark and \\1 in DuckDB. A backslash escapes the next character."""
     by = node.args.get("replacement")
     if not isinstance(by, sql.Literal) or not re.search(r"[$\\]", by.name):
         return _as_before(generator, node)
@@ -150,9 +152,10 @@ def _array_except(generator: Any, node: Any) -> str:
 
 
 def _floored(micros: int) -> Callable[[Any, Any], str]:
-    """Before 1970 too."""
+    """Round down, before 1970 too."""
 
     def text(generator: Any, node: Any) -> str:
+        """The DuckDB text."""
         at = f"EPOCH_US({generator.sql(node, 'this')})"
         return f"(({at} - ((({at} % {micros}) + {micros}) % {micros})) // {micros})"
 
@@ -160,7 +163,7 @@ def _floored(micros: int) -> Callable[[Any, Any], str]:
 
 
 def _whole_units(generator: Any, node: Any) -> str:
-    """Between two moments, whole ones; not how often the clock or the calendar went over to the next."""
+    """Whole units between two moments, not how often the clock or calendar passed to the next one."""
     unit = node.args.get("unit")
     if unit is None:
         return _as_before(generator, node)
@@ -208,7 +211,7 @@ _MEANT: Mapping[Any, Callable[[Any, Any], str]] = {
     sql.GroupConcat: lambda generator, node: _as_before(generator, with_separator(node)),
     sql.IsNan: lambda generator, node: f"COALESCE({_as_before(generator, node)}, FALSE)",
     sql.Format: lambda generator, node: generator.func("PRINTF", node.this, *node.expressions),
-    # Between two values, and of all of a population.
+    # Interpolated between two values, over the whole population.
     sql.Quantile: lambda generator, node: generator.func("QUANTILE_CONT", node.this, node.args["quantile"]),
     sql.Kurtosis: lambda generator, node: generator.func("KURTOSIS_POP", node.this),
     sql.UnixSeconds: _floored(1_000_000),
@@ -219,7 +222,7 @@ _MEANT: Mapping[Any, Callable[[Any, Any], str]] = {
     sql.AddMonths: _date(_as_before),
     sql.DateTrunc: _date(_truncated),
     sql.TimestampTrunc: _truncated,
-    # Only from_utc_timestamp and to_utc_timestamp are read as these.
+    # sqlglot reads only from_utc_timestamp and to_utc_timestamp as these.
     sql.AtTimeZone: lambda generator, node: f"{generator.sql(node, 'this')} AT TIME ZONE 'UTC' AT TIME ZONE {generator.sql(node, 'zone')}",
     sql.FromTimeZone: lambda generator, node: (
         f"{generator.sql(node, 'this')} AT TIME ZONE {generator.sql(node, 'zone')} AT TIME ZONE 'UTC'"

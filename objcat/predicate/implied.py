@@ -1,7 +1,7 @@
-"""What an Arrow expression implies, as a filter that is compared with the bounds of files.
+"""Derives from an Arrow expression an implied filter that can be compared with the bounds of files.
 
-Arrow shows nobody what an expression is made of, but it writes one down: as a record batch whose literals are columns and whose shape is in
-the schema's metadata, in prefix order. That is read here. What is not understood implies nothing, which leaves out no file.
+Arrow does not expose the parts of an expression, but serializes them: as a record batch whose literals are columns, with the structure in
+the schema's metadata, in prefix order. This module reads that. An unknown part implies nothing, so it prunes no file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from objcat.predicate.dialect import spark_sql
 from objcat.predicate.parse import Predicate, parse_predicate
 
 NODES_MAX = 10_000
-"""Parts of an expression: a larger one implies nothing."""
+"""Parts of an expression. A larger one implies nothing."""
 MEMBERS_MAX = 1000
-"""Values of an IN: a longer one implies nothing."""
+"""Values of an IN. A longer one implies nothing."""
 _WHOLE_FLOAT_MAX = 2**53
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - whether it has a zone is the column's business
 
@@ -43,7 +43,7 @@ _MIRRORED: dict[str, str] = {"less": "greater", "less_equal": "greater_equal", "
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column. parts: more than one for a field of a struct."""
+    """A column. parts: more than one for a struct field."""
 
     parts: tuple[str, ...]
 
@@ -57,7 +57,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function and its arguments. options: None when it has none."""
+    """A function and its arguments. options: None without any."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -68,11 +68,11 @@ Node = Name | Value | Call
 
 
 class _Unknown(Exception):
-    """What has no counterpart among filters."""
+    """A part without an equivalent among filters."""
 
 
 def tree_of(expression: pc.Expression) -> Node | None:
-    """What an expression is made of; None when Arrow cannot say, or says it in a way that is not known here."""
+    """The parts of an expression. None if Arrow cannot serialize it, or in an unknown form."""
     try:
         (written,) = expression.__reduce__()[1]
         file = pa.ipc.open_file(written)
@@ -89,7 +89,7 @@ def tree_of(expression: pc.Expression) -> Node | None:
 
 
 def names_in(node: Node) -> Iterator[str]:
-    """The columns that a tree reads, some of them several times."""
+    """The columns that a tree reads, with repetitions."""
     left = [node]
     while left:
         part = left.pop()
@@ -100,16 +100,16 @@ def names_in(node: Node) -> Iterator[str]:
 
 
 def implied_by(expression: pc.Expression, schema: TableSchema, *, floating: bool = True) -> Predicate | None:
-    """A filter that every row passes which passes an expression over the same logical names; None when nothing is known.
+    """A filter that every row passes which passes the expression, over the same logical names. None if nothing is known.
 
-    floating: whether comparisons with floating columns count. They do where NaN means what it means to Arrow: equal to nothing.
+    floating: whether comparisons with floating columns count. They do if NaN means what it means to Arrow: equal to nothing.
     """
     tree = tree_of(expression)
     return None if tree is None else implied_by_tree(tree, schema, floating=floating)
 
 
 def implied_by_tree(tree: Node, schema: TableSchema, *, floating: bool = True) -> Predicate | None:
-    """The same filter, of an expression that was taken apart."""
+    """Like `implied_by`, for a parsed expression."""
     try:
         found = _BoundsTranslator(schema, floating=floating).necessary(tree)
         return None if found is None else parse_predicate(spark_sql(found), schema)
@@ -117,7 +117,7 @@ def implied_by_tree(tree: Node, schema: TableSchema, *, floating: bool = True) -
         return None
 
 
-# ---- reading what Arrow writes ------------------------------------------------------------------------------------
+# ---- reading Arrow's serialized form ------------------------------------------------------------------------------
 
 
 def _node(key: str, text: str, rest: Iterator[tuple[str, str]], values: pa.RecordBatch) -> Node:
@@ -151,7 +151,7 @@ class _Exported(ctypes.Structure):
 
 
 def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
-    """All of a schema's metadata in order; `schema.metadata` keeps one value of each key."""
+    """All metadata of a schema in order. `schema.metadata` has one value per key."""
     capsule = schema.__arrow_c_schema__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -160,6 +160,7 @@ def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
         return []
 
     def number() -> int:
+        """The next number."""
         nonlocal at
         assert at is not None
         found: int = struct.unpack("=i", ctypes.string_at(at, 4))[0]
@@ -167,6 +168,7 @@ def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
         return found
 
     def text() -> str:
+        """The next text."""
         nonlocal at
         size = number()
         assert at is not None
@@ -186,7 +188,7 @@ class _BoundsTranslator:
         self._floating = floating
 
     def necessary(self, node: Node) -> sql.Expression | None:
-        """What is true wherever the node is; None when nothing is known."""
+        """A filter that is true whenever the node is. None if nothing is known."""
         if isinstance(node, Call) and node.function in ("and", "and_kleene"):
             parts = [part for part in map(self.necessary, node.arguments) if part is not None]
             return None if not parts else _joined(sql.And, parts)
@@ -199,7 +201,7 @@ class _BoundsTranslator:
             return None
 
     def exact(self, node: Node) -> sql.Expression:
-        """What is true, false and null wherever the node is."""
+        """A filter that is true, false and null whenever the node is."""
         match node:
             case Name((name,)) if pa.types.is_boolean(self._type(name)):
                 return _column(name)
@@ -216,7 +218,7 @@ class _BoundsTranslator:
             case Call("is_in", (Name((name,)),), options) if options is not None:
                 return self._is_in(name, options)
             case Call("if_else", (Call("is_valid", (Name((name,)),)), Call("is_in", (Name((same,)),), options), Value(other))):
-                # As DuckDB writes IN, for which null is in no list and out of none.
+                # The form of DuckDB's IN, for which null is neither in a list nor outside.
                 if name == same and not other.is_valid and options is not None:
                     return self._in(name, [value for value in _members(options) if value.is_valid])
             case Call(function, (Name((name,)), Value(scalar))) if function in _COMPARISONS:
@@ -236,7 +238,7 @@ class _BoundsTranslator:
         return sql.Is(this=_column(name), expression=sql.Null())
 
     def _is_in(self, name: str, options: dict[str, Any]) -> sql.Expression:
-        """Arrow's own, which is never null: null is a value as others are."""
+        """Arrow's own IN, which is never null: null is a value like others."""
         if options["null_matching_behavior"].as_py() != 0:
             raise _Unknown(name)
         members = _members(options)
@@ -251,7 +253,7 @@ class _BoundsTranslator:
         return sql.In(this=_column(name), expressions=[self._literal(name, value) for value in members])
 
     def _literal(self, name: str, scalar: pa.Scalar) -> sql.Expression:
-        """A value as text that means the same beside the column."""
+        """A value as text that has the same meaning next to the column."""
         column, given = self._type(name), scalar.type
         if not scalar.is_valid or (pa.types.is_floating(column) and not self._floating):
             raise _Unknown(name)
@@ -301,7 +303,7 @@ def _number(text: str) -> sql.Expression:
 
 
 def _joined(kind: type[sql.And | sql.Or], parts: Sequence[sql.Expression]) -> sql.Expression:
-    """Pairwise, so that it is not deep."""
+    """Join pairwise, so that the tree is not deep."""
     wrapped: list[sql.Expression] = [sql.Paren(this=part) for part in parts] if len(parts) > 1 else list(parts)
     while len(wrapped) > 1:
         pairs = list(zip(wrapped[::2], wrapped[1::2], strict=False))

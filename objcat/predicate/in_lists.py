@@ -1,6 +1,6 @@
-"""Long chains in filters, as programs write them: `x = 1 or x = 2 or ...` becomes an IN, `x <> 1 and x <> 2 and ...` a NOT IN.
+"""Rewrites long chains in generated filters: `x = 1 or x = 2 or ...` becomes IN, `x <> 1 and ...` becomes NOT IN.
 
-They mean the same in SQL's three values, and one lookup takes the place of a comparison for each value.
+The meaning in three-valued logic is the same, and one lookup replaces a comparison per value.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from sqlglot import expressions as sql
 from objcat.predicate.arrow import unwrapped
 
 TERMS_MIN = 16
-"""Comparisons of one column in a chain that are worth a lookup."""
+"""The smallest number of comparisons of one column that are worth a lookup."""
 
 
 def gathered(tree: Any) -> Any:
-    """The same filter with such chains as IN and NOT IN. Changes the tree that it is given."""
+    """The same filter with such chains as IN and NOT IN. Changes the tree in place."""
     for chain in list(tree.find_all(sql.And, sql.Or)):
         if type(chain.parent) is type(chain):
-            # A part of a longer one.
+            # A part of a longer chain.
             continue
         shorter = _shorter(chain)
         if shorter is None:
@@ -33,7 +33,7 @@ def gathered(tree: Any) -> Any:
 
 
 def _shorter(chain: Any) -> Any | None:
-    """The chain with what can be gathered; None where nothing can."""
+    """The chain with joined comparisons. None if there are none."""
     kind = sql.EQ if isinstance(chain, sql.Or) else sql.NEQ
     values: dict[tuple[str, bool], list[Any]] = {}
     rest: list[Any] = []
@@ -44,7 +44,7 @@ def _shorter(chain: Any) -> Any | None:
             rest.append(term)
             continue
         column, literal = found
-        # With a quoted name another column may be meant.
+        # A quoted name may mean another column.
         name = (column.sql(), bool(column.this.args.get("quoted")))
         columns.setdefault(name, []).append((column, term))
         values.setdefault(name, []).append(literal)
@@ -62,7 +62,7 @@ def _shorter(chain: Any) -> Any | None:
 
 
 def _compared(term: Any, kind: type[sql.Expression]) -> tuple[Any, Any] | None:
-    """The column and the literal of a comparison of that kind; None for anything else."""
+    """The column and the literal of a comparison of that kind, else None."""
     term = unwrapped(term)
     if type(term) is not kind:
         return None

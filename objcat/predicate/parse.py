@@ -1,4 +1,10 @@
-"""Filters as SQL text: parsed once by sqlglot (Spark's dialect), and checked against the columns that they are over."""
+"""Filters as SQL text: parsed once with sqlglot (Spark's dialect) and checked against the columns of a table.
+
+`parse_predicate` makes a `Predicate`. Its methods give the filter in each form: an Arrow expression for rows, conditions over file bounds
+to prune files, and Spark SQL text. Scans, deletes and erasures call this module, for filters of users.
+A filter that a scan cannot evaluate exactly is refused with InvalidPredicate, so no row passes by approximation.
+`arrow_expression` holds the same for Arrow expressions.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +31,35 @@ from objcat.predicate.in_lists import gathered
 from objcat.predicate.spark import spark_text
 
 KEPT_MAX = 16
-"""Filters that are kept as they were parsed and translated: a scan asks for them several times."""
+"""Filters that are cached parsed and translated, since a scan uses them several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A checked filter. text: as given. columns: the logical names it reads. Picklable."""
+    """A checked filter. Picklable.
+
+    text: as the user wrote it. columns: the logical names that it reads.
+    """
 
     text: str
     columns: tuple[str, ...]
     schema: TableSchema
 
     def to_arrow(self) -> pc.Expression:
-        """Over a table with the logical column names."""
+        """The filter over a table with logical column names."""
         return _arrow_of(self)
 
     def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning:
-        """Over the bounds of files: true where a row may pass. only: columns whose bounds count; of others nothing is known."""
+        """A condition over the bounds of files: true if a row may pass. only: columns whose bounds count. Others are unknown."""
         return _pruning_of(self, None if only is None else frozenset(only))
 
     def to_failing(self) -> Pruning:
-        """Over the bounds of files: true where a row may not pass."""
+        """A condition over the bounds of files: true if a row may fail."""
         with _bounded(self.text):
             return Pruning(Bounds(self.text, self.schema).failing(_parsed(self.text)), self.ids())
 
     def fixed(self) -> dict[str, list[Any]]:
-        """The columns that a row must have one of a few values in to pass, by `=` or IN, with the values in the type of the column."""
+        """Columns in which a passing row has one of a few values, by `=` or IN, with those values in the column's type."""
         found: dict[str, list[Any]] = {}
         with _bounded(self.text):
             translator = Translator(self.text, self.schema)
@@ -70,11 +79,11 @@ class Predicate:
         return found
 
     def ids(self, only: Collection[str] | None = None) -> tuple[int, ...]:
-        """Of the columns that it reads, or of some of them."""
+        """Ids of the columns that it reads, or of some of them."""
         return tuple(self.schema.column(name).id for name in self.columns if only is None or name in only)
 
     def to_spark_sql(self) -> str:
-        """As Spark SQL text, see `spark_text`."""
+        """Spark SQL text, see `spark_text`."""
         with _bounded(self.text):
             return spark_text(_parse(self.text), Translator(self.text, self.schema))
 
@@ -82,8 +91,11 @@ class Predicate:
 def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     """A predicate from the text of a WHERE clause, e.g. `fare > 10 and city in ('Rome', 'Oslo')`.
 
-    Known: columns and fields of structs (`place.lat`), literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP
-    literals, parentheses. Raises InvalidPredicate that names what does not parse, or the nearest column.
+    Known: columns and struct fields (`place.lat`), literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP
+    literals, parentheses.
+
+    Raises:
+        InvalidPredicate: names what does not parse, or the nearest column.
     """
     _check_text(text)
     with _bounded(text):
@@ -94,31 +106,31 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
         empty_rows(schema).filter(predicate.to_arrow())
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise InvalidPredicate(f"the filter {shown(text)} compares what cannot be compared ({reason}): cast one of them") from error
+        raise InvalidPredicate(f"The filter {shown(text)} compares what cannot be compared ({reason}). Cast one of them.") from error
     return predicate
 
 
 @functools.lru_cache(maxsize=KEPT_MAX)
 def empty_rows(schema: TableSchema) -> pa.Table:
-    """A table of no rows under the logical names: Arrow checks filters by applying them to it."""
+    """An empty table with the logical names. Arrow checks filters by applying them."""
     return schema.to_arrow().empty_table()
 
 
 def _check_text(text: Any) -> None:
     if not isinstance(text, str):
-        raise InvalidPredicate(f"the filter is {shown(text)}, which is not text: write it as after WHERE in SQL")
+        raise InvalidPredicate(f"The filter is {shown(text)}, which is not text. Write it as after WHERE in SQL.")
     if not is_unicode(text):
-        raise InvalidPredicate(f"the filter {shown(text)} is not valid Unicode: mend that text")
+        raise InvalidPredicate(f"The filter {shown(text)} is not valid Unicode. Mend that text.")
 
 
 @contextlib.contextmanager
 def _bounded(text: str) -> Iterator[None]:
-    """Raises InvalidPredicate for a filter that is nested deeper than Python's stack: chains of AND and of OR may be long."""
+    """Context that raises InvalidPredicate for a filter nested deeper than Python's stack. Chains of AND and OR may be long."""
     try:
         yield
     except RecursionError:
         raise InvalidPredicate(
-            f"the filter {shown(text)} is nested too deeply: write it with fewer parentheses, `x in (...)` for many values of a column"
+            f"The filter {shown(text)} is nested too deeply. Write it with fewer parentheses, and `x in (...)` for many values of a column."
         ) from None
 
 
@@ -128,12 +140,12 @@ def _parse(text: str) -> Any:
     except SqlglotError as error:
         at = next((found["col"] for found in getattr(error, "errors", ()) if found.get("col")), None)
         place = "" if at is None else f" (at character {at})"
-        raise InvalidPredicate(f"the filter {shown(text)} does not parse{place}: write it as after WHERE in SQL") from error
+        raise InvalidPredicate(f"The filter {shown(text)} does not parse{place}. Write it as after WHERE in SQL.") from error
 
 
 @functools.lru_cache(maxsize=KEPT_MAX)
 def _parsed(text: str) -> Any:
-    """With long chains gathered. Nobody may change it."""
+    """The tree with long chains as IN. Shared: nobody may change it."""
     return gathered(_parse(text))
 
 

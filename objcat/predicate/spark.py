@@ -1,4 +1,4 @@
-"""A filter as Spark SQL text that means to Spark what it means here, whatever its session is set to."""
+"""Writes a filter as Spark SQL text with the same meaning under every session setting."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from objcat.predicate.arrow import COMPARISONS, MIRRORED, Translator, floor_of, 
 from objcat.predicate.dialect import told_to_spark
 
 SPARK_DIGITS_MAX = 38
-"""Of a decimal in Spark."""
+"""Digits of a decimal in Spark."""
 
 
 def spark_text(tree: Any, translator: Translator) -> str:
-    """The text of a filter: every column quoted, every time with type and zone, text as `told_to_spark` says, so that no setting of the
-    session changes its meaning.
+    """The Spark SQL text of a filter: every column quoted, every time with type and zone, text as in `told_to_spark`.
 
-    tree: just parsed; it is changed. translator: of the filter.
+    So no session setting changes the meaning. tree: just parsed. It is changed. translator: of the filter.
     """
     tree = _keep_to_types(tree, translator)
     _say_types(tree, translator)
@@ -31,12 +30,13 @@ def spark_text(tree: Any, translator: Translator) -> str:
 
 
 def _keep_to_types(tree: Any, translator: Translator) -> Any:
-    """Say comparisons of exact columns with numbers for which Spark has no common type of both as comparisons within the column's type.
+    """Rewrite comparisons of exact columns with numbers that have no common type in Spark, as comparisons within the column's type.
 
-    Spark would round such a number, or refuse to read it.
+    Spark would round such a number, or fail to read it.
     """
 
     def kept(node: Any) -> Any | None:
+        """The rewritten comparison."""
         match node:
             case sql.Between():
                 column, literals = node.this, [node.args["low"], node.args["high"]]
@@ -72,7 +72,7 @@ def _keep_to_types(tree: Any, translator: Translator) -> Any:
 
 
 def _is_apart(value: Any, data_type: pa.DataType) -> bool:
-    """Whether no decimal of Spark's holds a number, as it is written, and all values of an exact type."""
+    """Whether no Spark decimal holds both a number, as it is written, and all values of an exact type."""
     if isinstance(value, (bool, str)) or value is None:
         return False
     if pa.types.is_integer(data_type) and not -(2**63) <= value <= 2**63 - 1:
@@ -84,7 +84,7 @@ def _is_apart(value: Any, data_type: pa.DataType) -> bool:
 
 
 def _within(kind: Any, column: sql.Column, value: Any, data_type: pa.DataType) -> Any | None:
-    """A comparison of an exact column with a number, as one with a value of its type; None where the value is no number."""
+    """A comparison of an exact column with a number, as one with a value of its type. None if the value is not a number."""
     if isinstance(value, (bool, str)) or value is None:
         return None
     floor = floor_of(decimal.Decimal(value), data_type)
@@ -103,19 +103,23 @@ def _within(kind: Any, column: sql.Column, value: Any, data_type: pa.DataType) -
 
 
 def _is_known(column: sql.Column, *, known: bool) -> Any:
-    """What is so for every value of a column, and unknown for null."""
+    """True for every value of a column, and unknown for null."""
     return (sql.EQ if known else sql.NEQ)(this=column.copy(), expression=column.copy())
 
 
 def _has_equal(comparison: Any | None) -> bool:
-    """Whether a value of the column may equal what it was compared with by `_within`."""
+    """Whether a column value may equal the number that `_within` replaced."""
     return not isinstance(comparison, sql.NEQ)
 
 
 def _say_types(tree: Any, translator: Translator) -> None:
-    """Say literals so that Spark takes them as they are meant here: text beside a column of dates or times in that type; 1e18, to Spark
-    a floating number, beside a column of exact ones by its digits; a number beyond all integers as `_beyond_integers` says; and one of more
-    digits than Spark gives a decimal, beside a floating column, as the floating number that it is here."""
+    """Write literals so that Spark reads them as they are meant here.
+
+    Text next to a date or time column gets that type. 1e18, which Spark reads as floating, is written by its digits next to an exact
+    column.
+    A number beyond all integers is written as `_beyond_integers` says. Next to a floating column, a number with more digits than a Spark
+    decimal is written as floating.
+    """
     for node in list(tree.find_all(*COMPARISONS, sql.Between, sql.In)):
         match node:
             case sql.Between():
@@ -139,14 +143,16 @@ def _say_types(tree: Any, translator: Translator) -> None:
 
 
 def _keep_nan_apart(tree: Any, translator: Translator) -> Any:
-    """Say of every comparison of a floating column what NaN means in it: equal to nothing, neither less nor greater, as in Arrow.
+    """Write for every comparison of a floating column what NaN means: equal to nothing, neither less nor greater, as in Arrow.
 
-    Spark takes NaN for equal to itself and greater than all, and Parquet's bounds leave it out: its answer would depend on which row groups
+    Spark takes NaN as equal to itself and greater than all, and Parquet's bounds ignore it. So its answer would depend on the row groups
+    that
     it skips.
     """
     kinds = (*COMPARISONS, sql.Between, sql.In)
 
     def spelled_out(node: Any) -> Any:
+        """The comparison with its meaning for NaN."""
         operands = [child for child in node.iter_expressions() if isinstance(child, sql.Column)]
         floating = [child for child in operands if pa.types.is_floating(translator.type_of(child))]
         for column in floating:
@@ -155,7 +161,7 @@ def _keep_nan_apart(tree: Any, translator: Translator) -> Any:
             node = sql.Or(this=node, expression=is_nan) if _is_unequal(node) else sql.And(this=node, expression=apart)
         return sql.Paren(this=node) if floating else node
 
-    # None of them stands within another one.
+    # None of them is inside another one.
     for node in list(tree.find_all(*kinds)):
         apart = spelled_out(node.copy())
         tree = apart if node is tree else tree
@@ -180,7 +186,7 @@ def _say_digits(literal: Any) -> None:
 
 
 def _is_long(value: Any) -> bool:
-    """Whether a number, as it is written, has more digits than Spark gives a decimal."""
+    """Whether a number, as it is written, has more digits than a Spark decimal."""
     if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
         return False
     _, digits, exponent = decimal.Decimal(value).as_tuple()
@@ -188,9 +194,9 @@ def _is_long(value: Any) -> bool:
 
 
 def _beyond_integers(value: Any) -> sql.Cast | None:
-    """What compares with every integer as a number does that is above or below all of them; None for any other value.
+    """A value that compares with every integer as a number does that is above or below all of them. None for any other value.
 
-    Spark answers `x < 18446744073709551616` with true for a null too, where it sees the number for what it is.
+    Spark answers `x < 18446744073709551616` with true even for a null, if it sees the number as it is.
     """
     if isinstance(value, (bool, str)) or value is None or -(2**63) <= value <= 2**63 - 1:
         return None
@@ -199,5 +205,5 @@ def _beyond_integers(value: Any) -> sql.Cast | None:
 
 
 def _is_unequal(node: Any) -> bool:
-    """Whether a comparison, or the one that an OR has been added to, is `<>`."""
+    """Whether a comparison, or one that an OR was added to, is `<>`."""
     return isinstance(node, sql.NEQ) or (isinstance(node, sql.Or) and _is_unequal(node.this))

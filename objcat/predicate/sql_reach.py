@@ -1,7 +1,7 @@
-"""What SQL text may reach: rows of tables and values. Functions and forms by which an engine hands out more are refused, in each engine.
+"""Refuses SQL that reaches beyond rows of tables and values: functions and forms that give access to more.
 
-DuckDB is closed besides, see `objcat.common.duckdb_sandbox`. A session of Spark is its owner's, and can do what its owner lets it do;
-so what is refused here is all that keeps a text from the files, the environment and the commands of a cluster.
+The rule is the same in each engine. DuckDB is closed in addition, see `objcat.common.duckdb_sandbox`. A Spark session belongs to its owner
+and may do what the owner allows. So these checks alone separate a SQL text from the files, environment and commands of a cluster.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from sqlglot import expressions as sql
 
 CALLS = frozenset(
     (
-        # Spark: methods of Java, and names that are made of text.
+        # Spark: Java methods, and names made from text.
         *("reflect", "java_method", "try_reflect", "identifier"),
-        # DuckDB: settings, variables, the log, and text that is run.
+        # DuckDB: settings, variables, the log, and text that is executed.
         *("current_setting", "getvariable", "getenv", "write_log", "query", "query_table", "json_execute_serialized_sql"),
     )
 )
-"""Functions that reach beyond the values that they are given."""
+"""Functions that reach beyond their arguments."""
 ROWS = frozenset(
     (
         *("range", "generate_series", "sequence", "unnest", "explode", "explode_outer", "posexplode", "posexplode_outer", "inline"),
         *("inline_outer", "stack", "json_tuple", "json_each", "json_tree", "variant_explode", "variant_explode_outer"),
     )
 )
-"""Functions that may stand where a table stands: they make rows of values."""
+"""Functions that may take the place of a table. They make rows of values."""
 
 
 def beyond_rows(tree: Any) -> str | None:
-    """What in a tree reaches beyond rows and values, as a part of a sentence; None: nothing does."""
+    """What in a tree reaches beyond rows and values, as a part of a sentence. None: nothing."""
     for node in tree.walk():
         match node:
             case sql.QueryTransform():
@@ -55,12 +55,12 @@ def beyond_rows(tree: Any) -> str | None:
 
 
 def has_name(table: sql.Table) -> bool:
-    """Whether a table of a query is said by a name, and not by a function."""
+    """Whether a table of a query is a name, and not a function."""
     return all(isinstance(part, sql.Identifier) for part in table.parts)
 
 
 def _names(node: Any) -> Iterator[str]:
-    """What a function is called, in small letters; nothing for what is no function."""
+    """The names of a function, in lower case. Empty for anything else."""
     while isinstance(node, sql.Dot):
         node = node.expression
     if isinstance(node, sql.Anonymous):

@@ -236,8 +236,8 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "text without quotes": (lambda t: t.update({"value": "new"}), "'new', which is not a column .text stands in quotes"),
     "a time as a value": (lambda t: t.update({"size": pd.Timestamp(0)}), "give SQL text .timestamp '2026"),
     "a list to max": (lambda t: t.scan().max(["size"]), "column=.'size'. is not text"),  # type: ignore[arg-type]
-    "text without quotes in a filter": (lambda t: t.scan(where="value = new"), r"names 'new', .* text stands in single quotes, 'new'$"),
-    "None in a filter": (lambda t: t.scan(where="value is None"), "names 'None', which is not a column: write IS NULL"),
+    "text without quotes in a filter": (lambda t: t.scan(where="value = new"), r"names 'new', .* Text stands in single quotes, 'new'\.$"),
+    "None in a filter": (lambda t: t.scan(where="value is None"), "names 'None', which is not a column. Write IS NULL"),
     "& in a filter": (lambda t: t.scan(where="(id = 1) & (size > 1)"), "AND, OR, .* of SQL and not & | ~ of Python"),
     "a field in a filter": (lambda t: t.scan(where="value.x = 1"), "'value' is of type string, and only structs have fields"),
     "a field of a column": (lambda t: t.scan(columns=["value.x"]), "no column 'value.x': read 'value' whole"),
@@ -312,7 +312,7 @@ DEEP: Mapping[str, str] = {
 
 @pytest.mark.parametrize("what", DEEP)
 def test_a_filter_that_is_nested_too_deeply(lake: objcat.Lake, what: str) -> None:
-    with pytest.raises(InvalidPredicate, match="is nested too deeply: write it with fewer parentheses") as raised:
+    with pytest.raises(InvalidPredicate, match=r"is nested too deeply. Write it with fewer parentheses") as raised:
         lake.table("n.t").scan(where=DEEP[what])
     assert len(str(raised.value)) < 500
 

@@ -96,7 +96,7 @@ def test_a_batch_that_does_not_fit(table: objcat.Table, operation: str, what: st
         (lambda t: t.delete("citi = 'a'"), InvalidPredicate, "did you mean 'city'"),
         (lambda t: t.delete("upper(citi) = 'A'"), InvalidPredicate, "did you mean 'city'"),
         (lambda t: t.delete("upper(city)"), InvalidPredicate, "and not true or false"),
-        (lambda t: t.delete("upper(city) = 'A' and at = 'x'"), InvalidPredicate, "cast one of them"),
+        (lambda t: t.delete("upper(city) = 'A' and at = 'x'"), InvalidPredicate, "Cast one of them"),
         (lambda t: t.delete("uper(city) = 'A'"), InvalidInput, "uper"),
         (lambda t: t.erase("upper(city) = 'A'"), InvalidPredicate, "cannot push down"),
         (lambda t: t.scan(where="upper(city) = 'A'"), InvalidPredicate, "cannot push down"),

@@ -392,7 +392,7 @@ def test_a_short_float_compares_as_sql_does(wide: objcat.Table) -> None:
     [
         ("p.z = 1", "names 'p.z', which is not there: valid ones are x"),
         ("wide.id = 1", "without its table"),
-        ("id = true", "cast one of them"),
+        ("id = true", "Cast one of them"),
         ("id = p", "cannot be compared"),
         ("id = cast('1' as int)", "cannot push down"),
     ],

@@ -167,12 +167,12 @@ def test_an_arrow_expression_filters_rows_that_were_replaced_by_what_replaced_th
     ("where", "message"),
     [
         (pc.field("fair") > 1, r"names 'fair', which is not a column: did you mean 'fare'\?"),
-        (pc.field(0) > 1, "names a column by its number: name it"),
+        (pc.field(0) > 1, "names a column by its number. Name it"),
         (pc.field("id"), "does not fit the table .*boolean|bool"),
         (pc.field("city") > 1, "does not fit the table"),
         (pc.field("city", "name") == "x", "does not fit the table|is not a column"),
-        (7, "where is 7: give SQL text as after WHERE, or a pyarrow.compute.Expression"),
-        (["id = 1"], "where is .*: give SQL text"),
+        (7, "where is 7. Pass SQL text as after WHERE, or a pyarrow.compute.Expression"),
+        (["id = 1"], "where is .*. Pass SQL text"),
     ],
     ids=str,
 )
