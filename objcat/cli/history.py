@@ -127,7 +127,7 @@ def _find(table: Table, instant: str) -> Entry | None:
         # Python refuses to read numbers that are very long.
         found = table._context.timeline.log.read_slot(int(digits)) if len(digits) <= len(str(newest)) and int(digits) <= newest else None
         if found is None:
-            raise InvalidInput(f"the table {table.name!r} has no slot {digits[:40]}: slots go from 0 to {newest}")
+            raise InvalidInput(f"The table {table.name!r} has no slot {digits[:40]}. Use a slot from 0 to {newest}.")
         return with_changes(table._context.fileio, [found])[0]
     txn = parse_txn(instant)
     return next((entry for entry in table.inspect.history() if txn in (entry.txn, entry.rollback_of)), None)

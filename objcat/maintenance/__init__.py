@@ -1,6 +1,6 @@
-"""Table services: compaction, cleaning, purging, savepoints, restores, splits of buckets. Each is a plan, tasks, and one slot of the log.
-`maintain` and `after` decide which of them are due.
+"""Table services: compaction, clustering, clean, purge, savepoints, restore, bucket splits. `maintain.py` is the entry.
 
-Every service may run at any time, anywhere, twice and beside every writer. It yields to whoever was first, and plans again; no writer ever
-conflicts with one that only rearranges rows.
+A service is a plan, tasks that write files, and one slot of the log. `maintain.py` and `auto.py` decide which ones are due.
+A service may run at any time, on any machine, twice, and next to every writer. When it loses a conflict it yields and plans again.
+A service that only rearranges rows never makes a writer conflict.
 """

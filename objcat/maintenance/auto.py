@@ -1,4 +1,4 @@
-"""What writes leave behind is looked after by the writers themselves: whoever notices that something is due does it, in the background."""
+"""Automatic maintenance: after a write, the writer starts whatever service is due, in the background."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from objcat.timeline.log_view import LogView, Timeline
 logger = logging.getLogger("objcat")
 
 SLOTS_BETWEEN_LOOKS = 4
-"""A writer looks whenever the log passes a multiple of this: often enough for any policy, and for a part of the writes only."""
+"""A writer looks when the log passes a multiple of this. That is often enough for any policy, and only part of the writes pay for it."""
 
 
 class AutoMaintenance:
-    """What writes begin for the upkeep of their tables: of each table one round at a time, in the background. Safe for many threads.
+    """Starts table services after writes: one round per table at a time, in the background. Safe for many threads.
 
-    Every write of rows ends with `after`, whoever commits it: handles, transactions, Spark's own writes and streams. A lake has one for all
-    of its tables, so that a round that takes long is not begun again by the writes that come meanwhile.
+    Every write of rows ends with `after`: handles, transactions, Spark writes and streams. A lake has one for all its tables, so writes do
+    not start a second round while a long one runs.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,16 @@ class AutoMaintenance:
         since_slot: int,
         workers: Callable[[], Workers] | None = None,
     ) -> None:
-        """Begin what the policy of a table says is due, now that a write has moved its log from a slot to where `view` stands.
+        """Start what the policy of a table says is due, after a write moved its log from `since_slot` to `view`.
 
-        Never raises, and nobody waits for it: a write is acknowledged whatever comes of this, and what fails is logged. Whoever passes a
-        slot of a certain distance looks, so that a table is looked after by writers that write once, too; two that do so at once share the
-        work as all services do. No request where nothing may be due. workers: gives those that compact; None: this process does.
+        Never raises, and nobody waits for it. The write is acknowledged in any case, and failures are logged. The writer that passes
+        certain slots looks, so tables of writers that write only once are maintained too. Two rounds at once share the work as all services
+        do. Sends no request where nothing may be due.
+
+        Args:
+            view: the log as the write left it.
+            since_slot: the slot before the write.
+            workers: makes the workers that compact; None: this process compacts.
         """
         # In a log that tables share, the writer of one may never be the one that passes such a slot.
         since_slot = min(since_slot, view.slot - len(view.state))
@@ -68,20 +73,20 @@ class AutoMaintenance:
             if not may_be_due(view, table, since_slot=since_slot) or not self._begin(where, table):
                 return
         except InvalidInput as error:
-            logger.warning("the table %s at %s is not looked after: %s", table, where, error)
+            logger.warning("Automatic maintenance of table %s at %s is off: %s", table, where, error)
             return
         work = partial(upkeep_after, timeline, view, table, manifests, since_slot=since_slot)
         try:
             timeline.fileio.env.submit(partial(self._quietly, where, table, view.slot, work, workers), idle=True)
         except RuntimeError as error:
             self._end(where, table)
-            logger.warning("the upkeep of %s is left to later writers, as the process ends: %s", where, error)
+            logger.warning("Maintenance of %s is left to later writers, because the process ends: %s", where, error)
 
     def _quietly(self, where: str, table: str, slot: int, work: Callable[..., None], workers: Callable[[], Workers] | None) -> None:
         try:
             work(workers=None if workers is None else workers())
         except Exception as error:  # noqa: BLE001 - the write that began this has succeeded, and the next one tries again
-            logger.warning("the upkeep of %s after slot %d is left to later writers: %s", where, slot, error)
+            logger.warning("Maintenance of %s after slot %d failed and is left to later writers: %s", where, slot, error)
         finally:
             self._end(where, table)
 
@@ -98,7 +103,7 @@ class AutoMaintenance:
 
 
 def may_be_due(view: LogView[Tables], table: str, *, since_slot: int) -> bool:
-    """Whether `upkeep_after` might find anything to do. No request. Raises InvalidInput for properties that are no policy."""
+    """Whether `upkeep_after` might find anything to do. Sends no request. Raises InvalidInput for properties that are no policy."""
     if since_slot // SLOTS_BETWEEN_LOOKS == view.slot // SLOTS_BETWEEN_LOOKS or table not in view.state:
         return False
     policy = policy_of(view.state[table].spec.properties)
@@ -116,11 +121,16 @@ def upkeep_after(
     since_slot: int,
     workers: Workers | None = None,
 ) -> None:
-    """Double buckets, compact and clean, where the policy of a table says so: what a write does that has moved the log from `since_slot`.
+    """Double buckets, compact and clean, where the policy of a table says so. A write runs it after its commit.
 
-    Where the policy plans only, a compaction that is due is left as a plan, unless one waits already. view: what the writer knows now.
-    workers: compact; this process when None. Asks the store nothing where nothing is due, but for manifests that `manifests` has not kept,
-    and, of a clean by hours, O(log n) entries now and then. Raises what services raise.
+    Where the policy only plans, a compaction that is due is left as a plan, unless one waits already. Sends no request where nothing is
+    due, except for manifests that `manifests` has not cached and, now and then for a clean by hours, O(log n) entries. Raises what services
+    raise.
+
+    Args:
+        view: the log as the writer knows it.
+        since_slot: the slot before the write.
+        workers: run the compaction; this process when None.
     """
     snapshot = snapshot_of(view, table, where=timeline.fileio.url)
     policy = policy_of(snapshot.spec.properties)

@@ -1,8 +1,8 @@
-"""Cleaning: slots below a bound expire, and files that nothing readable names any more are deleted, after a slot of the log says so.
+"""Clean: expire slots below a bound, then delete the files that no readable slot names.
 
-A clean that is cut short between its slot and its deletes is finished by the next one: whatever a CLEAN removes is listed in its entry, and
-a CLEAN stands in the log only after everything that was listed up to its base has been deleted. So only the lists above the base of the
-newest CLEAN can be unfinished, and the log since the old bound holds them all. Its cost follows what happened since that bound.
+The files are deleted after a CLEAN entry lists them. A clean that stops between its slot and its deletes is finished by the next one. A
+CLEAN is committed only after everything listed up to its base has been deleted. So only the lists above the base of the newest CLEAN can be
+unfinished, and the log since the old bound holds them all. The cost follows what happened since that bound.
 """
 
 from __future__ import annotations
@@ -30,20 +30,27 @@ from objcat.write.service_commit import Service, ServiceResult, run_service
 logger = logging.getLogger("objcat")
 
 CLEANED_SLOTS_MIN = 32
-"""So many slots a clean that nobody asked for expires at least."""
+"""The fewest slots that an automatic clean expires."""
 LOOKED_BACK_SLOTS = 4
-"""Where the newest clean is looked for first."""
+"""The newest clean is looked for in so many slots first."""
 CLEANED_SHARE = 3
-"""And at least this part, the third, of those since the bound."""
+"""An automatic clean also expires at least this part (a third) of the slots since the bound."""
 DELETED_AT_ONCE, PARTS_MAX = 1000, 20
-"""Files are deleted in so many parts at most, so that it can be told how far that is, each of so many files at least."""
+"""Files per delete request at least, and requests at most. Progress is shown after each request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
-    """A clean. slot, txn: None when there was nothing to delete. bound: slots below it are expired, but for saved ones. files: that are
-    gone. earlier: those of them that an earlier clean was to delete: they may have been gone, but no slot said so before. failed: files
-    whose delete failed, in addition; the next clean deletes them. doubt: what a clean by hours did not believe of the times of commits."""
+    """The outcome of a clean.
+
+    Attributes:
+        slot, txn: of its commit; None when there was nothing to delete.
+        bound: slots below it are expired, except saved ones.
+        files: files that are gone.
+        earlier: those of them that an earlier clean listed. They may have been gone before, but no slot said so.
+        failed: files whose delete failed, not in `files`. The next clean deletes them.
+        doubt: which commit times a clean by hours did not trust, and why.
+    """
 
     slot: int | None
     txn: Txn | None
@@ -56,7 +63,7 @@ class CleanResult:
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean deletes: `removes`, once its slot says so, and `leftovers`, which earlier slots say already. doubt: as of a result."""
+    """What a clean deletes: `removes` after its own slot, and `leftovers`, which earlier slots list. `doubt`: see CleanResult."""
 
     bound: int
     removes: tuple[str, ...]
@@ -73,17 +80,25 @@ def clean(
     retention: Retention | None = None,
     view: LogView[Tables] | None = None,
 ) -> CleanResult:
-    """Expire old slots of a table, and delete the files that only they name. Savepoints stay readable.
+    """Expire old slots of a table and delete the files that only they name. Savepoints stay readable.
 
-    keep_slots: how many of the newest slots stay readable, at least 1. before: the oldest slot that stays readable. retention: what stays
-    readable, in commits, versions or hours. Give one of them. view: where to begin, a new one when None.
-    The bound never goes back, and moves only when there is something to delete. Deletes nothing that the log does not name: files of
-    transactions under way, or rolled back, are not its business. May be stopped at any moment; the next clean finishes it.
-    Raises InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors: then nothing new was deleted. A delete that fails
-    after the slot is logged, counted as `failed`, and left to the next clean.
+    The bound never goes back, and moves only when there is something to delete. Only files that the log names are deleted; files of
+    transactions that are under way or rolled back are left alone. It may stop at any moment; the next clean finishes it. A delete that
+    fails after the slot is logged, counted as `failed`, and left to the next clean.
+
+    Args:
+        keep_slots: how many of the newest slots stay readable, at least 1.
+        before: the oldest slot that stays readable.
+        retention: what stays readable, in commits, versions or hours. Give exactly one of these three.
+        view: where to begin; a new one when None.
+
+    Raises:
+        InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors: nothing new was deleted.
     """
     if (keep_slots, before, retention).count(None) != 2:
-        raise InvalidInput("clean() takes keep_slots, before or what to keep in commits, versions or hours: give exactly one of them")
+        raise InvalidInput(
+            "clean() got none or several of keep_slots, before and a retention in commits, versions or hours. Give exactly one of them."
+        )
     if keep_slots is not None:
         whole_number(keep_slots, what="keep_slots", least=1)
     if before is not None:
@@ -112,10 +127,15 @@ def clean_by(
     *,
     must_delete: bool = False,
 ) -> CleanResult:
-    """A clean of what `plan` makes of the newest view.
+    """Run a clean of what `plan` makes of the newest view.
 
-    view: where to begin. must_delete: raise the error of a delete that fails after the slot, rather than leave it to the next clean.
-    Raises as `clean`, and what `plan` raises.
+    Args:
+        view: where to begin.
+        plan: what to delete; None for nothing.
+        must_delete: raise the error of a delete that fails after the slot, instead of leaving the file to the next clean.
+
+    Raises:
+        what `clean` and `plan` raise.
     """
     service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: _run(timeline, plan))
     done = run_service(timeline, service, view)
@@ -150,8 +170,9 @@ def plan_clean(
 ) -> CleanPlan | None:
     """What a clean would delete as of a view; None when there is nothing. Deletes nothing.
 
-    Reads the entries that expire, those since the newest clean, and, where a file may go, all since the bound; so a clean that follows
-    another one closely reads a few, however much is kept. What to keep in commits or versions is counted in the entries since the bound.
+    Reads the entries that expire, those since the newest clean and, where a file may go, all since the bound. So a clean that closely
+    follows another one reads few entries, however much is retained. Retention in commits or versions is counted in the entries since the
+    bound.
     """
     plan = _plan(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention)
     return plan if plan.removes or plan.leftovers else None
@@ -166,7 +187,7 @@ def _plan(
     before: int | None,
     retention: Retention | None,
 ) -> CleanPlan:
-    """As `plan_clean`, also of nothing."""
+    """Like `plan_clean`, but an empty plan when there is nothing to delete."""
     doubt = ""
     marks = view.log.marks(table)
     read = _Entries(timeline, view)
@@ -184,17 +205,19 @@ def _plan(
 
 
 def is_clean_due(timeline: Timeline[Tables], view: LogView[Tables], table: str, retention: Retention, *, since_slot: int | None) -> bool:
-    """Whether a clean of what a retention lets go is worth its cost now.
+    """Whether a clean under a retention is worth its cost now.
 
-    since_slot: of whoever has moved the log from there to the view, by a write; None: somebody has asked for it.
-    A clean reads the log since the bound. So it is due only when a good part of that can expire, and, after writes, once in as many slots:
-    for each slot that is committed a few are read, however long the retention is, and what is kept is up to twice what was asked for. Asks
-    the store nothing where the number of slots says enough, and O(log n) GETs for hours.
+    A clean reads the log since the bound. So it is due only when a good part of it can expire and, after writes, once in as many slots.
+    Each committed slot then costs a few reads, however long the retention is; up to twice what was asked for is retained. Sends no request
+    where the number of slots decides, and O(log n) GETs for hours.
+
+    Args:
+        since_slot: where the log was before the write that asks; None when a person asks.
     """
     bound = view.log.marks(table).bound
     span = view.slot - bound
     share = span // CLEANED_SHARE
-    # After writes in round numbers, so that whoever passes one has looked at all.
+    # After writes in round numbers, so that the writer that passes one has looked at all.
     step = max(1, share) if since_slot is None else max(1, share // CLEANED_SLOTS_MIN) * CLEANED_SLOTS_MIN
     if span < step or (since_slot is not None and since_slot // step == view.slot // step):
         return False
@@ -204,9 +227,9 @@ def is_clean_due(timeline: Timeline[Tables], view: LogView[Tables], table: str, 
 
 
 def _oldest_kept(timeline: Timeline[Tables], view: LogView[Tables], table: str, retention: Retention, read: _Entries) -> tuple[int, str]:
-    """The oldest slot that a retention keeps, that of the bound when it keeps all; and what was not believed.
+    """The oldest slot that a retention keeps (the bound when it keeps all), and which times it did not trust.
 
-    What the newest N commits left is what can be read from the slot of the N-th newest on.
+    What the newest N commits left is readable from the slot of the N-th newest on.
     """
     bound = view.log.marks(table).bound
     count = max(retention.commits or 0, retention.versions or 0)
@@ -236,11 +259,11 @@ def _changes_rows(entry: Entry, table: str) -> bool:
 
 
 def _slot_before(timeline: Timeline[Tables], view: LogView[Tables], hours: int, bound: int) -> tuple[int, str]:
-    """What was the newest slot so many hours before the newest commit, -1 for none; and which times were not believed, in words.
+    """The newest slot that many hours before the newest commit (-1 for none), and which times were not trusted.
 
-    Where the store has a clock, the times of the log are its own. Else they are those of writers, of which one may be wrong: then a slot
-    is so old when its entry and its file say so, before the newest commit, its file, and this process's clock. bound: of cleaning; how old
-    slots below it are does not matter.
+    Where the store has a clock, the times of the log are its own. Otherwise they come from writers, and one clock may be wrong. Then a slot
+    counts as that old only when its entry and its file both say so, compared with the newest commit, its file, and the clock of this
+    process. The age of slots below `bound` does not matter.
     """
     fileio, span_ms = timeline.fileio, hours * 3_600_000
     told = timeline.slot_at_time(view.log.committed_at_ms - span_ms, view)
@@ -261,20 +284,21 @@ def _slot_before(timeline: Timeline[Tables], view: LogView[Tables], hours: int, 
     if found >= told:
         return told, ""
     return found, (
-        f"by the times of commits, slots below {told} are older than {hours} hours; by the files' own times and this machine's clock only "
-        f"those below {max(found, bound)} are, so the others are kept: a writer's clock was wrong, or the files were copied"
+        f"By commit times, slots below {told} are older than {hours} hours. By the files' own times and this machine's "
+        f"clock, only slots below {max(found, bound)} are. The others are retained. A writer's clock was wrong, or the "
+        "files were copied."
     )
 
 
 def _run(timeline: Timeline[Tables], plan: CleanPlan) -> ServiceResult:
-    """What an earlier CLEAN left is deleted before the own slot, which says so."""
+    """Delete what an earlier CLEAN left before committing the own slot, which says that it is deleted."""
     _delete_in_parts(timeline, plan.leftovers, partial(_delete, timeline))
     changes = encode_delta(TableDelta(removes=plan.removes)) if plan.removes else None
     return ServiceResult(footprint=Footprint(bound=plan.bound), changes=changes, summary=Summary(files=len(plan.removes)))
 
 
 def _delete_in_parts(timeline: Timeline[Tables], paths: Sequence[str], delete: Callable[[Sequence[str]], int]) -> int:
-    """Delete files, and tell how far that is. delete: some of them; returns of how many it failed. Returns how many these are in all."""
+    """Delete files in parts and show the progress. `delete` returns how many of its part failed; returns the sum."""
     if not paths:
         return 0
     failed, size = 0, max(DELETED_AT_ONCE, -(-len(paths) // PARTS_MAX))
@@ -287,7 +311,7 @@ def _delete_in_parts(timeline: Timeline[Tables], paths: Sequence[str], delete: C
 
 
 def _delete(timeline: Timeline[Tables], paths: Sequence[str]) -> int:
-    """Delete files; 0. Raises the error of the first delete that fails."""
+    """Delete files and return 0. Raises the error of the first delete that fails."""
     for result in timeline.fileio.delete(paths) if paths else ():
         if result.error is not None:
             raise result.error
@@ -316,11 +340,11 @@ class _Entries:
 
 
 def _since_newest_clean(read: _Entries, table: str) -> Sequence[Entry]:
-    """The entries above the base of the newest CLEAN of the table, and perhaps some before; none where there was none."""
+    """The entries above the base of the newest CLEAN of the table, and perhaps some earlier ones. Empty when there was no CLEAN."""
     bound = read.view.log.marks(table).bound
     span = LOOKED_BACK_SLOTS
     while bound:
-        # A CLEAN that sets a bound stands above it.
+        # A CLEAN that sets a bound commits after it.
         after = max(bound, read.view.slot - span)
         base = _done_to(table, read.after(after))
         if base >= after or after == bound:
@@ -342,18 +366,18 @@ def _ends_files(entry: Entry, table: str) -> bool:
 
 
 def _leftovers(table: str, since: Sequence[Entry]) -> set[str]:
-    """What CLEANs list that no later CLEAN vouches for."""
+    """Files that CLEANs list, and that no later CLEAN confirms as deleted."""
     done_to = _done_to(table, since)
     return {path for entry in since if entry.slot > done_to for path in _delta_of(entry, table).removes}
 
 
 def _done_to(table: str, since: Sequence[Entry]) -> int:
-    """The base of the newest CLEAN of the table's files (others are of checkpoints): up to there all lists and releases are dealt with."""
+    """The base of the newest CLEAN of the table's files, not of checkpoints. Lists and releases up to it are dealt with."""
     return max((entry.base for entry in since if table in entry.footprint and entry.footprint[table].bound is not None), default=-1)
 
 
 def _released(table: str, since: Sequence[Entry]) -> set[int]:
-    """Slots of savepoints that were released after the base of the newest CLEAN: no clean has looked at them yet."""
+    """Slots of savepoints released after the base of the newest CLEAN. No clean has looked at them yet."""
     done_to = _done_to(table, since)
     released = (entry.footprint[table].releases for entry in since if entry.slot > done_to and table in entry.footprint)
     return {slot for slot in released if slot is not None}
@@ -362,11 +386,14 @@ def _released(table: str, since: Sequence[Entry]) -> set[int]:
 def _unneeded(
     timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int, unpinned: Collection[int], since: Sequence[Entry]
 ) -> tuple[str, ...]:
-    """Files that snapshots below the bound name, but none at or above it, and no saved one.
+    """Files that snapshots below the bound name, but no snapshot at or above it and no saved one.
 
-    since: all entries above the old bound. unpinned: slots below it whose savepoints no clean has seen released. What was unneeded at the
-    old bound already was removed by the clean that set it, but for what these savepoints kept. A file that is in the state at the bound, or
-    comes later, is kept: a state above the bound names another one only after a RESTORE.
+    What was unneeded at the old bound was removed by the clean that set it, except what savepoints kept. A file in the state at the bound,
+    or added later, stays: a state above the bound names another one only after a RESTORE.
+
+    Args:
+        since: all entries above the old bound.
+        unpinned: slots below it whose savepoints were released, and which no clean has seen since.
     """
     marks = view.log.marks(table)
     own = [entry for entry in since if table in entry.footprint]
@@ -393,7 +420,7 @@ def _unneeded(
 
 
 def _added(entry: Entry, table: str) -> dict[str, frozenset[FileGroupId]]:
-    """Files that an entry brings, with the file groups of their rows."""
+    """Files that an entry adds, with the file group ids of their rows."""
     delta = _delta_of(entry, table)
     found: dict[str, frozenset[FileGroupId]] = {}
     for part in (delta, *(() if delta.index is None else (delta.index,))):
@@ -409,7 +436,7 @@ def _delta_of(entry: Entry, table: str) -> TableDelta:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Which files the table's state names at a slot; none where there was no table, or it was dropped."""
+    """Which files the table names at a slot; none where there was no table or it was dropped."""
 
     timeline: Timeline[Tables]
     view: LogView[Tables]
@@ -417,7 +444,7 @@ class _Files:
     manifests: Manifests
 
     def paths(self, slot: int, group_ids: Collection[FileGroupId] | None = None) -> Collection[str]:
-        """The files of the groups that have keys in common with some file groups, of all groups when None."""
+        """The files of all groups that share keys with some file groups; of every group when None."""
         snapshot = self._snapshot(slot)
         if snapshot is None:
             return ()
@@ -428,8 +455,10 @@ class _Files:
         return bases | {rows.object.path for group in groups for rows in group.logs}
 
     def of(self, slot: int, group_ids: Collection[FileGroupId]) -> dict[str, frozenset[FileGroupId]] | None:
-        """The files of the groups that have keys in common with some file groups, each with the file groups of all its rows; None when the
-        entries that say so are not there any more."""
+        """The files of all groups that share keys with some file groups, each with the file groups of all its rows.
+
+        None when the entries that say so are archived or gone.
+        """
         snapshot = self._snapshot(slot)
         if snapshot is None or not group_ids:
             return {}

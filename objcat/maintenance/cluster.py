@@ -1,8 +1,9 @@
-"""Clustering: file groups are rewritten into others, of a good size, in which like rows lie together.
+"""Clustering: file groups are rewritten into others of a good size, in which similar rows lie together.
 
-Rows without a key, and those whose key is looked up, may lie in any file group of their partition. So some groups end, and new ones begin
-with their rows, in one slot and as of one slot; each row keeps the transaction that wrote it. Under the bucket index groups stay, and their
-rows are sorted, see `reorder`."""
+Rows without a key, and rows whose key is looked up, may be in any file group of their partition. So some groups end and new ones begin with
+their rows, in one slot and as of one slot. Each row keeps the transaction that wrote it. Under the bucket index groups stay and their rows
+are sorted; see `reorder`.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +36,21 @@ from objcat.write.file_sizing import assign_file_groups, groups_apart, size_of
 from objcat.write.service_commit import Service, ServiceResult, run_service
 
 SORTED_BYTES_MAX = 256 * 1024**2
-"""Of files whose rows are sorted together, and held in memory."""
+"""Bytes of files whose rows are sorted together, in memory."""
 SMALL_SHARE = 2
-"""Groups below this part, a half, of the target size are small."""
+"""Groups below this part (a half) of the target size are small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringResult:
-    """A clustering that is durable. as_of: the slot whose rows it has moved. groups_before, groups: file groups that ended, and that began.
-    rows, bytes: written."""
+    """A clustering that is durable.
+
+    Attributes:
+        slot, txn: of its commit.
+        as_of: the slot whose rows it moved.
+        groups_before, groups: file groups that ended, and that began.
+        rows, bytes: written.
+    """
 
     slot: int
     txn: Txn
@@ -56,7 +63,7 @@ class ClusteringResult:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTask:
-    """Rewrite some file groups of one partition together, under one transaction. columns: that rows are sorted by; physical names."""
+    """Rewrite some file groups of one partition together. `columns`: physical names that rows are sorted by."""
 
     spec: TableSpec
     txn: Txn
@@ -67,7 +74,7 @@ class ClusterTask:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Groups to rewrite, in parts of one partition each. live: the file groups of these partitions that have a group."""
+    """Groups to rewrite, in parts of one partition each. `live`: all live file groups of these partitions."""
 
     snapshot: Snapshot
     parts: tuple[tuple[FileGroup, ...], ...]
@@ -77,17 +84,23 @@ class _Work:
 def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, workers: Workers | None = None) -> ClusteringResult | None:
     """Rewrite file groups in one commit; None when there is nothing to gain.
 
-    Under the bucket index: each group by itself whose base file is not in the order of the columns. It is a compaction with another order,
-    so no writer conflicts with it.
-    Elsewhere: without columns, groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of that
-    size. With columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the first
-    column that do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are merged on
-    the way. A writer that adds rows to a group that ends meanwhile puts them elsewhere: without writing them again where there is no key,
-    and looking its keys up once more where they are looked up. What was added before the clustering is committed makes it leave that
-    partition as it is, or, with a record index, begin anew.
-    workers: do the work; this process when None.
-    Raises InvalidInput for columns that rows cannot be sorted by, and for none under the bucket index, InvalidPredicate, CommitConflict
-    (writers were faster each time), TableClosed, CommitUnknown, storage errors.
+    Under the bucket index, each group whose base file is not in the order of the columns is rewritten by itself. It is a compaction with
+    another order, so no writer conflicts with it.
+    Under other indexes, without columns: two or more groups of a partition below half the property `target_file_bytes` become groups of
+    that size. With columns: all groups that the filter leaves, except in partitions whose groups are large enough and hold ranges of the
+    first column that do not overlap. A z-order is always rewritten.
+    Rows are sorted within parts of about 256 MB of files. Log rows are merged on the way.
+    A writer that adds rows to a group that ends meanwhile puts them elsewhere. It does not write them again where there is no key, and
+    looks its keys up again where they are looked up. Rows added before the clustering commits make it leave that partition as it is or,
+    with a record index, start again.
+
+    Args:
+        workers: do the work; this process when None.
+
+    Raises:
+        InvalidInput: columns that rows cannot be sorted by, or none under the bucket index.
+        InvalidPredicate, TableClosed, CommitUnknown, storage errors.
+        CommitConflict: writers were faster each time.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or LocalWorkers(fileio)
@@ -143,7 +156,8 @@ def _reordered(
 
 
 def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
-    """How many small groups there are in the partition that has most of them; 0 where there is a key, whose writers would look again."""
+    """The number of small groups in the partition that has most of them; 0 for a table with a key, whose writers would look keys up
+    again."""
     if not snapshot.spec.is_keyless:
         return 0
     target = snapshot.spec.target_file_bytes
@@ -179,7 +193,7 @@ _Range = tuple[Any, Any]
 
 
 def _lowest(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) -> dict[str, _Range]:
-    """Of base files, between what their values of the first column lie, where that is known."""
+    """The range of the first column in each base file, where it is known."""
     if not clustering.by:
         return {}
     column = snapshot.spec.table_schema.column(clustering.by[0]).id
@@ -192,13 +206,13 @@ def _lowest(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) ->
 
 
 def _parts(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering, ranges: dict[str, _Range]) -> list[tuple[FileGroup, ...]]:
-    """The groups of one partition that are to be rewritten, in parts that are sorted by themselves."""
+    """The groups of one partition to rewrite, in parts that are sorted separately."""
     small = [group for group in groups if size_of(group) * SMALL_SHARE < spec.target_file_bytes]
     if not clustering.by:
         chosen = small if len(small) > 1 else []
     else:
         chosen = [] if len(small) < 2 and _is_done(groups, spec, clustering, ranges) else list(groups)
-        # Neighbours come into one part.
+        # Neighbours go into one part.
         ranked = [(found, group) for group in chosen if (found := _range_of(group, ranges)) is not None]
         if len(ranked) == len(chosen):
             chosen = [group for _, group in sorted(ranked, key=lambda pair: pair[0])]
@@ -215,7 +229,7 @@ def _parts(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering,
 
 
 def _is_done(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering, ranges: dict[str, _Range]) -> bool:
-    """Whether the rows of groups are in order, across the groups and within each, as far as that is known."""
+    """Whether the rows are in order across the groups and within each, as far as the metadata says."""
     if spec.is_located and any(group.base is None or group.base.order != order_of(spec, clustering) for group in groups):
         return False
     return not clustering.zorder and _is_sorted(groups, ranges)
@@ -262,9 +276,9 @@ def _files_of(part: Sequence[FileGroup], spec: TableSpec) -> int:
 
 
 def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> WriteResult:
-    """New base files with the rows of a task, of about the target size, in file groups that are still to be chosen.
+    """Write new base files of about the target size with the rows of a task. Their file groups are chosen later.
 
-    advance: is told of every group. Raises CorruptTable, storage errors.
+    Calls `advance` for every group. Raises CorruptTable, storage errors.
     """
     spec, part = task.spec, task.groups
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
@@ -301,8 +315,11 @@ def _proposal(written: WriteResult, retires: tuple[FileGroupId, ...], *, as_of: 
 
 
 def _narrow(proposal: ServiceResult, taken: frozenset[FileGroupId]) -> ServiceResult | None:
-    """The same without the partitions in which others were first. Whose keys a log object of a record index names is not known here. What
-    is said of file groups that never begin would hide where these keys live, so then all is planned anew."""
+    """The same result without the partitions in which others committed first.
+
+    The keys that a log object of a record index names are not known here. Index rows for file groups that never begin would hide where
+    these keys are stored, so with a record index everything is planned again.
+    """
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
     if delta.index is not None:

@@ -1,4 +1,4 @@
-"""What a clustering is asked for, and what is refused."""
+"""The arguments of a clustering, and their checks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from objcat.metadata.table_spec import TableSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """How to cluster. by: columns that rows are sorted by; by none, groups are only joined. zorder: sort by the bits of all of them in
-    turn, so that filters on any of them profit. where: only groups that may hold a row for which this filter, as of a scan, is true.
-    io_bytes_max: what is read and written at most; one part is always done."""
+    """How to cluster.
+
+    Attributes:
+        by: columns that rows are sorted by; empty: groups are only joined.
+        zorder: interleave the bits of all columns, so that filters on any of them profit.
+        where: only groups that may hold a row for which this scan filter is true.
+        io_bytes_max: bytes to read and write at most; one part is always done.
+    """
 
     by: tuple[str, ...] = ()
     zorder: bool = False
@@ -25,22 +30,22 @@ class Clustering:
 
 
 def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
-    """Raises InvalidInput for what cannot be clustered."""
+    """Raises InvalidInput for a table that cannot be clustered this way."""
     for name in name_list(clustering.by, what="by"):
         if name not in spec.table_schema.names:
-            raise InvalidInput(f"by names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
+            raise InvalidInput(f"by= names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
         if not isinstance(spec.table_schema.column(name).type, str):
-            raise InvalidInput(f"by names {shown(name)}, which is nested: cluster by columns that hold one plain value")
+            raise InvalidInput(f"by= names the nested column {shown(name)}. Cluster by columns that hold one plain value.")
     if clustering.zorder and not 2 <= len(clustering.by) <= ZORDER_COLUMNS_MAX:
-        raise InvalidInput("a z-order is of two to four columns: name them in by, or leave zorder out")
+        raise InvalidInput("A z-order takes two to four columns. Name them in by=, or leave zorder out.")
     if not spec.has_free_groups and not clustering.by:
         raise InvalidInput(
-            "by names no column: keys of a bucket index stay in the file group that they hash to, so groups are not joined; name the "
-            "columns that rows shall be sorted by within each, or use compact() to merge what was written to them"
+            "by= names no column. Keys of a bucket index stay in the file group that they hash to, so groups are not joined. "
+            "Name the columns that rows are sorted by within each group, or call compact() to merge log rows."
         )
     if len(set(clustering.by)) < len(clustering.by):
-        raise InvalidInput(f"by names a column twice: {', '.join(map(shown, clustering.by))}")
+        raise InvalidInput(f"by= names a column twice: {', '.join(map(shown, clustering.by))}. Name each column once.")
     if len(clustering.by) > ORDER_COLUMNS_MAX:
-        raise InvalidInput(f"by names {len(clustering.by)} columns: rows are sorted by {ORDER_COLUMNS_MAX} at most")
+        raise InvalidInput(f"by= names {len(clustering.by)} columns. Name at most {ORDER_COLUMNS_MAX}.")
     if clustering.io_bytes_max is not None:
         whole_number(clustering.io_bytes_max, what="io_bytes_max", least=1)

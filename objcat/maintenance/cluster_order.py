@@ -1,4 +1,4 @@
-"""Clustering within the file groups of a table with a key: a compaction that writes the rows of each in an order of other columns."""
+"""Clustering within the file groups of a bucket index: a compaction that sorts the rows of each group by other columns."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from objcat.write.service_commit import Service, ServiceCommit, run_service
 def reorder(
     timeline: Timeline[Tables], table: str, clustering: Clustering, view: LogView[Tables], *, workers: Workers
 ) -> ServiceCommit[CompactionWork] | None:
-    """Rewrite file groups whose base files are not in an order; None when all are. view: where to begin. Errors as of `cluster`.
+    """Rewrite file groups whose base files are not in an order; None when all are. Raises as `cluster`.
 
-    Nothing moves, so to everybody else it is a compaction: no writer ever conflicts with it.
+    Nothing moves, so for everybody else it is a compaction: no writer conflicts with it.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
@@ -50,7 +50,7 @@ def reorder(
 
 
 def order_of(spec: TableSpec, clustering: Clustering) -> Order | None:
-    """What files are to say of their order: nothing where it is that of the key, as it is without columns."""
+    """The order that files declare; None where it is that of the key, as it is without columns."""
     columns = tuple(spec.table_schema.column(name).id for name in clustering.by)
     return None if columns in ((), tuple(spec.key)) and not clustering.zorder else Order(columns=columns, zorder=clustering.zorder)
 
@@ -60,7 +60,7 @@ def _is_in_order(group: FileGroup, order: Order | None) -> bool:
 
 
 def _within(groups: list[FileGroup], io_bytes_max: int | None) -> tuple[FileGroup, ...]:
-    """As many as a bound of bytes allows, at least one."""
+    """As many groups as the byte limit allows, at least one."""
     if io_bytes_max is None:
         return tuple(groups)
     taken: list[FileGroup] = []

@@ -1,7 +1,8 @@
 """Clustering across file groups where keys are looked up: groups of a partition end, and others begin with their rows, in one slot.
 
-A key lives in one file group of its partition, whichever that is, so it may move as a row without a key does. What it brings along: deletes
-that have an ordering value, which must go on keeping older rows out, and what a record index says of it."""
+A key is in any one file group of its partition, so it may move like a row without a key. With it move deletes that have an ordering value,
+which must go on keeping older rows out, and its row of a record index.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +32,13 @@ from objcat.timeline.entry import FileGroupId, Txn
 
 @dataclass(frozen=True, slots=True)
 class RelocateTask:
-    """Rewrite some file groups of one partition together, under one transaction. name: of the task within it. group_ids: that the rows go
-    to, in order, none of which has a group; fewer where there are few rows. order: in which the rows lie, None for that of the key."""
+    """Rewrite some file groups of one partition together, under one transaction.
+
+    Attributes:
+        name: of the task within the transaction.
+        group_ids: unused file groups that the rows go to, in order; fewer are used where there are few rows.
+        order: in which the rows lie; None for that of the key.
+    """
 
     spec: TableSpec
     txn: Txn
@@ -43,8 +49,11 @@ class RelocateTask:
 
 
 def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> WriteResult:
-    """A base file at least, so that the partition stays live; the deletes that must outlive it, with the first one; and where keys live
-    now, for a record index. Holds all rows. advance: is told of every group. Raises CorruptTable, storage errors."""
+    """Write the base files of a task, its deletes that must outlive them, and the index rows of its keys.
+
+    There is at least one base file, so that the partition stays live; the deletes go with the first. Holds all rows in memory. Calls
+    `advance` for every group. Raises CorruptTable, storage errors.
+    """
     spec, schema = task.spec, task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     logs = loaded_logs(fileio, spec, task.groups)
     cuts = [split_by_group(rows) for group in task.groups for rows, _ in current_cuts(fileio, spec, group, logs)]
@@ -79,12 +88,12 @@ def _columns(order: Order, spec: TableSpec) -> list[str]:
 
 
 def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str], *, where: str) -> None:
-    """Raises CorruptTable when a key lives in two of the groups: joined, one of its rows would be lost or both would stay."""
+    """Raises CorruptTable when a key is in two of the groups. Joined, one of its rows would be lost or both would stay."""
     keys = pa.concat_tables(tables)
     if keys.num_rows and keys.group_by([pc.field(name) for name in key]).aggregate([]).num_rows < keys.num_rows:
         raise CorruptTable(
-            f"a key lives in two file groups of {task.groups[0].group_id.partition or 'the table'} in {where}: "
-            "run `objcat doctor --deep` to see which"
+            f"A key is stored in two file groups of {task.groups[0].group_id.partition or 'the table'} in {where}. Nothing "
+            "was committed. Run `objcat doctor --deep` to see which key."
         )
 
 
@@ -97,7 +106,7 @@ def _written(fileio: FileIO, task: RelocateTask, group_id: FileGroupId, rows: pa
 
 
 def _entries(keys: pa.Table, group_id: FileGroupId) -> pa.Table:
-    """What a record index is told of keys: the file group in which they live now."""
+    """The rows of a record index that say in which file group keys are now."""
     count = keys.num_rows
     keys = keys.append_column(PARTITION_FIELD, constant(group_id.partition, count))
     keys = keys.append_column(BUCKET_FIELD, pa.array(np.full(count, group_id.bucket, np.int32)))

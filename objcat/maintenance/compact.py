@@ -1,4 +1,4 @@
-"""Compaction: the log rows of file groups become part of their base files. Writers go on meanwhile: what they append stays on top."""
+"""Compaction: merge the log rows of file groups into new base files. What writers append meanwhile stays on top."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from objcat.timeline.reopening import reopening
 from objcat.timeline.rollback import resolve
 from objcat.write.service_commit import Service, ServiceResult, run_service
 
-# As in `objcat.timeline.entry`: types must be known before threads meet them.
+# As in `objcat.timeline.entry`: types must be resolved before threads use them.
 _PLANNED = msgspec.json.Decoder(tuple[FileGroupId, ...])
 GROUPS_PER_TASK = 64
 TASKS_PER_WORKER = 2
-"""Where several tasks run at once: so that none of them waits long for the last one."""
+"""Tasks per worker where several run at once, so that none waits long for the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """Which file groups to compact, as of which slot. txn: of the plan, when several processes may execute it and one of them shall win."""
+    """Which file groups to compact, as of which slot. `txn`: set when several processes may execute the plan and one wins."""
 
     slot: int
     file_groups: tuple[FileGroupId, ...]
@@ -58,7 +58,11 @@ class CompactionPlan:
 class CompactionResult:
     """A compaction that is durable.
 
-    as_of: log rows above this slot stayed. file_groups: whose base files are new. rows, files, bytes: written.
+    Attributes:
+        slot, txn: of its commit.
+        as_of: log rows above this slot stayed.
+        file_groups: those with new base files.
+        rows, files, bytes: written.
     """
 
     slot: int
@@ -72,9 +76,15 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """Merge some file groups under one transaction. name: of the task within it. committed_at_ms: of the slot that they are as of. live: of
-    groups of an index: the file groups of the table that have a file group. orders: of each group, in which the rows of its new file
-    lie, None for that of the key."""
+    """Merge some file groups under one transaction.
+
+    Attributes:
+        name: of the task within the transaction.
+        groups: the file groups to merge.
+        orders: for each group, the order of its new file; None for that of the key.
+        committed_at_ms: commit time of the slot that the groups are as of.
+        live: for groups of an index, the live file groups of the table.
+    """
 
     spec: TableSpec
     txn: Txn
@@ -94,12 +104,18 @@ def plan_compaction(
     strategy: CompactionStrategy | None = None,
     whole_index: bool = False,
 ) -> CompactionPlan | None:
-    """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split; and those of a
-    record index, when file groups and strategy leave everything in and it is due.
+    """Plan what to compact as of a view; None when there is nothing to do.
 
-    file_groups: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None.
-    whole_index: of an index all that has anything to merge, due or not. Returns None when there is nothing to do. Raises TableClosed,
-    InvalidPredicate.
+    Takes file groups with log rows, or with rows in files that they share since a split. Takes those of a record index too, when file
+    groups and strategy select everything and the index is due.
+
+    Args:
+        file_groups: only those that share keys with one of these; all when None.
+        strategy: which of them to take; all when None.
+        whole_index: take all index groups that have anything to merge, due or not.
+
+    Raises:
+        TableClosed, InvalidPredicate.
     """
     if file_groups is not None:
         file_groups = instances(
@@ -126,9 +142,9 @@ def schedule_compaction(
     file_groups: Collection[FileGroupId] | None = None,
     strategy: CompactionStrategy | None = None,
 ) -> CompactionPlan | None:
-    """Plan a compaction and leave the plan for others to execute, of whom one will win; None when there is nothing to compact.
+    """Plan a compaction and store the plan for executors; None when there is nothing to compact.
 
-    `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
+    One executor wins. `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
     """
     fileio = timeline.fileio
     plan = reopening(
@@ -150,7 +166,7 @@ def scheduled_compactions(timeline: Timeline[Tables], table: str) -> list[Compac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What became of a plan that waited. result: of the compaction; None when it was settled otherwise, for the reason `why`."""
+    """What became of a plan that waited. `result` is None when it was settled otherwise, for the reason `why`."""
 
     plan: CompactionPlan
     result: CompactionResult | None = None
@@ -158,12 +174,16 @@ class Executed:
 
 
 def execute_scheduled(timeline: Timeline[Tables], table: str, *, workers: Workers | None = None) -> list[Executed]:
-    """Execute the plans of a table that wait for an executor, oldest first, each as one commit.
+    """Execute the waiting plans of a table, oldest first, each as one commit.
 
-    Of several executors of a plan one wins, and nothing is done twice. A plan that somebody else has executed or rolled back is put away;
-    one that cannot be executed any more, since others have rewritten or cleaned what it names, is rolled back, so that it does not wait for
-    ever. workers: do the work; this process when None.
-    Raises TableClosed, Contention, CommitUnknown and storage errors: what was executed stays so, and the others wait on.
+    Of several executors of a plan one wins, and nothing is done twice. A plan that somebody else executed or rolled back is removed. A plan
+    that cannot be executed any more, because others rewrote or cleaned what it names, is rolled back so that it does not wait forever.
+
+    Args:
+        workers: do the work; this process when None.
+
+    Raises:
+        TableClosed, Contention, CommitUnknown, storage errors: what was executed stays committed, and the other plans wait.
     """
     done: list[Executed] = []
     for plan in scheduled_compactions(timeline, table):
@@ -175,7 +195,7 @@ def execute_scheduled(timeline: Timeline[Tables], table: str, *, workers: Worker
         except (Contention, TableClosed):
             raise
         except (CommitConflict, SnapshotExpired, WriterFenced) as error:
-            # WriterFenced may be the executor alone, taken for dead: then the plan is taken back, so that its trace may go.
+            # WriterFenced may concern only the executor, taken for dead. Then the plan is taken back, so that its trace may go.
             resolve(timeline.fileio, plan.txn)
             executed = Executed(plan=plan, why=str(error))
         # It is settled, one way or the other.
@@ -196,12 +216,24 @@ def compact(
 ) -> CompactionResult | None:
     """Compact file groups of a table in one commit; None when there is nothing to compact.
 
-    file groups, strategy, whole_index: as of `plan_compaction`. plan: execute just this one. workers: do the work; this process when None.
-    No writer ever conflicts with a compaction. File groups that another service took first are left to it; after a RESTORE or a split it
-    plans again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), WriterFenced (it was rolled back),
-    CommitConflict, SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors."""
+    No writer conflicts with a compaction. File groups that another service took first are left to it. After a RESTORE or a split it plans
+    again, unless a plan was given.
+
+    Args:
+        file_groups, strategy, whole_index: see `plan_compaction`.
+        plan: execute only this plan.
+        workers: do the work; this process when None.
+
+    Raises:
+        AlreadyDone: somebody else executed the plan.
+        WriterFenced: the plan was rolled back.
+        SnapshotExpired: the plan is older than what cleaning has left.
+        CommitConflict, TableClosed, CommitUnknown, storage errors.
+    """
     if plan is not None and (file_groups is not None or strategy is not None):
-        raise InvalidInput("compact() takes file groups and a strategy, or a plan: a plan names its file groups")
+        raise InvalidInput(
+            "compact() got a plan together with file groups or a strategy. A plan names its file groups; give only the plan."
+        )
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or LocalWorkers(fileio)
 
@@ -242,7 +274,7 @@ def compact(
 def compact_index(
     timeline: Timeline[Tables], table: str, manifests: Manifests, *, workers: Workers | None = None
 ) -> CompactionResult | None:
-    """Compact the record index of a table by itself, when it has much to merge; None when it has not. Raises as `compact` of a plan."""
+    """Compact only the record index of a table; None when it has little to merge. Raises as `compact` of a plan."""
     view = timeline.open()
     file_groups = index_due(snapshot_of(view, table, where=timeline.fileio.url), manifests)
     return compact(timeline, table, plan=CompactionPlan(view.slot, file_groups), workers=workers) if file_groups else None
@@ -250,7 +282,7 @@ def compact_index(
 
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
-    """A compaction plan with what its tasks need. order_of: as of `CompactTask.orders`."""
+    """A compaction plan with what its tasks need. `order_of`: see `CompactTask.orders`."""
 
     plan: CompactionPlan
     spec: TableSpec
@@ -260,7 +292,7 @@ class CompactionWork:
     live: frozenset[FileGroupId] | None = None
 
     def tasks(self, txn: Txn, *, at_once: int) -> list[CompactTask]:
-        """A task for so many groups, fewer where several tasks run at once, and one for the index. Neighbours share log objects."""
+        """Split the plan into tasks, smaller ones where several run at once, and one for the index. Neighbours share log objects."""
         own = [group for group in self.groups if not is_of_index(group.group_id)]
         size = GROUPS_PER_TASK
         if at_once > 1:
@@ -277,14 +309,14 @@ class CompactionWork:
 
 
 def run_compaction(workers: Workers, work: CompactionWork, txn: Txn) -> ServiceResult:
-    """The new files of a plan, as a proposal. Raises CorruptTable, storage errors."""
+    """Write the new files of a plan. Raises CorruptTable, storage errors."""
     tasks = work.tasks(txn, at_once=workers.at_once)
     written = workers.run(compact_groups, tasks, service="compact", groups=len(work.groups))
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
 def narrowed(proposal: ServiceResult, taken: frozenset[FileGroupId]) -> ServiceResult | None:
-    """The same without some file_groups: base files stand for themselves, and nothing says that a log object's rows must all be named."""
+    """The same result without some file groups. Base files are independent, and not every row of a log object must be named."""
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
     assert delta.as_of is not None
@@ -315,11 +347,10 @@ def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of
 
 
 def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> WriteResult:
-    """A new base file for every file group of a task, and one log object with the deletes that must outlive it, if there are any.
-    advance: is told of each.
+    """Write a new base file for every file group of a task, and one log object with the deletes that must outlive it, if any.
 
-    With an ordering column, a delete that has a value of it keeps older rows out that come later: it must stay. Without one, and for a
-    delete without a value, the order of the slots says all.
+    With an ordering column, a delete that has a value of it keeps out older rows that come later, so it must stay. Without one, and for a
+    delete without a value, the order of the slots decides. Calls `advance` for each group.
     """
     logs = loaded_logs(fileio, task.spec, task.groups)
     at_once = rewritten_at_once(task.groups, fileio.env, sorts=any(task.orders))
@@ -344,7 +375,7 @@ def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> Write
 
 
 def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: Order | None, logs: LogReader) -> tuple[BaseFile, pa.Table]:
-    """The new base file of a group, written as its rows are merged, and its deletes that stay."""
+    """The new base file of a group, written while its rows are merged, and the deletes that stay."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, group.group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
@@ -355,7 +386,7 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: O
             live, deletes = split_by_group(rows)
             if task.live is not None:
                 live = of_live_groups(live, task.live)
-            # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
+            # A delete older than the horizon as of this slot keeps nothing out any more: such rows are late themselves.
             kept.append(drop_late_rows(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
             yield live.select(schema.names)
         logs.done(group)

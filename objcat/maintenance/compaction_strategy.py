@@ -1,4 +1,4 @@
-"""Which file groups a compaction takes, of all that have something to merge: pure choices over the metadata of a snapshot."""
+"""Which file groups a compaction takes: pure choices over the metadata of a snapshot."""
 
 from __future__ import annotations
 
@@ -18,15 +18,23 @@ from objcat.metadata.table_spec import TableSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionStrategy:
-    """What a compaction takes: the file groups that meet every condition which is given, in some order, up to a bound of bytes.
+    """Which file groups a compaction takes: those that meet every condition set here, up to a byte limit.
 
-    log_bytes_min, log_count_min: only groups with at least so many bytes, or so many runs, of log rows. partitions_newest: only groups in
-    the so many newest partitions of all that the table has, whether they have anything to merge or not; newest by the values of the
-    partition columns. partitions_older: only groups in all the others, so one job can take the newest and another one the rest. where: only
-    groups that may hold a row for which this filter, as of a scan, is true. io_bytes_max: what is read and written at most, in bytes; the
-    first group is taken whatever its size, or it would wait for ever. order: who comes first where that bound leaves some out: `log_bytes`,
-    the most bytes of log rows; `log_count`, the most runs of them; `newest`, the newest partition. All groups with something to merge when
-    nothing is given. Raises InvalidInput.
+    Without conditions it takes all groups that have something to merge.
+
+    Args:
+        log_bytes_min: only groups with at least so many bytes of log rows.
+        log_count_min: only groups with at least so many runs of log rows.
+        partitions_newest: only groups in the N newest partitions of the table, by the values of the partition columns. Partitions with
+            nothing to merge count too.
+        partitions_older: only groups in all but the N newest, so one job can take the newest and another the rest.
+        where: only groups that may hold a row for which this scan filter is true.
+        io_bytes_max: bytes to read and write at most. The first group is always taken, or it would wait forever.
+        order: which groups come first under that limit: `log_bytes` (most bytes of log rows), `log_count` (most runs of them) or `newest`
+            (newest partition).
+
+    Raises:
+        InvalidInput: an argument is out of range, or both partition conditions are set.
     """
 
     log_bytes_min: int | None = None
@@ -43,7 +51,7 @@ class CompactionStrategy:
             if value is not None:
                 whole_number(value, what=name, least=1)
         if self.partitions_newest is not None and self.partitions_older is not None:
-            raise InvalidInput("partitions_newest and partitions_older say what the other leaves: give one of them")
+            raise InvalidInput("partitions_newest and partitions_older exclude each other. Give one of them.")
         one_of(self.order, COMPACTION_ORDERS, what="order")
 
 
@@ -51,7 +59,7 @@ EVERYTHING = CompactionStrategy()
 
 
 def strategy_of(policy: Policy, *, io_bytes_max: int | None = None) -> CompactionStrategy:
-    """What a compaction by policy takes, within a bound of bytes."""
+    """The strategy of a policy, within a byte limit."""
     return CompactionStrategy(**asdict(policy.choice), io_bytes_max=io_bytes_max)
 
 
@@ -60,7 +68,9 @@ def choose(
 ) -> list[FileGroup]:
     """The groups that a strategy takes, sorted by file group.
 
-    groups: those with something to merge, that may pass its filter. partitions: gives all that the table has; asked only when it matters.
+    Args:
+        groups: those with something to merge that may pass its filter.
+        partitions: gives all partitions of the table; called only when they matter.
     """
     wanted = _partitions(strategy, spec, partitions)
     chosen = [
@@ -74,7 +84,7 @@ def choose(
 
 
 def _partitions(strategy: CompactionStrategy, spec: TableSpec, partitions: Callable[[], Collection[str]]) -> frozenset[str] | None:
-    """Those that a strategy takes; None for all."""
+    """The partitions that a strategy takes; None for all."""
     if strategy.partitions_newest is not None:
         return frozenset(newest_first(partitions(), spec)[: strategy.partitions_newest])
     if strategy.partitions_older is not None:
@@ -83,7 +93,7 @@ def _partitions(strategy: CompactionStrategy, spec: TableSpec, partitions: Calla
 
 
 def log_bytes(group: FileGroup) -> int:
-    """Bytes of the log rows that wait to be merged: their share of the log objects, and of rows that are divided by a split."""
+    """Bytes of log rows that wait to be merged: the group's share of its log objects, and of rows that a split divides."""
     count = group.group_id.bucket_count
     return sum(
         part.object.bytes * part.rows // max(1, part.object.rows) // max(1, count // part.group_id.bucket_count)
@@ -98,20 +108,20 @@ def log_count(group: FileGroup) -> int:
 
 
 def base_bytes(group: FileGroup) -> int:
-    """Bytes of its base file; its share of one that it has in common with others since a split."""
+    """Bytes of the group's base file; its share of a file that it shares with others since a split."""
     if group.base is None:
         return 0
     return group.base.bytes * group.base.group_id.bucket_count // max(group.group_id.bucket_count, group.base.group_id.bucket_count)
 
 
 def io_bytes(group: FileGroup) -> int:
-    """What a compaction of the group reads and writes, about. A base file that several share is read whole for each."""
+    """About how many bytes a compaction of the group reads and writes. A shared base file is read whole for each group."""
     read = (0 if group.base is None else group.base.bytes) + log_bytes(group)
     return read + base_bytes(group) + log_bytes(group)
 
 
 def _within(groups: list[FileGroup], strategy: CompactionStrategy, spec: TableSpec) -> list[FileGroup]:
-    """As many as the bound of bytes allows, in the order of the strategy; one that does not fit leaves room for smaller ones."""
+    """As many groups as the byte limit allows, in the order of the strategy. One that does not fit leaves room for smaller ones."""
     if strategy.io_bytes_max is None:
         return groups
     match strategy.order:

@@ -16,9 +16,15 @@ from objcat.timeline.entry import BUCKETS_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionBacklog:
-    """Log rows that wait to be merged. commits: that brought them. bytes: of them. base_bytes: of the base files that they wait for.
-    oldest_s: how long before the newest commit of the log the first of them was committed. shared: file groups that still read a file in
-    common with others, since a split."""
+    """Log rows that wait to be merged.
+
+    Attributes:
+        commits: commits that added them.
+        bytes: their size.
+        base_bytes: size of the base files of their groups.
+        oldest_s: seconds between the commit of the first of them and the newest commit of the log.
+        shared: file groups that still share a file with others since a split.
+    """
 
     commits: int = 0
     bytes: int = 0
@@ -28,7 +34,7 @@ class CompactionBacklog:
 
 
 def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> CompactionBacklog:
-    """What waits in some file groups. now_ms: the time of the newest commit."""
+    """The backlog of some file groups. `now_ms`: the time of the newest commit."""
     slots: dict[int, int] = {}
     size = base = shared = 0
     for group in groups:
@@ -43,7 +49,7 @@ def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> CompactionBacklog
 
 
 def why_compact(waiting: CompactionBacklog, policy: Policy) -> str | None:
-    """The trigger of a compaction that has been reached, in words; None when none has."""
+    """Which compaction trigger is reached, in words; None when none is."""
     if policy.compact_after_commits is not None and waiting.commits >= policy.compact_after_commits:
         return f"log rows of {waiting.commits:,} commits wait"
     if policy.compact_after_bytes is not None and waiting.bytes >= policy.compact_after_bytes:
@@ -57,13 +63,13 @@ def why_compact(waiting: CompactionBacklog, policy: Policy) -> str | None:
 
 
 def compactable(snapshot: Snapshot, manifests: Manifests, policy: Policy) -> list[FileGroup]:
-    """The file groups with something to merge that a compaction by policy takes, if not at once. Sorted by file group."""
+    """The file groups with something to merge that a compaction by policy takes, over several runs. Sorted by file group."""
     groups = snapshot.file_groups(manifests, unmerged=True)
     return choose(groups, strategy_of(policy), snapshot.spec, lambda: snapshot.live_partitions(manifests))
 
 
 def partitions_to_split(snapshot: Snapshot, manifests: Manifests, *, above_bytes: int) -> list[str]:
-    """The partitions whose buckets hold more than so many bytes each, on average, and can double."""
+    """The partitions whose buckets hold more than `above_bytes` each on average, and can double."""
     spec = snapshot.spec
     if spec.is_keyless or spec.is_located:
         return []

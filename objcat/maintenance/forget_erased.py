@@ -1,16 +1,17 @@
-"""Forgetting: the log and its checkpoints lose what they say of rows that no slot from a bound on has, and of partitions that are empty.
+"""Removes from the log and its checkpoints what they say of erased rows and of empty partitions.
 
-The rows themselves are gone before: files that held them are deleted, and what is live is merged. Then, in this order,
+The rows themselves are gone before: files that held them are deleted, and live rows are merged. Then, in this order:
 
-1. slots of its own bring the log to where a checkpoint may be, above all that has to be forgotten, if there are checkpoints or partitions
-   to forget;
-2. a checkpoint is written there that stands on no former one;
-3. a CLEAN says that slots below it cannot be read any more, and that checkpoints below it may be gone;
-4. the older checkpoints become void, and their objects are deleted;
-5. entries below the bound are redacted.
+1. If there are checkpoints or partitions to forget, empty slots bring the log to the next slot that may have a checkpoint, above everything
+   to forget.
+2. A checkpoint that depends on no previous one is written there.
+3. A CLEAN says that slots below it are not readable any more, and that checkpoints below it may be gone.
+4. The older checkpoints become void, and their objects are deleted.
+5. Entries below the bound are redacted.
 
-A writer that stands still below finds that it cannot be judged, or finds file groups as ever; a reader that does opens the checkpoint of
-step 2. Each step may be cut short: called again, all of it is done again above."""
+A writer below the bound finds that its commit cannot be judged, or finds file groups as before. A reader below it opens the checkpoint of
+step 2. Each step may stop halfway: a second call does all of them again above.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +40,21 @@ from objcat.timeline.redaction import Erasing, Redacted, leave, pending, redact,
 from objcat.write.service_commit import Service, ServiceResult, run_service
 
 ATTEMPTS_MAX = 5
-"""Checkpoints that are written before others let one stand as the oldest."""
+"""Checkpoints to write before giving up, when others keep invalidating them."""
 CHUNK_SLOTS = 1024
-"""Entries that are held at once."""
+"""Entries held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """What was forgotten. bound: slots below it say nothing any more of what had to go. clean_slot: that said so. checkpoint: that was
-    written afresh, None where none was needed. voided: checkpoints that are gone."""
+    """What was forgotten.
+
+    Attributes:
+        bound: slots below it say nothing any more of what had to go.
+        clean_slot: the CLEAN that said so.
+        checkpoint: slot of the new checkpoint; None where none was needed.
+        voided: slots of the checkpoints that are gone.
+    """
 
     bound: int
     clean_slot: int
@@ -58,7 +65,7 @@ class Forgotten:
 
 @dataclass(slots=True)
 class _Known:
-    """What entries say of a table. files: with their bounds, by path. partitions: all that they name."""
+    """What entries say of a table. `files`: those with bounds, by path. `partitions`: all that are named."""
 
     files: dict[str, BaseFile | LogObject] = field(default_factory=dict)
     partitions: set[str] = field(default_factory=set)
@@ -67,11 +74,17 @@ class _Known:
 def forget(
     timeline: Timeline[Tables], table: str, view: LogView[Tables] | None = None, *, advance: Callable[[int], None] = lambda _steps: None
 ) -> Forgotten:
-    """Forget what no readable slot of a table holds any more. Savepoints stay readable, and what they hold is not forgotten.
+    """Forget what no readable slot of a table holds any more. What savepoints hold is not forgotten.
 
-    Slots below the newest one expire; what other tables have in the log stays, also their older slots. Safe beside writers, readers,
-    services and other calls. view: where to begin, a new one when None. advance: is told of each step. Raises Contention, CommitConflict,
-    CommitUnknown and storage errors: called again, it goes on.
+    Slots below the newest one expire. What other tables have in the log stays, with their older slots. Safe next to writers, readers,
+    services and other calls.
+
+    Args:
+        view: where to begin; a new one when None.
+        advance: called after each step.
+
+    Raises:
+        Contention, CommitConflict, CommitUnknown, storage errors: call it again to go on.
     """
     view = timeline.open() if view is None else timeline.refresh(view)
     for plan in pending(timeline.fileio, table):
@@ -80,12 +93,13 @@ def forget(
         try:
             done = _forget(timeline, table, timeline.refresh(view), advance)
         except CheckpointCollected:
-            done = None  # Another erasure, or a collection, has taken the checkpoint away that the view stands on.
+            done = None  # Another erasure, or an expiry, has deleted the checkpoint that the view depends on.
         if done is not None:
             return done
         view = timeline.open()
     said = (
-        f"others write checkpoints of {timeline.fileio.url} as fast as they are replaced: erase again, which goes on where this has stopped"
+        f"Other writers write checkpoints of {timeline.fileio.url} as fast as they are replaced. The rows are erased, but "
+        "the log may still name their values. Run erase again; it goes on from here."
     )
     raise Contention(said, winner_slot=view.slot)
 
@@ -123,7 +137,7 @@ def _forget(timeline: Timeline[Tables], table: str, view: LogView[Tables], advan
 
 
 STEPS = 5
-"""Of `forget`, as it tells of them."""
+"""Steps of `forget` that `advance` reports."""
 
 
 def _entries(timeline: Timeline[Tables], view: LogView[Tables]) -> Iterator[Entry]:
@@ -134,8 +148,10 @@ def _entries(timeline: Timeline[Tables], view: LogView[Tables]) -> Iterator[Entr
 
 
 def own_files(timeline: Timeline[Tables], table: str, view: LogView[Tables]) -> list[str]:
-    """The data files that are there of a table, with those of its index, and with what nobody has committed. Lists `data/`, and reads the
-    log where other tables share it."""
+    """The data files of a table that exist, with those of its index and those that nobody committed.
+
+    Lists `data/`, and reads the log where other tables share it.
+    """
     there = [key for key in timeline.fileio.list_keys("data/") if key.endswith(".parquet")]
     if len(view.state) <= 1:
         return there
@@ -159,7 +175,7 @@ def _read(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> _Kno
 
 
 def _states(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int) -> Iterator[Snapshot]:
-    """The table at a slot, and at those below it that savepoints keep. view: whose state is that of the slot."""
+    """The table at a slot and at the saved slots below it. `view`: the state at that slot."""
     if table in view.state:
         yield Snapshot(view.log, view.state[table])
     for slot in sorted(saved for saved in view.log.marks(table).saved if saved < bound):
@@ -177,7 +193,7 @@ def _live_partitions(timeline: Timeline[Tables], view: LogView[Tables], table: s
 def _carry_out(timeline: Timeline[Tables], view: LogView[Tables], plan: Erasing) -> Redacted:
     """Redact the entries below the end of a plan. Bounds of files that the table has at that slot, or at a saved one, stay.
 
-    view: whose state is that of the slot at which the plan ends, or a later one: then less is known of files afterwards.
+    `view`: the state at the slot where the plan ends, or a later one; a later one knows fewer files.
     """
     manifests = Manifests(timeline.fileio)
     files: set[str] = set()
@@ -185,7 +201,7 @@ def _carry_out(timeline: Timeline[Tables], view: LogView[Tables], plan: Erasing)
         for snapshot in _states(timeline, view, plan.table, plan.end):
             files |= snapshot.paths(manifests)
     except CheckpointCollected:
-        pass  # Somebody has begun to forget partitions, and was cut short: what is saved can be read again once this is done.
+        pass  # Another call began to forget partitions and stopped: saved slots are readable again once this is done.
     redaction = Redaction(table=plan.table, id=plan.id, kept_files=frozenset(files), live=frozenset(plan.live))
     redacted = redact(timeline.fileio, plan.table, redaction.of, end=plan.end)
     settle(timeline.fileio, plan)
@@ -193,7 +209,7 @@ def _carry_out(timeline: Timeline[Tables], view: LogView[Tables], plan: Erasing)
 
 
 def _push(timeline: Timeline[Tables], table: str, view: LogView[Tables], *, rooted: bool) -> LogView[Tables]:
-    """Bring the log above a view, with slots that say nothing new: as far as the next one that may have a checkpoint, or by one."""
+    """Bring the log above a view with empty slots: to the next one that may have a checkpoint, or by one."""
     target = (view.slot // checkpoint.SPACING_SLOTS + 1) * checkpoint.SPACING_SLOTS if rooted else view.slot + 1
     while view.slot < target:
         run = partial(_says_nothing, view.log.marks(table).bound)
@@ -207,7 +223,7 @@ def _says_nothing(bound: int, _plan: object, _txn: Txn) -> ServiceResult:
 
 
 def _save(timeline: Timeline[Tables], table: str, slot: int, known: _Known) -> bool:
-    """Write a checkpoint that holds nothing of former ones, as far as the table goes; False when somebody else's is there."""
+    """Write a checkpoint that takes nothing of this table from previous ones; False when somebody else's is there."""
     fileio = timeline.fileio
 
     def renew(state: Tables, folder: str) -> Tables:
@@ -227,7 +243,7 @@ def _from(bound: int, roots: list[int]) -> set[int]:
 
 
 def _claim(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int, *, rooted: bool) -> LogState | None:
-    """The CLEAN after which nothing below the bound can be read, and no checkpoint below it is stood on. Returns the log as of its slot."""
+    """Commit the CLEAN that makes everything below the bound unreadable, checkpoints too. Returns the log as of its slot."""
 
     def run(plan: CleanPlan) -> ServiceResult:
         for result in timeline.fileio.delete(plan.leftovers) if plan.leftovers else ():
@@ -243,13 +259,13 @@ def _claim(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound:
 
     service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: run(plan))
     done = run_service(timeline, service, view)
-    assert done is not None, "there is always something to say"
+    assert done is not None, "a CLEAN of an erasure is never empty"
     remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {done.entry.slot}")
-    # A checkpoint that somebody wrote in between, not knowing of this, stands on former ones.
+    # A checkpoint written in between, without knowing of this, depends on previous ones.
     between = [slot for slot in valid_roots(timeline.fileio, done.entry.slot - 1) if slot > bound]
     return done.log if not between and (not rooted or bound in valid_roots(timeline.fileio, bound)) else None
 
 
 def _is_settled(now: LogState, claimed: LogState, bound: int) -> bool:
-    """Whether no state was brought back above the bound, which may stand on checkpoints that are void now."""
+    """Whether no RESTORE above the bound brought back a state that may depend on void checkpoints."""
     return not any(slot > bound for slot, _ in now.restores) and now.root_bound == claimed.root_bound

@@ -1,4 +1,9 @@
-"""One round of upkeep of a table: what its policy says is due, within a budget. Safe on several machines at once, as every service is."""
+"""One round of maintenance of a table: every service that its policy says is due, within a budget.
+
+Begin with `maintain`. `table.maintenance.run`, the command line and Spark call it. Each service of the round decides whether it is due, and
+commits on its own or not at all. A service that fails is reported and the others go on.
+A round is safe on several machines at once, because every service is. `auto.py` does the part that is due after each write.
+"""
 
 from __future__ import annotations
 
@@ -34,27 +39,35 @@ from objcat.timeline.reopening import reopening
 
 COMPACT_AFTER_COMMITS = 16
 COMPACT_AFTER_S = 3600
-"""When a round compacts a table whose properties say nothing of it."""
+"""When a round compacts a table whose properties do not say."""
 COMPACTED_BYTES_MAX = 10 * 1024**3
-"""What one compaction of a round reads and writes, at most: what dies in the middle has not lost more."""
+"""Bytes that one compaction of a round reads and writes at most, so that a crash does not lose more work."""
 SMALL_GROUPS_MAX = 16
-"""Of a table without a key, in one partition: more are joined."""
+"""Small file groups in one partition of a table without a key; more of them are joined."""
 DEAD_AFTER_S = 3600
 LOOKED_BACK_S = 3 * 86_400
-"""Writers that died before they had an intent are looked for among those that began as lately: else each round would list all files."""
+"""Writers that died before their intent are looked for among those that began in this time. Otherwise each round would list all files."""
 BUSY_S = 60
-"""A compaction of somebody else that has touched its intent within so many seconds is left to it."""
+"""A compaction of another process that touched its intent within so many seconds is left alone."""
 KEPT_SLOTS = 1000
-"""Of a log, that are not archived."""
+"""Newest slots of a log that are not archived."""
 KEPT_CHECKPOINTS = 2
 COLLECTED_SLOTS_MIN = 512
-"""Checkpoints are collected once in so many slots."""
+"""Checkpoints are expired once in so many slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceStep:
-    """One service of a round. done: whether it ran; else it was left. why: what made it due, or what it was left for. failed: it was left
-    since it failed. bytes: that it wrote. slot: of its commit, where it made one."""
+    """One service of a round.
+
+    Attributes:
+        service: its name, for example `compact`.
+        done: whether it ran; otherwise it was left.
+        why: what made it due, or why it was left.
+        failed: it was left because it failed.
+        bytes: that it wrote.
+        slot: of its commit, where it made one.
+    """
 
     service: str
     done: bool
@@ -66,9 +79,14 @@ class MaintenanceStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceReport:
-    """What a round of upkeep did to a table, and what it left; nothing of what was not due. io_bytes: that compactions read and wrote.
-    verified_files, verified_bytes: of files that were read to compare their digests. damaged: what is wrong with those that are not what
-    was committed; then there is a step `verify` too, which failed."""
+    """What a round of maintenance did to a table, and what it left. Services that were not due are not in it.
+
+    Attributes:
+        table: its name, or its id.
+        io_bytes: bytes that compactions read and wrote.
+        verified_files, verified_bytes: files read to compare their digests.
+        damaged: what is wrong with files that differ from what was committed. There is a failed step `verify` then.
+    """
 
     table: str
     steps: tuple[MaintenanceStep, ...] = ()
@@ -79,10 +97,12 @@ class MaintenanceReport:
 
     @property
     def did(self) -> tuple[MaintenanceStep, ...]:
+        """The steps that ran."""
         return tuple(step for step in self.steps if step.done)
 
     @property
     def left(self) -> tuple[MaintenanceStep, ...]:
+        """The steps that were due but left, with the reason."""
         return tuple(step for step in self.steps if not step.done)
 
 
@@ -96,14 +116,21 @@ def maintain(
     verify_bytes_max: int = VERIFIED_BYTES,
     workers: Workers | None = None,
 ) -> MaintenanceReport:
-    """Do what the policy of a table says is due: roll back writers that died an hour ago or earlier, execute compactions that were
-    scheduled, double buckets, compact, join small file groups, clean, archive, collect checkpoints. Each is a commit of its own, or none.
-    Then read some files, drawn at random, to see whether they are what was committed.
+    """Run the services that are due by the policy of a table, each as its own commit.
 
-    io_bytes_max: what compactions may read and write; the last one that begins within it may exceed it by one file group. seconds_max: no
-    step begins later. What does not fit is left, and said so. A step that fails is left, with what it met, and the others go on.
-    verify_bytes_max: about how much of files is read to verify them, 0 for none; one file may exceed it. name: for people. workers: compact
-    and cluster; this process when None. Raises InvalidInput, TableClosed, and storage errors of opening the table.
+    In this order: roll back writers that died at least an hour ago, execute scheduled compactions, double buckets, compact, join small file
+    groups, clean, archive, expire checkpoints. Then read some files, drawn at random, to verify them. What does not fit the budget is left
+    and reported. A step that fails is left with its error, and the others go on.
+
+    Args:
+        name: of the table, for people.
+        io_bytes_max: bytes that compactions may read and write; the last one may exceed it by one file group.
+        seconds_max: no step begins later.
+        verify_bytes_max: about how many bytes are read to verify files, 0 for none; one file may exceed it.
+        workers: compact and cluster; this process when None.
+
+    Raises:
+        InvalidInput, TableClosed, storage errors of opening the table.
     """
     if io_bytes_max is not None:
         whole_number(io_bytes_max, what="io_bytes_max", least=1)
@@ -160,7 +187,7 @@ class _Round:
                 self._leave(service, str(error), failed=True)
 
     def verify(self, bytes_max: int) -> Verified:
-        """Read some files. One that is damaged, or an error, is a step that failed."""
+        """Verify some files. A damaged one, or an error, is a step that failed."""
         if not bytes_max:
             return Verified()
         try:
@@ -170,7 +197,7 @@ class _Round:
             return Verified()
         if verified.damaged:
             why = "; ".join(verified.damaged)
-            self._leave("verify", f"files are not what was committed, restore them from a backup: {why}", failed=True)
+            self._leave("verify", f"Files differ from what was committed: {why}. Restore them from a backup.", failed=True)
         return verified
 
     def _did(self, service: str, why: str, *, slot: int | None = None, size: int = 0) -> None:
@@ -191,7 +218,7 @@ class _Round:
         view = self._timeline.open()
         if has_dead(self._timeline, view, older_than_s=DEAD_AFTER_S, begun_within_s=LOOKED_BACK_S):
             swept = rollback_dead_writers(self._timeline, view, older_than_s=DEAD_AFTER_S, names_of=files_named_by)
-            self._did("rollback", f"{len(swept)} transactions of writers that died were settled")
+            self._did("rollback", f"{len(swept)} transactions of dead writers were rolled back")
 
     def _execute(self) -> None:
         if self._io_left is not None and self._io_left <= 0:
@@ -228,7 +255,7 @@ class _Round:
             return
         other = self._compacts_elsewhere()
         if other is not None:
-            self._leave("compact", f"{other.host} compacts in this moment")
+            self._leave("compact", f"{other.host} is compacting the table")
             return
         todo = {group.group_id: io_bytes(group) for group in groups}
         while todo:
@@ -248,7 +275,7 @@ class _Round:
                 return  # A split came in between: the next round knows the file groups.
 
     def _reindex(self) -> None:
-        """Of a copy-on-write table nothing else has a compaction, which would take the index along."""
+        """A copy-on-write table has no compaction that would take the index along, so the index is compacted alone."""
         done = compact_index(self._timeline, self._table, self._manifests, workers=self._workers)
         if done is not None:
             self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
@@ -272,7 +299,7 @@ class _Round:
         return None if self._io_bytes_max is None else self._io_bytes_max - self.io_bytes
 
     def _compacts_elsewhere(self) -> Intent | None:
-        """A compaction that somebody else is at: advice, so that two machines do not do one work, of which the log would take one."""
+        """The intent of a compaction under way elsewhere. Advice only: it saves two machines the same work, of which one would lose."""
         now_ms = self._env.now_ms()
         for page in self._fileio.list("intents/"):
             for meta in page.objects:
@@ -293,8 +320,8 @@ class _Round:
         if is_clean_due(self._timeline, view, self._table, policy.retention, since_slot=None):
             done = clean(self._timeline, self._table, retention=policy.retention)
             if done.slot is not None:
-                left = f", {done.failed:,} are left to the next one" if done.failed else ""
-                self._did("clean", f"slots below {done.bound} are kept by nothing; {done.files:,} files{left}", slot=done.slot)
+                left = f", {done.failed:,} are left to the next clean" if done.failed else ""
+                self._did("clean", f"nothing needs slots below {done.bound}; {done.files:,} files{left}", slot=done.slot)
             if done.doubt:
                 self._leave("clean", done.doubt)
 
@@ -305,7 +332,7 @@ class _Round:
             return
         done = archive(self._timeline, keep_slots=KEPT_SLOTS)
         if done.tombstones:
-            self._did("archive", f"{done.tombstones:,} entries below slot {done.end_slot} are no longer folded")
+            self._did("archive", f"{done.tombstones:,} entries below slot {done.end_slot} are no longer replayed")
 
     def _collect(self) -> None:
         view = self._timeline.open()
@@ -313,7 +340,7 @@ class _Round:
             return
         done = collect_checkpoints(self._timeline, Committer(self._fileio), keep=KEPT_CHECKPOINTS)
         if done.slot is not None:
-            self._did("collect", f"checkpoints below slot {done.bound} are needed by nothing; {done.objects:,} objects", slot=done.slot)
+            self._did("collect", f"nothing needs checkpoints below slot {done.bound}; {done.objects:,} objects", slot=done.slot)
 
 
 def _is_plan(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a table looks like from outside, as text that Prometheus scrapes."""
+"""Metrics of a table, as text that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HELP = {
     "objcat_recent_slots_lost": "Slots that recent commits lost to others.",
     "objcat_recent_requests": "Requests that recent commits sent, by kind.",
 }
-"""Every metric, all of them gauges: the log counts, and whoever asks may begin anywhere in it."""
+"""Every metric. All are gauges: the log holds the counts, and a reader may begin anywhere in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,15 @@ class Sample:
 
 
 def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int = 100, verify_bytes_max: int = 0) -> list[Sample]:
-    """The metrics of a table. recent: how many of the newest slots of the log "recent" means; each is read. verify_bytes_max: about how
-    many bytes of data files are read to verify them, as of `verify_some`.
+    """The metrics of a table. Reads manifests and the recent entries, and lists intents.
 
-    Reads manifests, these entries, and lists intents. Raises InvalidInput, TableClosed and storage errors.
+    Args:
+        name: of the table, for the label.
+        recent: how many of the newest slots of the log are "recent"; each is read.
+        verify_bytes_max: about how many bytes of data files to read to verify them, see `verify_some`.
+
+    Raises:
+        InvalidInput, TableClosed, storage errors.
     """
     whole_number(recent, what="recent", most=10_000)
     whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
@@ -99,7 +104,7 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
 
 
 def prometheus_text(samples: Iterable[Sample]) -> str:
-    """Samples in Prometheus's text format, each metric with its help and its type."""
+    """Samples in the text format of Prometheus, each metric with its help and type."""
     by_metric: dict[str, list[Sample]] = {}
     for sample in samples:
         by_metric.setdefault(sample.metric, []).append(sample)

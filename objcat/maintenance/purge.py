@@ -1,8 +1,8 @@
-"""Purging: the data files of a table that was dropped long ago are deleted, after a slot of its log says that it cannot come back.
+"""Purge: delete the data files of a table that was dropped long ago, after a slot of its log says that it cannot come back.
 
-It is a clean whose bound is the CLOSE: no slot that shows a row of the table can be read from then on, so nothing brings it back, and a
-purge that is cut short is finished by the next one. The log, and the checkpoints of it, stay: other tables may share them, and they still
-say what became of every transaction.
+A purge is a clean whose bound is the CLOSE. From then on no slot that shows a row of the table is readable, so nothing brings it back. A
+purge that stops halfway is finished by the next one. The log and its checkpoints stay: other tables may share them, and they still tell the
+outcome of every transaction.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from objcat.timeline.log_view import LogView, Timeline
 
 
 def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanResult:
-    """Delete the data files of a table that was dropped at least `older_than_s` seconds ago, by the store's clock (by the local one where
-    it has none). For good: from its slot on the table cannot be brought back.
+    """Delete the data files of a table that was dropped at least `older_than_s` seconds ago. It cannot be brought back afterwards.
 
-    Safe beside everything: an undrop that comes first wins, one that comes later is refused. May be stopped at any moment; called again it
-    goes on. Raises InvalidInput (dropped too recently, or a savepoint keeps a slot of it), TableExists for a table that is not dropped,
-    CommitConflict, CommitUnknown and storage errors: then some of its files may be left, and the table cannot come back if the log says so.
+    The age is measured by the store's clock, or by the local one where the store has none. Safe next to everything: an undrop that comes
+    first wins, and a later one is refused. It may stop at any moment; called again it goes on.
+
+    Raises:
+        InvalidInput: dropped too recently, or a savepoint retains a slot of it.
+        TableExists: the table is not dropped.
+        CommitConflict, CommitUnknown, storage errors: some files may be left. The table cannot come back if the log says so.
     """
     seconds(older_than_s, what="older_than_s")
     view = timeline.open()
@@ -31,16 +34,19 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
 
     def plan(now: LogView[Tables]) -> CleanPlan | None:
         if _closed_at(now, table, where=timeline.fileio.url) != closed:
-            raise TableExists(f"table {table} at {timeline.fileio.url} was brought back and dropped again meanwhile: nothing was deleted")
+            raise TableExists(
+                f"Table {table} at {timeline.fileio.url} was brought back and dropped again meanwhile. Nothing was deleted. Purge "
+                "it again when its new drop is old enough."
+            )
         found = plan_clean(timeline, now, table, before=closed)
-        # A table without files is purged too: its slot refuses whoever would bring it back.
+        # A table without files is purged too: its slot refuses a later undrop.
         return found or (CleanPlan(closed, (), ()) if now.log.marks(table).bound < closed else None)
 
     return clean_by(timeline, view, table, plan, must_delete=True)
 
 
 def plan_purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanPlan:
-    """What `purge` would delete now; sends reads only, and so tells the age of the drop by the local clock. Raises as it does."""
+    """What `purge` would delete now. It only reads, so it tells the age of the drop by the local clock. Raises as `purge`."""
     seconds(older_than_s, what="older_than_s")
     view = timeline.open()
     closed = _closed_at(view, table, where=timeline.fileio.url)
@@ -50,31 +56,31 @@ def plan_purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -
 
 def _check_age(timeline: Timeline[Tables], closed: int, now_ms: int, older_than_s: float) -> None:
     """Raises InvalidInput for a table that was dropped too recently."""
-    # Commit times increase by 1 ms at least, so that the newest may be a little ahead of the clock.
+    # Commit times increase by at least 1 ms, so the newest may be a little ahead of the clock.
     age_s = max(0, now_ms - timeline.log.read_known(closed).committed_at_ms) / 1000
     if age_s < older_than_s:
         raise InvalidInput(
-            f"the table at {timeline.fileio.url} was dropped {age_s:,.0f} s ago: purge it {older_than_s:,.0f} s after its drop, "
-            "or with a smaller older_than_s; nothing was deleted"
+            f"The table at {timeline.fileio.url} was dropped {age_s:,.0f} s ago. Nothing was deleted. Purge it "
+            f"{older_than_s:,.0f} s after its drop, or with a smaller older_than_s."
         )
 
 
 def _closed_at(view: LogView[Tables], table: str, *, where: str) -> int:
-    """The slot at which a table was dropped. Raises TableExists, and InvalidInput where a savepoint keeps a slot of it."""
+    """The slot at which a table was dropped. Raises TableExists, and InvalidInput where a savepoint retains a slot of it."""
     marks = view.log.marks(table)
     if marks.closed_at is None:
-        raise TableExists(f"table {table} at {where} is not dropped: nothing was deleted")
+        raise TableExists(f"Table {table} at {where} is not dropped. Nothing was deleted. Drop it first.")
     if marks.saved:
         kept = ", ".join(map(str, sorted(marks.saved)))
         raise InvalidInput(
-            f"table {table} at {where} has savepoints ({kept}), which keep its files: bring it back, release them and drop it again; "
-            "nothing was deleted"
+            f"Table {table} at {where} has savepoints ({kept}), which retain its files. Nothing was deleted. Bring the table "
+            "back, release the savepoints and drop it again."
         )
     return marks.closed_at
 
 
 def _store_now_ms(timeline: Timeline[Tables], view: LogView[Tables]) -> int:
-    """What time it is by the store's clock: announcing oneself tells."""
+    """The store's time. Announcing a transaction tells it."""
     fileio = timeline.fileio
     committer, own = Committer(fileio), new_txn(fileio.env)
     intent = committer.announce(own, Action.CLEAN, view.log, engine="purge")

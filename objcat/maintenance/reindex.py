@@ -1,4 +1,4 @@
-"""Compaction of a record index: its log objects, one for each commit that placed keys, become part of its base files."""
+"""Compaction of a record index: log objects, one for each commit that added keys, are merged into its base files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.timeline.entry import BUCKETS_MAX, FileGroupId
 
 LOG_SHARE = 8
-"""An index is rewritten when so many times its log rows are as many as its base rows: a row is rewritten about so often as it grows."""
+"""An index is rewritten when its log rows times this are as many as its base rows. So a row is rewritten about as often as the index
+grows."""
 LOG_OBJECTS_MAX = 32
-"""Or when a writer that has just been opened would read so many log objects."""
+"""Or when a newly opened writer would read so many log objects."""
 ROWS_PER_OBJECT = 512 * 1024
-"""Of a large index more are waited for, one for so many rows of it: so each commit that adds to it causes about so many to be rewritten."""
+"""A large index waits for more log objects: one for so many of its rows. So each commit that adds to it causes about that many rows to be
+rewritten."""
 LOG_OBJECTS_OF_LARGE_MAX = 256
 """But never more than this."""
 
 
 def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, crowded: bool = False) -> tuple[FileGroupId, ...]:
-    """The file groups of the index of a table that a compaction takes along; none where there is no index, or little to merge. whole: all
-    that have anything to merge. crowded: only where there are too many log objects."""
+    """The file groups of a table's index that a compaction takes along; none where there is no index, or little to merge.
+
+    Args:
+        whole: take all that have anything to merge.
+        crowded: take them only where there are too many log objects.
+    """
     if snapshot.index is None:
         return ()
     groups = snapshot.index.file_groups(manifests)
@@ -39,7 +45,7 @@ def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, 
 
 
 def of_live_groups(rows: pa.Table, live: Collection[FileGroupId]) -> pa.Table:
-    """Rows of an index without those for file groups that have no file group: the rows of their keys were taken away whole."""
+    """The rows of an index that point to live file groups. The others belong to groups that were removed whole."""
     partitions = rows.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
     code = {text: number for number, text in enumerate(partitions.dictionary.to_pylist())}
     there = [code[group_id.partition] * BUCKETS_MAX + group_id.bucket for group_id in live if group_id.partition in code]

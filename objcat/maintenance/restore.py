@@ -1,4 +1,4 @@
-"""Restore: a table has again the rows, the schema and the application versions of an earlier slot. The slots since then stay readable."""
+"""Restore: a table gets the rows, schema and application versions of an earlier slot again. The slots since then stay readable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from objcat.write.service_commit import Service, ServiceResult, run_service
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """A restore that is durable at `slot`. restored: the slot whose state the table has again."""
+    """A restore that is durable at `slot`. `restored`: the slot whose state the table has again."""
 
     slot: int
     txn: Txn
@@ -24,9 +24,13 @@ class RestoreResult:
 def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult:
     """Bring back the state that a table had at a slot, in one commit that writes no data. A dropped table is open again.
 
-    Bounds of cleaning, savepoints and the outcomes of transactions stay. Writers and services that planned before it conflict, and plan
-    again; applications are told which version to go on from (StreamRewound). Raises InvalidInput for a slot at which there was no such
-    table, or at which it was dropped, SnapshotExpired when the slot was cleaned, CommitConflict, CommitUnknown and storage errors.
+    Clean bounds, savepoints and the outcomes of transactions stay. Writers and services that planned before it conflict, and plan again.
+    Applications learn from which version to go on (StreamRewound).
+
+    Raises:
+        InvalidInput: the table did not exist at that slot, or was dropped.
+        SnapshotExpired: the slot was cleaned.
+        CommitConflict, CommitUnknown, storage errors.
     """
     view = timeline.open()
     url = timeline.fileio.url
@@ -35,9 +39,9 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
     then = view if to == view.slot else timeline.at(to)
     marks = then.log.marks(table)
     if table not in then.state:
-        raise InvalidInput(f"table {table} did not exist at slot {to}: restore a later one")
+        raise InvalidInput(f"Table {table} did not exist at slot {to}. Restore a later slot.")
     if marks.closed_at is not None:
-        raise InvalidInput(f"table {table} was dropped at slot {marks.closed_at}, so slot {to} has no rows: restore an earlier one")
+        raise InvalidInput(f"Table {table} was dropped at slot {marks.closed_at}, so slot {to} has no rows. Restore an earlier slot.")
     apps = {app: reached.version for app, reached in marks.apps.items() if reached.version >= 0}
 
     def plan(now: LogView[Tables]) -> int:

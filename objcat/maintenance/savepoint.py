@@ -1,4 +1,4 @@
-"""Savepoints: a slot that stays readable, whatever is cleaned, until it is released."""
+"""Savepoints: a slot stays readable, whatever is cleaned, until it is released."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from objcat.write.service_commit import Service, ServiceResult, run_service
 logger = logging.getLogger("objcat.maintenance")
 
 NAME_KEY = "savepoint"
-"""Of an entry's metadata: the name that the user gave the savepoint."""
+"""Key of an entry's metadata: the name that the user gave the savepoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointResult:
-    """A savepoint that was set or released at `slot`. saved: the slot that it keeps readable."""
+    """A savepoint that was set or released at `slot`. `saved`: the slot that it retains."""
 
     slot: int
     txn: Txn
@@ -32,12 +32,16 @@ class SavepointResult:
 
 
 def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
-    """Keep a slot readable until it is released; None when it is saved already. It is decided when its own slot is: a clean that comes
-    first may refuse it.
+    """Retain a slot until it is released; None when it is saved already. A clean that commits first may refuse it.
 
-    slot: the newest one when None. name: for people, shown in the log.
-    Raises InvalidInput for a slot that does not exist (or comes before the table), SnapshotExpired when it was cleaned, TableClosed,
-    CommitConflict, CommitUnknown and storage errors.
+    Args:
+        slot: to retain; the newest one when None.
+        name: for people, shown in the log.
+
+    Raises:
+        InvalidInput: the slot does not exist, or comes before the table.
+        SnapshotExpired: the slot was cleaned.
+        TableClosed, CommitConflict, CommitUnknown, storage errors.
     """
     text(name, what="name", empty=True)
     url = timeline.fileio.url
@@ -46,7 +50,7 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
     check_slot(view.log, saved, what="slot", where=url)
     then = view if saved == view.slot else timeline.at(saved)
     if table not in then.state:
-        raise InvalidInput(f"table {table} did not exist at slot {saved}: save a later one")
+        raise InvalidInput(f"Table {table} did not exist at slot {saved}. Save a later slot.")
     _publish(timeline, then)
 
     def plan(now: LogView[Tables]) -> int | None:
@@ -61,10 +65,8 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
 
 
 def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointResult | None:
-    """Take a savepoint back, so that the next clean may delete what only it kept; None when the slot is not saved.
-
-    Raises as `savepoint`.
-    """
+    """Release a savepoint, so that the next clean may delete what only it retained; None when the slot is not saved. Raises as
+    `savepoint`."""
     view = timeline.open()
     check_slot(view.log, slot, what="slot", where=timeline.fileio.url)
 
@@ -75,28 +77,30 @@ def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointRe
 
 
 def check_readable(log: LogState, table: str, slot: int, *, where: str) -> None:
-    """Raises SnapshotExpired when the files of a table as of `slot` may be gone, as far as that state of the log says."""
+    """Raises SnapshotExpired when the files of a table as of `slot` may be gone, by that state of the log."""
     marks = log.marks(table)
     if not marks.is_readable(slot):
-        saved = f"; saved are {', '.join(str(kept) for kept in sorted(marks.saved))}" if marks.saved else ""
-        raise SnapshotExpired(f"slot {slot} of table {table} at {where} was cleaned: slots from {marks.bound} on are readable{saved}")
+        saved = f" and the savepoints {', '.join(str(kept) for kept in sorted(marks.saved))}" if marks.saved else ""
+        raise SnapshotExpired(f"Slot {slot} of table {table} at {where} was cleaned. Use a slot from {marks.bound} on{saved}.")
 
 
 def check_slot(log: LogState, slot: int, *, what: str, where: str) -> None:
-    """Raises InvalidInput for what is not a slot of the log."""
+    """Raises InvalidInput for a number that is no slot of the log."""
     whole_number(slot, what=what, least=None)
     if not 0 <= slot <= log.slot:
-        raise InvalidInput(f"the table at {where} has no slot {slot}: slots go from 0 to {log.slot}")
+        raise InvalidInput(f"The table at {where} has no slot {slot}. Use a slot from 0 to {log.slot}.")
 
 
 def _publish(timeline: Timeline[Tables], view: LogView[Tables]) -> None:
-    """Publish the checkpoint of a slot that is to be saved, which pins it: then opening the slot stays cheap. Best effort: without it the
-    slot is folded from older ones."""
+    """Publish the checkpoint of a slot that is to be saved, which pins it, so that opening the slot stays cheap.
+
+    Best effort: without it the slot is replayed from an older checkpoint.
+    """
     try:
         timeline.publish(view)
     except (ObjcatError, FileIOError) as error:
         logger.warning(
-            "the checkpoint of slot %d of %s, which is to be saved, was not published: %s", view.slot, timeline.fileio.url, error
+            "The checkpoint of slot %d of %s, which is to be saved, was not published: %s", view.slot, timeline.fileio.url, error
         )
 
 

@@ -1,4 +1,4 @@
-"""A split of the buckets of a partition: one entry, symbolic; no file is read or written. Compaction gives each half files of its own."""
+"""Bucket split: one entry that doubles the buckets of a partition and moves no data. Compaction gives each half its own files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from objcat.write.service_commit import Service, ServiceResult, run_service
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitResult:
-    """A split that is durable. count: buckets of the partition from now on."""
+    """A split that is durable. `count`: buckets of the partition from now on."""
 
     slot: int
     txn: Txn
@@ -29,10 +29,14 @@ class SplitResult:
 def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = "", count: int | None = None) -> SplitResult | None:
     """Give a partition more buckets in one commit that moves no data; None when it has that many already.
 
-    partition: as its file groups say it, e.g. `city=Rome`; empty where the table is not partitioned. One that has no rows yet may be given.
-    count: what it shall have, its present count times a power of two; twice the present one when None.
-    Log rows that writers address to the old count meanwhile are read under the new one; base files of the old count conflict. Raises
-    InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors.
+    Log rows that writers address to the old count meanwhile are read under the new one; base files of the old count conflict.
+
+    Args:
+        partition: as file groups name it, e.g. `city=Rome`; empty where the table is not partitioned. It may have no rows yet.
+        count: the new count, the current one times a power of two; twice the current one when None.
+
+    Raises:
+        InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors.
     """
     text(partition, what="partition", empty=True)
     if count is not None:
@@ -43,7 +47,7 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
     present = bucket_count(snapshot_of(view, table, where=url).table, partition)
     wanted = 2 * present if count is None else count
     if wanted > BUCKETS_MAX:
-        raise InvalidInput(f"{wanted} buckets are more than a partition can have: at most {BUCKETS_MAX}")
+        raise InvalidInput(f"{wanted} buckets are too many for a partition. Use at most {BUCKETS_MAX}.")
     service = Service(
         action=Action.REPLACE,
         table=table,
@@ -59,20 +63,21 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
 def _check_partition(spec: TableSpec, partition: str) -> None:
     if spec.is_keyless:
         raise InvalidInput(
-            "the table has no key, and so no buckets to split: its inserts begin new files when those that are there are large"
+            "The table has no key, so it has no buckets to split. Its inserts begin new files when the existing ones are large."
         )
     if spec.is_located:
         raise InvalidInput(
-            "the index of the table looks keys up, so it has no buckets to split: new keys go to new files when those there are large"
+            "The index of this table looks keys up, so there are no buckets to split. New keys go to new files when the "
+            "existing ones are large."
         )
     known = (spec.partitioning, *spec.former)
     if all(partitioning.shape != shape_of(partition) for partitioning in known):
         names = " or ".join(repr("/".join(f"{name}=..." for name in partitioning.shape)) for partitioning in known)
-        raise InvalidInput(f"partition={partition!r} is no partition of the table: its partitions look like {names}")
+        raise InvalidInput(f"partition={partition!r} is no partition of the table. Give one that looks like {names}.")
 
 
 def bucket_count(state: TableState, partition: str) -> int:
-    """How many buckets a partition has now."""
+    """How many buckets a partition has."""
     return state.bucket_counts.get(partition, state.spec.index.count)
 
 
@@ -84,8 +89,8 @@ def _plan(view: LogView[Tables], table: str, partition: str, wanted: int, *, whe
     factor, rest = divmod(wanted, present)
     if rest or factor & (factor - 1) or factor < 1:
         raise InvalidInput(
-            f"{partition or 'the table'} has {present} buckets, which cannot become {wanted}: "
-            f"give {present} times a power of two, e.g. {2 * present}"
+            f"{partition or 'the table'} has {present} buckets, which cannot become {wanted}. Give {present} times a power of "
+            f"two, for example {2 * present}."
         )
     return wanted
 

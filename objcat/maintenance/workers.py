@@ -1,4 +1,4 @@
-"""Where the tasks of a service run: in this process, or on workers that somebody else has."""
+"""Where the tasks of a service run: in this process, or on the workers of an engine."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from objcat.tasks.model import WriteResult
 T = TypeVar("T")
 
 Advance = Callable[[int], None]
-"""Is told of every file group that is done."""
+"""Called with the number of file groups that are done."""
 
 
 class Workers(Protocol):
-    """Runs the tasks of services, each for itself.
-
-    at_once: how many tasks it runs beside one another; work is divided into a few times as many, where it has parts enough.
-    """
+    """Runs the tasks of services independently. `at_once`: tasks that run in parallel; work is split into a few times as many."""
 
     at_once: int
 
     def run(self, function: Callable[[FileIO, T, Advance], WriteResult], tasks: Sequence[T], *, service: str, groups: int) -> WriteResult:
-        """Run a function of a module over every task; the files in the order of the tasks. Raises what a task raised, after all have ended.
+        """Run a function of a module over every task; returns the files in the order of the tasks.
 
-        service: for people. groups: how many file groups the tasks have together.
+        Raises what a task raised, after all have ended.
+
+        Args:
+            service: its name, for people.
+            groups: how many file groups the tasks have together.
         """
 
 
@@ -39,6 +40,6 @@ class LocalWorkers:
         self._fileio = fileio
 
     def run(self, function: Callable[[FileIO, T, Advance], WriteResult], tasks: Sequence[T], *, service: str, groups: int) -> WriteResult:
-        """As of `Workers`."""
+        """See `Workers.run`."""
         with shown_progress(self._fileio.env, f"objcat: {service}", groups, unit="file groups") as advance:
             return sum((function(self._fileio, task, advance) for task in tasks), WriteResult())

@@ -1,4 +1,10 @@
-"""The Spark engine: DataFrames in and out. The only place that imports pyspark. Raises MissingDependency where it is not installed."""
+"""The Spark engine: DataFrames in and out. The only package that imports pyspark; raises MissingDependency where it is not installed.
+
+`configure` prepares a session builder for a store, `foreach_batch` writes batches of a stream, `views` makes the tables of a lake visible
+to `spark.sql`, and `native_format` lets a session read `format("objcat")` without Python workers.
+Writes and scans need no import of this package: `Table` takes DataFrames, and `Scan.to_spark` returns them. Internally the entry is
+`engine.py` for writes and `native/scan.py` for reads.
+"""
 
 from fileio.optional import library
 

@@ -1,7 +1,7 @@
 """How Spark cuts rows into Arrow batches for the workers that write them: by their number.
 
-Before each row Spark asks how large the batch has become, and adds all columns up for it, which is a quarter of the time of a bulk load.
-Where no row is wide, a bound of rows keeps batches as small.
+Before each row Spark asks how large the batch is, and sums all columns for it, which takes a quarter of the time of a bulk load. Where no
+row is wide, a limit of rows keeps batches as small.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from objcat.spark.routing import bytes_of_sources, has_python
 BATCH_ROWS, ROW_BYTES_MAX = 2048, 32 * 1024
 """Together the 64 MiB that Spark lets a batch grow to."""
 _BYTES_MIN = 16 * 1024**2
-"""Of its sources, from which on the question takes longer than to look at a plan."""
+"""Bytes of the sources from which on asking takes longer than looking at a plan."""
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
-    # The greatest that the setting may be, with which the question is not asked.
+    # The largest value of the setting; with it Spark does not ask.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 _TEXTS = (StringType, BinaryType)
@@ -45,18 +45,19 @@ _FIXED = (BooleanType, DateType, DayTimeIntervalType, NullType, NumericType, Tim
 _WIDE = "objcat: a row is too wide for batches of so many rows"
 
 _tables_of_wide_rows: set[str] = set()
-"""For which this process need not try again."""
+"""Tables for which this process need not try again."""
 
 T = TypeVar("T")
 
 
 def in_batches_of_rows(data: DataFrame, table: str, job: Callable[[DataFrame], T]) -> T:
-    """What a job gives that has Python workers read a frame: in batches bounded by rows, and done again in batches bounded by bytes where a
-    row has more than `ROW_BYTES_MAX`.
+    """Run a job whose Python workers read a frame in batches limited by rows; again with a limit of bytes where a row is too wide.
 
-    Bounded by bytes from the start where that is not known before (nested columns), where the session has settings of its own for it, where
-    other Python functions are in the plan, whose batches these would be too, and where rows are few. table: by which wide rows are
-    remembered.
+    A row is too wide above `ROW_BYTES_MAX`. Batches are limited by bytes from the start where row widths are not known (nested columns),
+    where the session has its own settings for it, where the plan has other Python functions, whose batches would change too, and where
+    there are few rows.
+
+    `table`: the name under which wide rows are remembered.
     """
     spark = data.sparkSession
     if table in _tables_of_wide_rows or not all(isinstance(field.dataType, (*_TEXTS, *_FIXED)) for field in data.schema):
@@ -82,11 +83,11 @@ def _narrow(data: DataFrame) -> DataFrame:
 
 
 def _is_set(spark: SparkSession) -> bool:
-    """Whether the session says itself how batches are cut."""
+    """Whether the session itself sets how batches are cut."""
     return any(spark.conf.get(name, None) is not None for name in _SETTINGS)
 
 
 def _is_worth_it(data: DataFrame) -> bool:
-    """Whether there may be many rows, and nobody else's Python functions among what makes them."""
+    """Whether there may be many rows, and no foreign Python functions in the plan."""
     plan = data._jdf.queryExecution().analyzed()
     return bytes_of_sources(plan) >= _BYTES_MIN and not has_python(data, plan)

@@ -1,4 +1,4 @@
-"""Deletes by a filter on Spark."""
+"""Deletes by a filter, on Spark."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TASKS_MAX = 4096
 
 
 def rows_to_delete(spark: SparkSession, found: Callable[[SparkSession], DataFrame], *, table: str) -> DataFrame | None:
-    """The rows to delete; None when there are none. table: as users call it. Raises SparkJobLost."""
+    """The rows to delete; None when there are none. `table`: its name in messages. Raises SparkJobLost."""
     with described(spark, f"objcat: find rows to delete in {table}"):
         frame = found(spark)
         return None if frame.isEmpty() else frame
 
 
 def rewrite_on_spark(spark: SparkSession, store: StoreDescription, task: DeleteTask, *, table: str) -> WriteResult:
-    """The task on workers, a file group or a few for each of theirs. table: as users call it. Raises as `rewrite_without`."""
+    """Run the task on workers, a few file groups for each. `table`: its name in messages. Raises as `rewrite_without`."""
     count = max(1, min(len(task.groups), TASKS_MAX))
     parts = [replace(task, groups=task.groups[number::count]) for number in range(count)]
     return SparkWorkers(spark, store, table=table).run(_rewrite, parts, service="delete", groups=len(task.groups))

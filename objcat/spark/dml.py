@@ -1,4 +1,4 @@
-"""Clauses evaluated by Spark: a source joined with the rows of a scan, and what they become, as a frame that is computed once."""
+"""MERGE and UPDATE clauses evaluated by Spark: a source joined with the rows of a scan, and the result as a frame computed once."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ _KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK, _BUCKET = (
     f"_objcat_{name}" for name in ("key", "source_place", "target_place", "place", "rank", "bucket")
 )
 _LIMITED = ("tinyint", "smallint", "int", "bigint", "date", "string")
-"""Types of key columns whose least and greatest values Spark and objcat order alike, and say alike whatever the session's settings are."""
+"""Types of key columns whose least and greatest values Spark and objcat order and write alike, under any session settings."""
 
 
 def check_on_spark(program: MergeProgram, spec: TableSpec, source: DataFrame | None, spark: SparkSession, *, table: str) -> None:
-    """Refuse expressions that Spark does not know, or that give what their columns do not take, before a job runs. Raises InvalidInput and
-    InvalidPredicate; SparkJobLost where the session was stopped. table: as users call it."""
+    """Refuse expressions that Spark does not know, or whose type does not fit their column, before a job runs.
+
+    Raises InvalidInput and InvalidPredicate; SparkJobLost where the session was stopped. `table`: its name in messages.
+    """
     with translate_spark_errors(spark, f"objcat: look at the expressions for {table}"):
         _check(program, spec, source, spark)
 
@@ -47,8 +49,8 @@ def check_on_spark(program: MergeProgram, spec: TableSpec, source: DataFrame | N
 def _check(program: MergeProgram, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
     if spec.key_scope == PARTITION_SCOPE and spec.former:
         raise InvalidInput(
-            "the partitioning of the table changed, so Spark cannot tell in which partition a key is meant: run this in the local engine, "
-            "without spark and with a source in this process"
+            "The partitioning of the table changed, so Spark cannot tell which partition a key belongs to. Nothing was "
+            "written. Run this in the local engine, with a source in this process and without spark=."
         )
     schema = spec.table_schema.to_arrow()
     rows = spark.createDataFrame([], spark_schema(schema)).toDF(*(target_column(place) for place in range(len(schema))))
@@ -61,7 +63,7 @@ def _check(program: MergeProgram, spec: TableSpec, source: DataFrame | None, spa
             found = arrow_schema(rows.select(F.expr(told_to_spark(one.expression)).alias("c")).schema).field("c")
         except AnalysisException as error:
             raise InvalidPredicate(
-                f"the expression {one.text!r} does not fit ({str(error).splitlines()[0]}): nothing was written"
+                f"The expression {one.text!r} does not fit ({str(error).splitlines()[0]}). Nothing was written. Correct the expression."
             ) from error
         fields.append(pa.field(str(len(fields)), found.type))
     program.check_types(pa.schema(fields), spec)
@@ -75,8 +77,8 @@ def _check_located(program: MergeProgram, spec: TableSpec, source: DataFrame) ->
         found = given.field(said).type
         if not means_the_same(found, arrow_type(column.type)):
             raise InvalidBatch(
-                f"the column {said!r} is {found} in the source and {type_text(column.type)} in the table, and what one means in the other "
-                "is a guess: cast it yourself; nothing was written"
+                f"The column {said!r} is {found} in the source and {type_text(column.type)} in the table, and converting it would "
+                "be a guess. Nothing was written. Cast it yourself."
             )
 
 
@@ -91,12 +93,15 @@ def evaluate_on_spark(
     table: str,
     reaches: bool = False,
 ) -> ComputedRows | None:
-    """What a program makes of the rows of a table; None when nothing. The frame is kept by Spark until the outcome is closed.
+    """What a program makes of the rows of a table; None for nothing. Spark caches the frame until the outcome is closed.
 
-    target: rows of the table, all columns; where it is given a reach, others than those of that reach may be left out. reaches: ask the
-    source for it first, in a job of its own; the source is computed once all the same, and kept by Spark meanwhile. Raises InvalidBatch
-    when two rows of the source are for one row of the table, or when Spark lost what it kept of a source that gives other rows each time,
-    InvalidInput when a row would move.
+    Args:
+        target: gives rows of the table, all columns; with a scope it may leave out rows outside the scope.
+        reaches: ask the source for its scope first, in a job of its own. The source is computed once all the same, and cached meanwhile.
+
+    Raises:
+        InvalidBatch: two source rows match one row of the table, or Spark lost its cached copy of a source that gives other rows each time.
+        InvalidInput: a row would move.
     """
     with described(spark, f"objcat: compute the rows for {table}"):
         return _evaluated_beside(program, spec, target, source, store=store, table=table, reaches=reaches)
@@ -129,7 +134,7 @@ def _evaluated_beside(
 
 
 def _reach(located: DataFrame, spec: TableSpec) -> MergeScope:
-    """Of the source as `_source` gives it; one job."""
+    """The scope of the source as `_source` gives it; one job."""
     limited = [(f"{_KEY}{n}", column.name) for n, column in enumerate(spec.key_columns) if column.type in _LIMITED]
     hashed = bool(spec.bucket_columns) and not any(column.type in ("float", "double") for column in spec.bucket_columns)
     asked = [F.count(F.lit(1)).alias("rows"), *(F.collect_set(_BUCKET).alias("buckets") for _ in range(hashed))]
@@ -143,8 +148,10 @@ def _reach(located: DataFrame, spec: TableSpec) -> MergeScope:
 
 
 def _within(located: DataFrame, reach: MergeScope, spec: TableSpec) -> DataFrame:
-    """The source, which ends its job at a key that is not in its reach, for rows of the table that it meets were left out: Spark lost what
-    it kept, and the source gives others when it is computed again."""
+    """The source, which ends its job at a key outside its scope.
+
+    Rows of the table that such a key meets were left out: Spark lost its cached copy, and recomputed other rows.
+    """
     inside = F.lit(not reach.nothing)
     for n, column in enumerate(spec.key_columns):
         if column.name in reach.limits:
@@ -155,7 +162,7 @@ def _within(located: DataFrame, reach: MergeScope, spec: TableSpec) -> DataFrame
 
 
 def _has_key(spec: TableSpec) -> Column:
-    """Whether a row of the source may meet one of the table: none of its key is null."""
+    """Whether a source row may match a row of the table: no part of its key is null."""
     whole = F.lit(True)
     for n in range(len(spec.key_columns)):
         whole = whole & F.col(f"{_KEY}{n}").isNotNull()
@@ -165,7 +172,7 @@ def _has_key(spec: TableSpec) -> Column:
 def _evaluated(
     program: MergeProgram, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool
 ) -> ComputedRows | None:
-    """rows: of the table, beside those of the source where it is joined."""
+    """`rows`: of the table, next to those of the source where it is joined."""
     names = spec.table_schema.names
     places = _places(spec)
     numbered = rows.withColumn(NUMBER, F.expr(told_to_spark(program.number))).where(F.col(NUMBER).isNotNull())
@@ -204,13 +211,13 @@ def _target(target: DataFrame, spec: TableSpec, places: Sequence[Column]) -> Dat
 
 
 def _source(source: DataFrame, program: MergeProgram, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
-    """The source's columns by number, with the key as the table has it, and what its partitions are made of."""
+    """The source's columns by number, with the key in the types of the table, and what its partitions are made of."""
     numbered = source.toDF(*(source_column(place) for place in range(len(source.columns))))
     kinds = [(field.name, field.dataType, _uncollated(field.dataType)) for field in numbered.schema.fields]
     if any(kind != plain for _, kind, plain in kinds):
-        # A table's text has none, and Spark goes on by neither where both meet.
+        # A table's text has no collation, and Spark uses none where two meet.
         numbered = numbered.select(*(F.col(name) if kind == plain else F.col(name).cast(plain).alias(name) for name, kind, plain in kinds))
-    # What the expressions of partitions look for, under the names that the table has.
+    # The columns that partition expressions use, under the table's names.
     said = {name: F.col(source_column(source.columns.index(given))) for name, given in program.located.items()}
     located = numbered.select("*", *(column.alias(name) for name, column in said.items()))
     types = {field.name: field.dataType for field in located.schema.fields}
@@ -226,7 +233,7 @@ def _source(source: DataFrame, program: MergeProgram, spec: TableSpec, places: S
 
 
 def _uncollated(kind: DataType) -> DataType:
-    """A type with text that is compared byte by byte."""
+    """A type whose text is compared byte by byte."""
     match kind:
         case StringType():
             return StringType()
@@ -240,7 +247,7 @@ def _uncollated(kind: DataType) -> DataType:
 
 
 def _as_stored(column: TableColumn, given: DataType) -> Column:
-    """What a frame says of a column, in its type; null where that does not hold it: a cast may round."""
+    """A column of a frame in the table's type; null where that type does not hold the value, because a cast may round."""
     said = F.col(quoted(column.name))
     stored = said.try_cast("timestamp_ltz" if column.type == "timestamp" else str(column.type))
     own = spark_schema(pa.schema([pa.field("key", arrow_type(column.type))])).fields[0].dataType
@@ -282,5 +289,5 @@ def _check_stays(found: DataFrame, spec: TableSpec, places: Sequence[Column]) ->
 
 
 def _places(spec: TableSpec) -> Sequence[Column]:
-    """What a row is found by besides its key."""
+    """What finds a row besides its key."""
     return () if spec.is_global else partition_columns(spec)

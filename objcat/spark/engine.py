@@ -1,5 +1,10 @@
-"""Writes on Spark: the task functions of `objcat.tasks` inside `mapInArrow`, so that they also run where there is no JVM handle (Spark
-Connect)."""
+"""Writes on Spark: the task functions of `objcat.tasks` inside `mapInArrow`, so that they also run on Spark Connect.
+
+Begin with `SparkEngine`, the `Engine` that `objcat.write` uses for DataFrames, and `run_tasks`, which runs a function over each partition
+of a frame.
+A worker opens the store from its description, writes files, and returns what it wrote; only the driver commits. A frame is computed once
+for each call, so its tasks can be repeated: the files of an attempt that ended early are in no commit.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +54,16 @@ from objcat.tasks.write_batches import write_routed, write_unrouted
 from objcat.tasks.write_log_rows import written_columns
 from objcat.write.engine import EngineCapabilities
 
-# As in `objcat.timeline.entry`: types must be known before threads meet them.
+# As in `objcat.timeline.entry`: types must be resolved before threads use them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
 _RESULT_SCHEMA = "task int, result binary, error binary"
 JOBS_MAX = 3
-"""For one batch, where executors are lost."""
+"""Jobs for one batch, where executors are lost."""
 
 
 class SparkEngine:
-    """Runs task functions on the executors of the DataFrame's session. Each opens the store for itself, from its description.
-
-    table: as users call it, for the descriptions of jobs.
-    """
+    """Runs task functions on the executors of the DataFrame's session. Each opens the store itself. `table`: its name in job
+    descriptions."""
 
     def __init__(self, store: StoreDescription, *, table: str) -> None:
         self._store = store
@@ -73,7 +76,7 @@ class SparkEngine:
         return EngineCapabilities(key_lookup=self, collectable_keys=self, batch_cache=self)
 
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
-        """Refuse a frame that cannot be written, before a job runs. delete_when: as of `WriteTask`. Raises InvalidBatch."""
+        """Refuse a frame that cannot be written, before a job runs. `delete_when`: see `WriteTask`. Raises InvalidBatch."""
         known = _known_schema(data)
         if known is not None and operation is not Operation.DELETE:
             check_named_once(known)
@@ -81,15 +84,15 @@ class SparkEngine:
         self.name = f"spark {data.sparkSession.version}"
 
     def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
-        """Not known: it would take a job of its own."""
+        """None: finding out would take a job of its own."""
 
     def partitions_named(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> Collection[str]:
-        """The partitions that the rows of the frame say: a job of its own."""
+        """The partitions of the frame's rows. A job of its own."""
         with described(data.sparkSession, f"objcat: look at the partitions for {self._table}"):
             return partitions_of_frame(data, spec, former)
 
     def all_pass(self, data: DataFrame, where: Predicate) -> bool:
-        """Whether a filter is true for all rows: a job of its own. Raises SparkJobFailed, SparkJobLost."""
+        """Whether a filter is true for all rows. A job of its own. Raises SparkJobFailed, SparkJobLost."""
         with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
             return data.where(f"NOT coalesce({where.to_spark_sql()}, false)").isEmpty()
 
@@ -98,12 +101,13 @@ class SparkEngine:
         return schema_of_frame(data)
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
-        """Write every partition; the files in the order of the partitions.
+        """Write every partition; returns the files in the order of the partitions.
 
-        The frame is computed once for each call, and a redo (`task.only`) computes those rows again: a frame that does not give the same
-        rows each time must be cached or checkpointed by the caller. Raises InvalidBatch, NullKey and storage errors of the executors.
+        The frame is computed once for each call, and a rewrite after a conflict (`task.only`) computes those rows again. The caller must
+        cache or checkpoint a frame that does not give the same rows each time. Raises InvalidBatch, NullKey and storage errors of the
+        executors.
         """
-        # By now the table may have other columns than when the frame was checked.
+        # The table may have other columns than when the frame was checked.
         with self._writing(data, task):
             _check(data, task.spec, task.operation, task.delete_when)
             if task.only is not None:
@@ -114,12 +118,12 @@ class SparkEngine:
                 data = by_bucket(data, task.spec)
             if task.layout is not None:
                 data = _laid_out(data, task.spec, task.layout)
-            # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
+            # mapInArrow looks columns up by unquoted names and fails at a dot, so they go by number.
             names = data.columns
             return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
     def first(self, data: DataFrame, spec: TableSpec) -> KeyLocations | None:
-        """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone. Raises as `kept`."""
+        """A large frame for an empty table: rows of files, counted beforehand, that go by their keys alone. Raises as `kept`."""
         with described(data.sparkSession, f"objcat: count the rows for {self._table}"):
             self.schema(data)
             if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndexSpec) or not is_of_files(data):
@@ -130,8 +134,10 @@ class SparkEngine:
 
     @contextmanager
     def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, CachedFrame | pa.Table]]:
-        """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
-        InvalidBatch for a type that Arrow does not have, and storage errors of the executors."""
+        """The frame, computed once. With `here`, a small one is collected to the driver, where writing needs no more jobs.
+
+        Raises InvalidBatch for a type that Arrow does not have, and storage errors of the executors.
+        """
         with ExitStack() as held:
             with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
                 schema = self.schema(data)
@@ -149,7 +155,7 @@ class SparkEngine:
             yield gathered_frame(data, spec, former)
 
     def locate(self, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
-        """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
+        """Look up the file groups of the frame's keys by a join. Spark caches the frame until it is written. Raises storage errors."""
         frame: GatheredFrame = gathered.data
         if task.is_first and not task.spec.partition_columns and not task.spec.is_global:
             return new_frame(frame.rows, frame.names, task.spec, count=gathered.span.rows)
@@ -159,7 +165,7 @@ class SparkEngine:
                 located = moving_frame(self._store, frame.rows, frame.names, task, looked_for)
             else:
                 located = located_frame(self._store, gathered, task)
-        # What was made of it is kept by now.
+        # Its result is cached.
         unpersist_quietly(frame.rows)
         return located
 
@@ -169,7 +175,7 @@ class SparkEngine:
         return frame.keys
 
     def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
-        """As `write`."""
+        """Write the rows where `located` says. Raises as `write`."""
         batch: LocatedFrame | MovingFrame = located.data
         with self._writing(batch.rows, task):
             if isinstance(batch, MovingFrame):
@@ -180,17 +186,16 @@ class SparkEngine:
         return described(data.sparkSession, f"objcat: {task.operation} {self._table}")
 
     def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
-        """Write a frame whose columns go by number. names: their names; where `POSITION` is the last one, rows count in its order."""
+        """Write a frame whose columns go by number. `names`: their names; `POSITION` as the last one gives the order of rows."""
         function = spark_task(_write_batches, self._store, task, names)
         return in_batches_of_rows(numbered, task.spec.table, lambda rows: run_tasks(rows, function))
 
 
 def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
-    """Run a function that yields what `task_result_row` gives over every partition; the files by the numbers of the tasks. Raises what was
-    told.
+    """Run a function that yields rows of `task_result_row` over every partition; returns the files by task number.
 
-    A job that Spark ends since some tasks would see other rows than those that have ended, as may be when an executor is lost, is done
-    again from its beginning; the files of the tasks that had ended are in no result.
+    Raises the error that a task reported. When an executor is lost, Spark may end a job because some tasks would see other rows than tasks
+    that have ended. Such a job is done again from the start; the files of its ended tasks are in no result.
     """
     rows = _collected(data, function)
     for row in rows:
@@ -202,7 +207,7 @@ def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
 def _collected(data: DataFrame, function: BatchFunction) -> list[Row]:
     for _ in range(JOBS_MAX - 1):
         try:
-            # A frame of its own: one that was computed before gives what is left of its shuffles.
+            # A new frame: one that was computed before reuses what is left of its shuffles.
             return data.mapInArrow(function, _RESULT_SCHEMA).collect()
         except Exception as error:
             if not gave_others(error):
@@ -216,7 +221,7 @@ def task_result_row(number: int, work: Callable[[], WriteResult]) -> pa.RecordBa
     try:
         result = msgspec.msgpack.encode(work())
     except (ObjcatError, FileIOError) as failure:
-        # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
+        # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and hide the message in a stack trace.
         error = pickle.dumps(failure)
     return pa.RecordBatch.from_pydict(
         {"task": pa.array([number], pa.int32()), "result": pa.array([result], pa.binary()), "error": pa.array([error], pa.binary())}
@@ -224,39 +229,40 @@ def task_result_row(number: int, work: Callable[[], WriteResult]) -> pa.RecordBa
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Times with a zone are in UTC. PySpark has another way to say so in each of its versions."""
+    """The Arrow schema of a Spark schema, zoned times in UTC. Each version of PySpark asks for that differently."""
     asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if asks_for_zone else {}
     return to_arrow_schema(schema, **zone)
 
 
 def schema_of_frame(data: DataFrame) -> pa.Schema:
-    """The columns of a batch. Raises InvalidBatch for what is no batch, for a type that Arrow does not have, and for two of one name."""
-    return _checked(_known_schema(data), what="the frame")
+    """The columns of a batch. Raises InvalidBatch for no batch, for a type that Arrow does not have, and for two columns of one name."""
+    return _checked(_known_schema(data), what="The frame")
 
 
 def schema_of_struct(schema: StructType) -> pa.Schema:
-    """Columns that are told in Spark's types. Raises InvalidBatch as `schema_of_frame`."""
-    return _checked(_named(schema, what="the schema"), what="the schema")
+    """The columns of a Spark schema. Raises InvalidBatch as `schema_of_frame`."""
+    return _checked(_named(schema, what="the schema"), what="The schema")
 
 
 def _checked(found: pa.Schema | None, *, what: str) -> pa.Schema:
     if found is None:
-        raise InvalidBatch(f"{what} has a list or a map whose elements have no type: cast it to one that has; nothing was written")
+        raise InvalidBatch(f"{what} has a list or a map whose elements have no type. Nothing was written. Cast it to one that has.")
     check_named_once(found)
     return found
 
 
 def _known_schema(data: DataFrame) -> pa.Schema | None:
-    """As `schema_of_frame`; None where Arrow does not name what Spark has: `array()` has elements without a type that are never null."""
-    # A column has every attribute: one of that name of a struct.
+    """As `schema_of_frame`; None where Arrow cannot name a Spark type: the elements of `array()` have none, and are never null."""
+    # A Column has every attribute: it reads them as struct fields.
     if not hasattr(type(data), "mapInArrow"):
         raise InvalidBatch(
-            f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
+            f"A {type(data).__name__} is not a batch of rows. Give a Spark DataFrame, an Arrow table, or a pandas or polars frame."
         )
     if data.isStreaming:
         raise InvalidBatch(
-            'a streaming frame is not a batch of rows: a streaming query writes it, frame.writeStream.format("objcat"); nothing was written'
+            "A streaming frame is not a batch of rows. Nothing was written. Write it with a streaming query: "
+            'frame.writeStream.format("objcat").'
         )
     return _named(data.schema, what="the frame")
 
@@ -265,7 +271,7 @@ def _named(schema: StructType, *, what: str) -> pa.Schema | None:
     try:
         found = arrow_schema(schema)
     except PySparkException as error:
-        says = f"{what} has a column of a type that Parquet does not hold ({' '.join(str(error).split())}): cast it; nothing was written"
+        says = f"{what} has a column of a type that Parquet does not hold ({' '.join(str(error).split())}). Nothing was written. Cast it."
         raise InvalidBatch(says) from error
     except ValueError:
         return None
@@ -273,14 +279,15 @@ def _named(schema: StructType, *, what: str) -> pa.Schema | None:
         foreign = _foreign(field.dataType, said.type)
         if foreign is not None:
             raise InvalidBatch(
-                f"{what} has the column {field.name!r} of the type {foreign.simpleString()}, which tables do not have, and of which a "
-                "struct of bytes would be left: write text or bytes (to_json of a variant, st_asbinary of a geometry); nothing was written"
+                f"{what} has the column {field.name!r} of the type {foreign.simpleString()}, which tables do not have; it would "
+                "become a struct of bytes. Nothing was written. Write text or bytes (to_json of a variant, st_asbinary of a "
+                "geometry)."
             )
     return found
 
 
 def _foreign(kind: DataType, said: pa.DataType) -> DataType | None:
-    """The first type within one of Spark's that Arrow says as a struct, though it is none."""
+    """The first type within a Spark type that Arrow maps to a struct although it is none."""
     match kind:
         case StructType():
             inner = [(field.dataType, said.field(number).type) for number, field in enumerate(kind.fields)]
@@ -289,7 +296,7 @@ def _foreign(kind: DataType, said: pa.DataType) -> DataType | None:
         case MapType():
             inner = [(kind.keyType, said.key_type), (kind.valueType, said.item_type)]
         case UserDefinedType():
-            # Whoever made it says himself what it is kept as.
+            # A user-defined type declares how it is stored.
             inner = []
         case _:
             return kind if pa.types.is_struct(said) else None
@@ -297,7 +304,7 @@ def _foreign(kind: DataType, said: pa.DataType) -> DataType | None:
 
 
 def _laid_out(data: DataFrame, spec: TableSpec, layout: WriteLayout) -> DataFrame:
-    """The frame as the tasks of a bulk insert shall have it."""
+    """The frame in the layout of a bulk insert."""
     if layout.columns:
         names = [quoted(name) for name in layout.columns]
         return data.repartitionByRange(*names).sortWithinPartitions(*names)

@@ -1,4 +1,4 @@
-"""A batch that Spark computes once and keeps while it is written, or that comes to this process, where it is small."""
+"""A batch that Spark computes once and caches while it is written, or that is collected to the driver when small."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from objcat.spark.native.column_names import quoted
 from objcat.spark.worker_task import reset_py4j_connection
 
 ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
-"""Of a batch that comes to this process."""
+"""Limits of a batch that is collected to the driver."""
 _PLAIN_BYTES = 16
-"""Of a value, at most, beside the text that it holds."""
+"""Bytes of a value at most, without the text that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedFrame:
-    """A batch that Spark keeps, with columns by number. names: of its columns."""
+    """A batch that Spark caches, with columns by number. `names`: of its columns."""
 
     rows: DataFrame
     names: tuple[str, ...]
 
     def brought(self, schema: pa.Schema) -> pa.Table | None:
-        """All rows, where they are few; else None, as when there is none. schema: of the batch. Computes the batch."""
+        """All rows, when there are few but some; else None. `schema`: of the batch. Computes the batch."""
         if not 0 < self._bytes() <= BYTES_MAX:
             return None
-        # In Spark's own types, times would be in the zone of its session.
+        # In Spark's own types, times would be in the zone of the session.
         by_number = pa.schema([field.with_name(str(number)) for number, field in enumerate(schema)])
         return self.rows.toArrow().cast(by_number).rename_columns(list(self.names))
 
     def _bytes(self) -> int:
-        """About how many the rows take in Arrow; more than may come where there are too many rows."""
+        """About how many bytes the rows take in Arrow; an upper guess where there are too many rows."""
         kinds = {field.name: field.dataType for field in self.rows.schema}
         texts = [quoted(name) for name, kind in kinds.items() if isinstance(kind, (StringType, BinaryType))]
         nested = [quoted(name) for name, kind in kinds.items() if not isinstance(kind, AtomicType)]
@@ -45,7 +45,7 @@ class CachedFrame:
         if count > ROWS_MAX:
             return BYTES_MAX + 1
         if nested:
-            # Of few rows only: it makes text of every value.
+            # Only for few rows: it makes text of every value.
             lengths += self.rows.agg(*(F.sum(F.octet_length(F.col(name).cast("string"))) for name in nested)).collect()[0]
         held: int = sum(filter(None, lengths))
         return int(count) * len(kinds) * _PLAIN_BYTES + held
@@ -53,7 +53,7 @@ class CachedFrame:
 
 @contextmanager
 def kept_frame(data: DataFrame) -> Iterator[CachedFrame]:
-    """Until the end of the block, at the latest."""
+    """Cache a frame, until the end of the block at the latest."""
     names = tuple(data.columns)
     rows = persist_unshared(data.toDF(*map(str, range(len(names)))))
     try:
@@ -64,7 +64,7 @@ def kept_frame(data: DataFrame) -> Iterator[CachedFrame]:
 
 @contextmanager
 def kept_unless_it_fails(frame: DataFrame) -> Iterator[None]:
-    """Have Spark keep a frame no more when the block fails, before whoever is to give it up has it."""
+    """Release a cached frame when the block fails, before its later owner has it."""
     try:
         yield
     except BaseException:
@@ -73,13 +73,16 @@ def kept_unless_it_fails(frame: DataFrame) -> Iterator[None]:
 
 
 def unpersist_quietly(frame: DataFrame) -> None:
-    """Have Spark keep a frame no more. Never raises: what a session kept is gone with it, and must not hide why."""
+    """Release a cached frame. Never raises: the cache of an ended session is gone anyway, and the cause must stay visible."""
     reset_py4j_connection(frame.sparkSession)
     with suppress(Exception):
         frame.unpersist()
 
 
 def persist_unshared(frame: DataFrame) -> DataFrame:
-    """A frame that Spark keeps for whoever called, until it is unpersisted. Of frames with like plans Spark keeps one, and gives it up for
-    all of them at once, for other threads and for who had it kept before: this one is like no other."""
+    """A frame that Spark caches for this caller alone, until it is unpersisted.
+
+    Spark shares one cache among frames with equal plans and releases it for all at once, also for other threads and earlier users. This
+    frame equals no other.
+    """
     return frame.where(F.lit(default_env().new_id()).isNotNull()).persist()

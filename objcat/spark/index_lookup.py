@@ -1,7 +1,7 @@
-"""Looking keys up on Spark, where the index is no hash: tasks read the keys of file groups, Spark joins them with those of a batch.
+"""Index lookup on Spark, where the index is no hash: tasks read the keys of file groups, and Spark joins them with the batch.
 
-The batch goes once through Python workers, which say of every row where it goes, and is kept by Spark until it is written: so it is
-computed once, and what is written is what was looked up.
+The batch goes once through Python workers, which add the place of every row. Spark caches it until it is written. So it is computed once,
+and what is written is what was looked up.
 """
 
 from __future__ import annotations
@@ -52,15 +52,20 @@ from objcat.write.index_lookup import COMPUTED_AGAIN
 
 GROUPS_PER_TASK = 32
 PROBED_KEYS_MAX = 1024**2
-"""Of a batch for which filters, or a record index, are asked. Of more keys one seems to lie in nearly every file; and every task gets all
-of them."""
+"""Keys of a batch for which bloom filters or a record index are asked. With more keys, one is likely in nearly every file, and every task
+gets all of them."""
 _PARTITION, _GROUPS, GROUP_IDS = "_objcat_partition", "_objcat_groups", "_objcat_group_ids"
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredFrame:
-    """A batch that Spark keeps, with columns by number. names: of its columns. probe: by which filters are asked; None: none are. keys: for
-    a record index, when there are not too many."""
+    """A batch that Spark caches, with columns by number.
+
+    Attributes:
+        names: of its columns.
+        probe: what filters are asked with; None when none are.
+        keys: for a record index, when there are not too many.
+    """
 
     rows: DataFrame
     names: tuple[str, ...]
@@ -70,8 +75,12 @@ class GatheredFrame:
 
 @dataclass(frozen=True, slots=True)
 class LookupJoin:
-    """The keys for which files were read, or left out. hashes: of each column whose filters were asked, in order. asked: hashes of the keys
-    that a record index was asked for, in order; None where it was not."""
+    """The keys for which files were read, or left out.
+
+    Attributes:
+        hashes: for each column whose filters were asked, sorted.
+        asked: sorted hashes of the keys that a record index was asked for; None where it was not.
+    """
 
     span: KeySpan
     hashes: tuple[Hashes, ...]
@@ -79,6 +88,7 @@ class LookupJoin:
 
     @classmethod
     def of(cls, span: KeySpan, probe: Probe | None, keys: BatchKeys | None = None) -> LookupJoin:
+        """The keys of a span, or of a probe or keys where those were asked."""
         hashes = () if probe is None else tuple(np.unique(hashes) for hashes in probe.hashes)
         return cls(span, hashes, None if keys is None else np.unique(keys.hashes))
 
@@ -96,14 +106,14 @@ class LookupJoin:
 
 @dataclass(frozen=True, slots=True)
 class LocatedFrame:
-    """A batch with columns by number, `POSITION`, the place of every row, and its partition. names: of the columns of the batch."""
+    """A batch with columns by number, `POSITION`, the place of every row, and its partition. `names`: of the batch's columns."""
 
     rows: DataFrame
     names: tuple[str, ...]
 
 
 def gathered_frame(frame: CachedFrame, spec: TableSpec, former: Collection[str]) -> BatchKeysHandle:
-    """Go over the keys of a frame. Raises MissingOnWorkers."""
+    """Collect statistics of a frame's keys. Raises MissingOnWorkers."""
     rows, names = frame.rows, frame.names
     needed = {column.name for column in (*spec.key_columns, *spec.partition_columns)}
     numbers = [number for number, name in enumerate(names) if name in needed]
@@ -121,7 +131,7 @@ def gathered_frame(frame: CachedFrame, spec: TableSpec, former: Collection[str])
 
 
 def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) -> frozenset[str]:
-    """The partitions that the rows of a frame say. Raises InvalidBatch, MissingOnWorkers."""
+    """The partitions of a frame's rows. Raises InvalidBatch, MissingOnWorkers."""
     needed = {column.name for column in spec.partition_columns}
     named = [name for name in data.columns if name in needed]
     rows = data.toDF(*map(str, range(len(data.columns)))).select(*(quoted(str(data.columns.index(name))) for name in named))
@@ -134,13 +144,13 @@ def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str
 
 
 def _told(keys: DataFrame, function: BatchFunction) -> list[Any]:
-    """What the tasks say, in a pickled column."""
+    """The results of the tasks, from a pickled column."""
     rows = keys.mapInArrow(function, "told binary").collect()
     return [pickle.loads(bytes(row["told"])) for row in rows]  # noqa: S301 - our own executors wrote it
 
 
 def located_frame(store: StoreDescription, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
-    """Look up where the keys of a frame live. Raises storage errors of the executors."""
+    """Look up the file groups of a frame's keys. Raises storage errors of the executors."""
     frame: GatheredFrame = gathered.data
     names = frame.names
     joined = _with_groups(store, frame, task)
@@ -159,17 +169,16 @@ def located_frame(store: StoreDescription, gathered: BatchKeysHandle, task: Loca
 
 
 def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count: int) -> KeyLocations:
-    """A frame, whose columns go by number, for a table without partitions that holds nothing yet: rows go by their keys alone, and pass
-    through no worker first."""
+    """A frame for an empty table without partitions: rows go by their keys alone, and pass through no worker first."""
     keys = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in spec.key_columns]
-    # As `provisional_place` says.
+    # See `provisional_place`.
     place = F.lit(-1) - F.hash(*keys).cast("bigint").bitwiseAND(F.lit(0x7FFFFFFF))
     placed = with_position(rows).select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
     return KeyLocations(LocatedFrame(placed, names), {"": max(1, count)}, frozenset())
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a file group in one partition. targets: as of
+    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a file group in one partition. `targets`: see
     `KeyLookup`."""
     rows = located.rows
     if len(targets) == 1:
@@ -187,19 +196,18 @@ def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) 
     code = F.when(place >= 0, place * 2).otherwise(group_of_new(place) * 2 + 1)
     columns = [quoted(str(number)) for number in range(len(located.names))]
     rows = rows.select(*columns, code.cast("int").alias(PLACE_COLUMN), POSITION)
-    # Without a number, so that Spark makes as many tasks as there are bytes for.
+    # Without a count, so that Spark sizes the tasks by bytes.
     return rows.repartition(F.shiftright(PLACE_COLUMN, 1))
 
 
 def group_of_new(place: Column) -> Column:
-    """The file group of a row with a new key, out of those that were chosen for its partition. Ends the job where none were: it had no such
-    rows when they were counted."""
+    """The file group of a row with a new key, out of those chosen for its partition. Ends the job where none were chosen."""
     turn = F.pmod(-1 - place, F.size(GROUP_IDS)).cast("int") + 1
     return F.coalesce(F.element_at(GROUP_IDS, turn).cast("bigint"), F.raise_error(F.lit(COMPUTED_AGAIN)).cast("bigint"))
 
 
 def _with_groups(store: StoreDescription, frame: GatheredFrame, task: LocateTask) -> DataFrame:
-    """The batch with `POSITION`, and the numbers of the file groups that hold the key of a row, of whatever partition, as last columns."""
+    """The batch with `POSITION` and, last, the numbers of the file groups that hold a row's key, in any partition."""
     rows, names = with_position(frame.rows), frame.names
     tasks = parts_of(task, GROUPS_PER_TASK)
     if not tasks:
@@ -220,14 +228,14 @@ def _with_groups(store: StoreDescription, frame: GatheredFrame, task: LocateTask
 def span_of_batches(
     spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: what is known of the keys of some batches."""
+    """On a worker: statistics of the keys of some batches."""
     yield from _telling(KeySpan.of_all([keys.span(spec) for keys in _keys_of(spec, names, former, batches)]))
 
 
 def partitions_of_batches(
     spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: the partitions that the rows of some batches say, or what is wrong with one of them."""
+    """On a worker: the partitions of the rows of some batches, or the error of one of them."""
     found: set[str] = set()
     try:
         for batch in batches:
@@ -241,7 +249,7 @@ def partitions_of_batches(
 def probe_of_batches(
     spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: the keys of some batches as filters are asked for them."""
+    """On a worker: the keys of some batches, as filters are asked for them."""
     probes = [Probe.of(spec, keys.rows) for keys in _keys_of(spec, names, former, batches)]
     if probes:
         yield from _telling(Probe.of_all(probes))
@@ -258,7 +266,7 @@ def keys_of_batches(
 
 def _keys_of(spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]) -> Iterator[BatchKeys]:
     for batch in batches:
-        # The task that writes a row says what is wrong with it, in one sentence.
+        # The task that writes a row reports what is wrong with it.
         with suppress(InvalidBatch):
             yield BatchKeys.of(spec, iter([pa.Table.from_batches([batch.rename_columns(list(names))])]), former)
 
@@ -270,7 +278,7 @@ def _telling(value: object) -> Iterator[pa.RecordBatch]:
 def read_keys(
     store: StoreDescription, names: Sequence[str], probe: Probe | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: the keys of some pickled tasks. probe: only of row groups that may hold one of its keys."""
+    """On a worker: the keys of some pickled tasks. `probe`: read only row groups that may hold one of its keys."""
     sieve = None if probe is None else KeyFilter(probe, BoundedCache(bytes_max=FILTERS_BYTES_MAX))
     with opened(store) as fileio:
         for batch in batches:
@@ -289,14 +297,14 @@ def place_batches(
     former: frozenset[str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: batches with the place of every row, and its partition. partitions: of every file group."""
+    """On a worker: batches with the place of every row, and its partition. `partitions`: of every file group."""
     for batch in batches:
         columns = batch.columns[:-1]
         rows = pa.Table.from_arrays(columns[:-1], names=list(names))
         try:
             keys = BatchKeys.of(spec, iter([rows]), former)
         except InvalidBatch:
-            # The task that writes the row says what is wrong with it, in one sentence.
+            # The task that writes the row reports what is wrong with it.
             places, texts = np.full(batch.num_rows, NOWHERE, np.int64), pa.array([""] * batch.num_rows)
         else:
             looked_for.check(keys, spec)
@@ -308,7 +316,7 @@ def place_batches(
 
 
 def _of_partition(groups: pa.ListArray, keys: BatchKeys, partitions: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Of every row, that of its groups which is of its partition, or `NOWHERE`."""
+    """For every row, that of its groups which is in its partition, or `NOWHERE`."""
     found = np.full(len(groups), NOWHERE, np.int64)
     row = np.asarray(pc.list_parent_indices(groups)).astype(np.int64)
     if not len(row):

@@ -1,4 +1,4 @@
-"""What Spark is told beside the jobs that a write begins."""
+"""Settings, descriptions and cancellation of the Spark jobs that a write runs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
 )
-"""Settings with which Spark sees that rows which it shuffles anew, as an executor was lost, are not those of before."""
+"""Settings by which Spark notices that rows recomputed after a lost executor differ from the previous ones."""
 ARE_DEFAULTS = tuple(map(int, __version__.split(".")[:2])) >= (4, 3)
-"""Whether Spark has them by itself."""
+"""Whether Spark has them by default."""
 
 _lock = threading.Lock()
 _under_way: Counter[int] = Counter()
-"""Writes that have given a session `CHECKSUMS`, by its JVM's hash."""
+"""Writes that set `CHECKSUMS` in a session, by its JVM's hash."""
 
 
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Jobs that this thread begins in the block are described by `text` in Spark's UI, its history and its progress bar, compute no row
-    anew unlooked at (see `checked`), end with the block, and fail as `translate_spark_errors` says.
+    """Describe the jobs of this thread by `text`, in Spark's UI, history and progress bar, while the block runs.
 
-    The thread's job group and tags stay, so that its user can cancel these jobs as any other. Spark Connect has no descriptions.
+    The jobs never recompute a row unchecked (see `checked`), end with the block, and fail as `translate_spark_errors` says. The thread's
+    job group and tags stay, so that its user can cancel these jobs like any other. Spark Connect has no descriptions.
     """
     with translate_spark_errors(spark, text), ExitStack() as told:
         if hasattr(spark, "_jvm"):
@@ -43,11 +43,11 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def ended(spark: SparkSession) -> Iterator[None]:
-    """Jobs that this thread begins in the block are cancelled where it is left before they have ended: by Ctrl-C, or by what a signal's
-    handler raises. They would go on, and write files, for nobody.
+    """Cancel the jobs of this thread when the block is left before they end: by Ctrl-C, or by an error of a signal handler.
 
-    PySpark's own handler of Ctrl-C cannot cancel a job that is waited for: it asks over the connection that waits; see
-    `reset_py4j_connection`. Not on Connect."""
+    They would go on and write files for nobody. PySpark's own handler of Ctrl-C cannot cancel a job that is waited for, because it asks
+    over the waiting connection; see `reset_py4j_connection`. Not on Connect.
+    """
     context, tag = spark.sparkContext, f"objcat-{default_env().new_id()}"
     context.addJobTag(tag)
     try:
@@ -65,17 +65,17 @@ def ended(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def checked(spark: SparkSession) -> Iterator[None]:
-    """Spark ends a job, or does all of it again, where it computes rows anew for some tasks and others come than those that it has lost.
+    """Have Spark end or fully repeat a job that recomputes rows for some tasks and gets other rows than those it lost.
 
-    A row that went to a task that had ended would else be lost, or there twice. Spark 4.3 does so by itself. Before it the session has
-    `CHECKSUMS` while blocks are under way, and again none thereafter; one that says either of them itself is left alone. Not on Connect.
+    Otherwise a row that went to an ended task would be lost, or there twice. Spark 4.3 does so by default. Before it, the session has
+    `CHECKSUMS` while blocks are under way, and not afterwards. A session that sets either of them itself is left alone. Not on Connect.
     """
     if ARE_DEFAULTS:
         yield
         return
     session: int = spark._jsparkSession.hashCode()
     with _lock:
-        # Planned on the driver, a shuffle asks the session, and no property of a thread.
+        # Planned on the driver, a shuffle asks the session and no thread property.
         is_ours = bool(_under_way[session]) or all(spark.conf.get(name, None) is None for name in CHECKSUMS)
         if is_ours and not _under_way[session]:
             for name in CHECKSUMS:
@@ -97,9 +97,9 @@ def checked(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def local_properties(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Jobs that this thread begins in the block have these properties; the thread's own are back after it, however it ends.
+    """Give the jobs of this thread these properties while the block runs; its own are restored after it, however it ends.
 
-    A setting of SQL holds for them where the session does not have it. Not on Spark Connect. Never raises by itself.
+    A SQL setting applies to them where the session does not set it. Not on Spark Connect. Never raises by itself.
     """
     context = spark.sparkContext
     before = {name: context.getLocalProperty(name) for name in values}
@@ -109,7 +109,7 @@ def local_properties(spark: SparkSession, values: Mapping[str, str]) -> Iterator
         yield
     finally:
         reset_py4j_connection(spark)
-        # A context that was stopped in the block keeps nothing, and its error must not hide the block's.
+        # A context stopped in the block has no properties, and its error must not hide the block's.
         with suppress(Exception):
             for name, own in before.items():
                 context.setLocalProperty(name, own)  # type: ignore[arg-type]

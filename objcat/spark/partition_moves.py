@@ -1,7 +1,7 @@
-"""Looking up, on Spark, keys that are unique in the whole table: rows may leave their partition, see `objcat.tasks.partition_moves`.
+"""Index lookup on Spark for keys that are unique in the whole table: rows may leave their partition, see `objcat.tasks.partition_moves`.
 
-As `objcat.spark.index_lookup`, and before it is placed a batch is folded: of the rows of one key, which may say several partitions, one
-counts.
+Like `objcat.spark.index_lookup`, but the batch is first reduced to one row for each key, because rows of one key may name several
+partitions.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ _ADDED = [
 
 @dataclass(frozen=True, slots=True)
 class MovingFrame:
-    """A batch with columns by number, where every row goes, its partition, the file group that its key leaves, and whether it moves a row.
-    names: of the columns of the batch."""
+    """A batch with columns by number and the way of every row.
+
+    That is its place, its partition, the file group that its key leaves, and whether a row moves. `names`: of the batch's columns.
+    """
 
     rows: DataFrame
     names: tuple[str, ...]
@@ -55,7 +57,7 @@ class MovingFrame:
 def moving_frame(
     store: StoreDescription, batch: DataFrame, names: tuple[str, ...], task: LocateTask, looked_for: LookupJoin
 ) -> KeyLocations:
-    """Look up where the keys of a frame live, whose columns go by number. Raises storage errors of the executors."""
+    """Look up the file groups of a frame's keys; its columns go by number. Raises storage errors of the executors."""
     spec, columns = task.spec, batch.columns
     keys = {f"_objcat_key_{number}": column for number, column in enumerate(spec.key_columns)}
 
@@ -69,7 +71,7 @@ def moving_frame(
     decides = ordering is not None and ordering.name in names
     if ordering is not None and decides:
         rows = rows.withColumn(_ORDER, typed(of_batch(ordering.name), ordering))
-    # A row without an ordering value is kept, and refused by the task that writes it.
+    # A row without an ordering value stays, and is refused by the task that writes it.
     newest = [F.col(_ORDER).desc_nulls_first()] if decides else []
     turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest, F.col(POSITION).desc()))
     rows = rows.withColumn(_TURN, turn).where(F.col(_TURN) == 1)
@@ -103,8 +105,10 @@ def moving_frame(
 
 
 def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a file group in one partition; a row whose key leaves a file
-    group is there twice. targets: as of `KeyLookup`."""
+    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a file group in one partition.
+
+    A row whose key leaves a file group is there twice. `targets`: see `KeyLookup`.
+    """
     rows = located.rows
     if targets:
         chosen = rows.sparkSession.createDataFrame(
@@ -118,12 +122,12 @@ def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) ->
     codes = F.when(left >= 0, F.array(code, -1 - left)).otherwise(F.array(code))
     columns = [quoted(str(number)) for number in range(len(located.names))]
     rows = rows.select(*columns, F.explode(codes).alias(PLACE_COLUMN))
-    # Without a number, so that Spark makes as many tasks as there are bytes for.
+    # Without a count, so that Spark sizes the tasks by bytes.
     return rows.repartition(F.when(place < 0, -1 - place).otherwise(F.shiftright(PLACE_COLUMN, 1)))
 
 
 def _living(store: StoreDescription, rows: DataFrame, keys: Sequence[str], task: LocateTask) -> DataFrame | None:
-    """The keys that live in the file groups of a task, each once, with where, and what is there; None where there are no file groups."""
+    """The keys in the file groups of a task, each once, with its place and row; None where there are no file groups."""
     spec, tasks = task.spec, parts_of(task, GROUPS_PER_TASK)
     if not tasks:
         return None
@@ -139,7 +143,7 @@ def _living(store: StoreDescription, rows: DataFrame, keys: Sequence[str], task:
 
 
 def _counts(placed: DataFrame) -> DataFrame:
-    """How many rows go where: `what` is new (by partition), at (by file group), left (by file group), or moved."""
+    """How many rows go where. `what` is new (by partition), at (by file group), left (by file group), or moved."""
     place, left = F.col(PLACE_COLUMN), F.col(_LEFT)
 
     def entry(what: str, which: Column) -> Column:
@@ -155,7 +159,7 @@ def _counts(placed: DataFrame) -> DataFrame:
 
 
 def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On a worker: the keys that live in the file groups of some pickled tasks. names: of the columns to give."""
+    """On a worker: the keys in the file groups of some pickled tasks. `names`: columns to give."""
     with opened(store) as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
@@ -172,19 +176,19 @@ def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[
 def move_batches(
     task: LocateTask, names: Sequence[str], partitions: Sequence[str], looked_for: LookupJoin, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: batches with where every row goes. task: without file groups. partitions: of every file group."""
+    """On a worker: batches with where every row goes. `task`: without file groups. `partitions`: of every file group."""
     for batch in batches:
         columns, (number, is_row, has_lost) = batch.columns[:-3], batch.columns[-3:]
         rows = pa.Table.from_arrays(columns, names=list(names))
         try:
             moving = PartitionMoves.of(task.spec, iter([rows]), task.former, task.operation, task.delete_when)
         except InvalidBatch:
-            # The task that writes the row says what is wrong with it, in one sentence.
+            # The task that writes the row reports what is wrong with it.
             nowhere = np.full(batch.num_rows, NOWHERE, np.int64)
             added = [nowhere, pa.array([""] * batch.num_rows), nowhere.astype(np.int32), np.zeros(batch.num_rows, np.bool_)]
         else:
             looked_for.check(replace(moving.keys, texts=("",)), task.spec)
-            # Null where the key lives nowhere.
+            # Null where the key is not stored.
             yes = pa.array([True])
             flags = (np.asarray(pc.is_in(values, value_set=yes).to_numpy(zero_copy_only=False)) for values in (is_row, has_lost))
             lives = CurrentLocations(np.asarray(number.fill_null(NOWHERE)).astype(np.int64), *flags)

@@ -1,8 +1,9 @@
-"""Where Spark sends rows before they are written: expressions of the JVM that are equal in all rows of a file group.
+"""How Spark shuffles rows before they are written: JVM expressions that are equal in all rows of a file group.
 
-They need not say which file group it is: the tasks do, in Arrow, and Spark only has to bring the rows of a file group together. So whatever
-tells file groups apart no better than it must is enough, as long as no setting of the session (time zone, ANSI, the meaning of `timestamp`)
-changes it."""
+They need not name the file group; the tasks do, in Arrow. Spark only has to collect the rows of a file group in one task. So any expression
+is enough that separates file groups no more than needed, as long as no session setting (time zone, ANSI, the meaning of `timestamp`)
+changes it.
+"""
 
 from __future__ import annotations
 
@@ -22,62 +23,65 @@ from objcat.timeline.entry import FileGroupId
 SHUFFLED_BYTES_MIN = 1024**3
 """Bytes of a batch from which on its log rows are shuffled: eight tasks that each read files."""
 TASK_BYTES = 128 * 1024**2
-"""What Spark gives a task to read of files."""
+"""Bytes of files that Spark gives a task to read."""
 UNKNOWN_BYTES_MIN = 2**50
-"""Spark takes a source of which it knows nothing for 2 to the power of 63 bytes, or for a part of that if not all columns are read."""
+"""Spark assumes 2^63 bytes for a source it knows nothing of, or a part of that if not all columns are read."""
 
 _HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
 _TYPES = {"timestamp": "timestamp_ltz"}
-"""What SQL calls a type, whatever the session takes the word for."""
+"""SQL names of types that no session reads differently."""
 
 
 def group_columns(spec: TableSpec) -> list[Column]:
-    """What is equal in all rows of a group_id: the bucket under the least count that any partition has, and what partitions are made of.
+    """Expressions that are equal in all rows of a file group id: the bucket under the least count of any partition, and the partition
+    columns.
 
-    A row whose values do not cast goes somewhere; the tasks refuse it with a sentence.
+    A row whose values do not cast goes anywhere; the tasks refuse it.
     """
     return [bucket_column(spec), *partition_columns(spec)]
 
 
 def partition_columns(spec: TableSpec) -> list[Column]:
-    """What is equal in all rows of a partition."""
+    """Expressions that are equal in all rows of a partition."""
     every = [{_identity(field) for field in earlier.fields} for earlier in spec.former]
-    # A row may live in a partition of an earlier partitioning, in which some fields of the present one differ.
+    # A row may be in a partition of a previous partition spec, in which some fields of the current one differ.
     fields = [field for field in spec.partitioning.fields if all(_identity(field) in known for known in every)]
     return [_partition_column(field, spec.table_schema.by_id(field.column)) for field in fields]
 
 
 def bucket_column(spec: TableSpec) -> Column:
-    """The bucket that a row has where no partition was split; a split divides buckets, and never moves rows from one to another."""
+    """The bucket of a row where no partition was split. A split divides buckets, and never moves rows between them."""
     return F.pmod(F.hash(*(_typed(column) for column in spec.bucket_columns)), F.lit(spec.index.count))
 
 
 def by_group(data: DataFrame, spec: TableSpec, *, keeps_order: bool) -> DataFrame:
-    """The rows with all those of a file group in one task: as many tasks as Spark likes. keeps_order: with `POSITION`."""
+    """The rows with all those of a file group in one task. Spark chooses the number of tasks. `keeps_order`: with `POSITION`."""
     return (with_position(data) if keeps_order else data).repartition(*group_columns(spec))
 
 
 def with_position(data: DataFrame) -> DataFrame:
-    """The rows with `POSITION` as last column: a shuffle brings rows in whatever order they arrive."""
+    """The rows with `POSITION` as last column, because a shuffle does not retain their order."""
     return data.select("*", F.monotonically_increasing_id().alias(POSITION))
 
 
 def by_bucket(data: DataFrame, spec: TableSpec) -> DataFrame:
-    """The rows with those of a bucket together, in their order: as many to a task as Spark likes, which divides a bucket that is too large
-    among tasks that follow one another."""
+    """The rows with those of a bucket together, in their order.
+
+    Spark chooses the rows of a task, and divides a bucket that is too large among consecutive tasks.
+    """
     names = [*(f"_objcat_file_group_{number}" for number in range(len(group_columns(spec)))), POSITION]
     marked = data.select("*", *group_columns(spec), F.monotonically_increasing_id()).toDF(*data.columns, *names)
-    # Spark passes the hint over without adaptive execution.
+    # Spark ignores the hint without adaptive execution.
     is_adaptive = data.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
     together = marked.hint("rebalance", *names[:-1]) if is_adaptive else marked.repartition(*names[:-1])
     return together.sortWithinPartitions(*names).drop(*names)
 
 
 def is_worth_a_shuffle(data: DataFrame, spec: TableSpec) -> bool:
-    """Whether so many tasks would write log rows of a frame that those of each bucket had better be brought together first.
+    """Whether so many tasks would write log rows of a frame that the rows of a bucket should be collected first.
 
-    By what Spark expects before it computes anything, which is rather too much than too little: the bytes of the optimized plan, or of its
-    sources if that is less (of a join it is their product). False without a JVM handle (Spark Connect), which does not say.
+    Judged by Spark's estimate, which tends to be high: the bytes of the optimized plan, or of its sources if less (for a join the plan says
+    their product). False without a JVM handle (Spark Connect), which has no estimate.
     """
     if not hasattr(data, "_jdf") or (spec.index.count == 1 and not spec.partition_columns):
         return False
@@ -86,14 +90,16 @@ def is_worth_a_shuffle(data: DataFrame, spec: TableSpec) -> bool:
 
 
 def bytes_of_sources(plan: Any) -> int:
-    """What the sources of a plan of the JVM hold, as far as Spark knows: rather too much."""
+    """Bytes of the sources of a JVM plan, as far as Spark knows; tends to be high."""
     leaves = plan.collectLeaves()
     return sum(_bytes_of_source(leaves.apply(number)) for number in range(leaves.size()))
 
 
 def is_of_files(data: DataFrame) -> bool:
-    """Whether rows are what files of columns hold, or Spark's cache, filtered and computed one by one in the JVM: to count them is little
-    beside writing them. False without a JVM handle (Spark Connect)."""
+    """Whether rows come from columnar files or Spark's cache, filtered and computed one by one in the JVM.
+
+    Counting those is little next to writing them. False without a JVM handle (Spark Connect).
+    """
     if not hasattr(data, "_jdf"):
         return False
     left = [data._jdf.queryExecution().withCachedData()]
@@ -114,7 +120,7 @@ def is_of_files(data: DataFrame) -> bool:
 
 
 def has_python(data: DataFrame, plan: Any) -> bool:
-    """Whether a plan of the JVM, of a frame, has functions of Python in it, whatever is in Spark's cache."""
+    """Whether a JVM plan of a frame has Python functions, not counting what Spark has cached."""
     jvm: Any = data.sparkSession._jvm
     return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()))
 
@@ -124,7 +130,7 @@ def _expected_bytes(plan: Any) -> int:
 
 
 def _bytes_of_source(leaf: Any) -> int:
-    """What an RDD holds nobody knows; its partitions are taken to be as large as those of files."""
+    """Nobody knows the size of an RDD; its partitions count like those of files."""
     size = _expected_bytes(leaf)
     if size < UNKNOWN_BYTES_MIN:
         return size
@@ -133,7 +139,7 @@ def _bytes_of_source(leaf: Any) -> int:
 
 
 def in_buckets_of(spec: TableSpec, group_ids: Collection[FileGroupId]) -> Column:
-    """Whether a row may live in one of some file groups."""
+    """Whether a row may be in one of some file groups."""
     return bucket_column(spec).isin(sorted({group_id.bucket % spec.index.count for group_id in group_ids}))
 
 
@@ -142,7 +148,7 @@ def _identity(field: PartitionField) -> tuple[int, str, int]:
 
 
 def typed(values: Column, column: TableColumn) -> Column:
-    """Values in the type of a column of the table, null where they do not cast."""
+    """Values in the type of a table column, null where they do not cast."""
     return values.try_cast(_TYPES.get(str(column.type), str(column.type)))
 
 
@@ -158,7 +164,7 @@ def _partition_column(field: PartitionField, column: TableColumn) -> Column:
         if column.type == "string":
             return F.substring(value, 1, min(field.width, 2**31 - 1))
         number = value.cast("bigint")
-        # Null in the one partition that reaches below what the type holds.
+        # Null in the one partition that begins below the type's range.
         return F.try_subtract(number, F.pmod(number, F.lit(field.width)))
     if column.type == "timestamp":
         micros = F.unix_micros(value)

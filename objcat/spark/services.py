@@ -1,4 +1,4 @@
-"""Tasks of services on Spark's workers, in jobs of no rows: a partition for each task."""
+"""Table services on Spark's workers, in jobs without rows: one partition for each task."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ from objcat.tasks.model import WriteResult
 T = TypeVar("T")
 
 UNKNOWN_AT_ONCE = 64
-"""What Spark Connect does not say."""
+"""Parallel tasks to assume on Spark Connect, which does not say."""
 
 
 class SparkWorkers:
-    """The workers of a session, each of which opens the store for itself. An `objcat.maintenance.workers.Workers`.
-
-    table: as users call it, for the descriptions of jobs.
-    """
+    """The workers of a session, as `objcat.maintenance.workers.Workers`. Each opens the store. `table`: its name in job descriptions."""
 
     def __init__(self, spark: SparkSession, store: StoreDescription, *, table: str) -> None:
         """Raises SparkJobLost where the session's JVM has ended."""
@@ -45,11 +42,11 @@ class SparkWorkers:
         service: str,
         groups: int,  # noqa: ARG002 - Spark shows how far its tasks are
     ) -> WriteResult:
-        """As of `Workers`. Raises SparkJobFailed, MissingOnWorkers, SparkJobLost."""
-        # Pickled one by one: each worker opens but its own.
+        """See `Workers.run`. Raises SparkJobFailed, MissingOnWorkers, SparkJobLost."""
+        # Pickled one by one: each worker opens only its own.
         pickled = [pickle.dumps(task) for task in tasks]
         with described(self._spark, f"objcat: {service} {self._table}"):
-            # A range has as many partitions as it is told, with one number each, and needs no shuffle.
+            # A range has the partitions that we ask for, with one number each, and needs no shuffle.
             numbers = self._spark.range(0, len(tasks), 1, len(tasks))
             return run_tasks(numbers, spark_task(_run, self._store, function, pickled))
 

@@ -1,4 +1,4 @@
-"""Settings with which a Spark session reads a store by itself: the connector of its scheme, and where and as whom it asks."""
+"""Settings with which a Spark session reads a store itself: the connector of its scheme, the endpoint and the credentials."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from objcat.errors import InvalidInput
 Builder = TypeVar("Builder")
 
 AWS_SDK = "2.35.4"
-"""The AWS SDK that the S3 connector runs with; the bundle that it asks for itself is 36 times as large."""
+"""The AWS SDK for the S3 connector; the bundle that the connector asks for is 36 times as large."""
 GCS_CONNECTOR = "hadoop3-2.2.26"
 
-# Options that say how this library asks, or how it writes: reads through Spark have settings of their own for that.
+# Options about requests and writes of objcat; reads through Spark have their own settings.
 _WITHOUT_MEANING = frozenset(
     {
         *("connect_timeout_s", "read_timeout_s", "max_connections", "request_checksum"),
@@ -32,17 +32,28 @@ _WITHOUT_MEANING = frozenset(
 def configure(
     builder: Builder, url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, jar: str | None = None
 ) -> Builder:
-    """Give the builder of a Spark session what it takes to read a store natively; returns the builder.
+    """Add to a Spark session builder what the session needs to read a store natively.
 
         spark = objcat.spark.configure(SparkSession.builder, "s3://lake", {"region": "eu-central-1"}).getOrCreate()
 
-    It must come before the JVM starts: Spark then fetches the connector from its Maven repositories. What the builder has in
-    `spark.jars.packages`, `spark.jars.excludes` and `spark.jars` already stays. A local store needs nothing.
-    url, options: as given to `objcat.connect`. Without credentials among the options the connector's own default chain is used. Settings
-    hold secrets in plain text; Spark hides them in its UI. jar: path or URL of the connector, instead of fetching it; needed for `gs`,
-    whose connector is a jar that Maven coordinates of Spark cannot name (the `shaded` one of gcs-connector).
-    Raises InvalidConfig for unknown options, InvalidInput for one that the connector has no setting for, for a scheme that Spark has no
-    connector for, and for `gs` without a jar; MissingDependency for a session on Spark Connect where a library of its client is missing.
+    Call it before the JVM starts; Spark then fetches the connector from its Maven repositories. What the builder has in
+    `spark.jars.packages`, `spark.jars.excludes` and `spark.jars` stays. A local store needs nothing. The settings hold secrets in plain
+    text; Spark hides them in its UI.
+
+    Args:
+        builder: the builder of the session.
+        url: of the lake or table, as for `objcat.connect`.
+        options: store options, as for `objcat.connect`. Without credentials the connector uses its own default chain.
+        jar: path or URL of the connector, instead of fetching it. Needed for `gs`, whose connector (the `shaded` jar of gcs-connector) has
+            no coordinates that Spark can name.
+
+    Returns:
+        The builder.
+
+    Raises:
+        InvalidConfig: an option is unknown.
+        InvalidInput: the connector has no setting for an option, Spark has no connector for the scheme, or `gs` comes without a jar.
+        MissingDependency: a library of the Spark Connect client is missing.
     """
     _check_connect(builder)
     store = describe_store(url, options)
@@ -52,13 +63,15 @@ def configure(
     if scheme not in _SCHEMES:
         if store.url.startswith("file:"):
             return builder
-        raise InvalidInput(f"Spark has no connector for {store.url}: it reads such a store in Python workers, without any settings")
+        raise InvalidInput(
+            f"Spark has no connector for {store.url}. Use the session without configure(); Python workers read such a store."
+        )
     settings, packages, excludes = _SCHEMES[scheme](bucket, given, jar)
     left = {name for name in given if name not in _WITHOUT_MEANING and (name, given[name]) != ("verify_tls", "true")}
     if left:
         raise InvalidInput(
-            f"the option {min(left)!r} of {store.url} has no counterpart that objcat knows among the settings of Spark's connector: "
-            "leave it out here, and set what the connector's own documentation says"
+            f"The option {min(left)!r} of {store.url} has no known counterpart among the settings of Spark's connector. Leave "
+            "it out here, and set what the connector's documentation says."
         )
     config: Callable[[str, str], Any] = builder.config  # type: ignore[attr-defined]
     for name, value in settings.items():
@@ -88,27 +101,27 @@ def _text(value: Any) -> str:
 
 
 def _with(builder: Any, name: str, values: list[str]) -> str:
-    """A list of a setting with what the builder has in it already."""
+    """The value of a list setting, added to what the builder has."""
     before = [part for part in str(getattr(builder, "_options", {}).get(name, "")).split(",") if part]
     return ",".join(dict.fromkeys([*before, *values]))
 
 
 def hadoop_version() -> str:
-    """The version of Hadoop that this PySpark brings, which its connectors must have too. Raises InvalidInput when there is none."""
+    """The Hadoop version of this PySpark, which its connectors must match. Raises InvalidInput when there is none."""
     from pyspark.find_spark_home import _find_spark_home
 
     for found in sorted(Path(_find_spark_home()).glob("jars/hadoop-client-api-*.jar")):
         version = re.fullmatch(r"hadoop-client-api-(.+)\.jar", found.name)
         if version is not None:
             return version[1]
-    raise InvalidInput("this Spark brings no Hadoop, so that its version is not known: give the connector as jar=...")
+    raise InvalidInput("This Spark has no Hadoop, so the connector's version is not known. Give the connector as jar=...")
 
 
 _Settings = tuple[dict[str, str], list[str], list[str]]
 
 
 def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
-    """Of this bucket alone, so that a session may read several stores. Takes the options that it knows out of `given`."""
+    """Settings for this bucket alone, so that a session may read several stores. Takes the options that it knows out of `given`."""
     settings: dict[str, str] = {}
 
     def say(name: str, value: str) -> None:
@@ -120,7 +133,7 @@ def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
         say("endpoint", endpoint)
         say("connection.ssl.enabled", "true" if urlsplit(endpoint).scheme == "https" else "false")
     say("path.style.access", path_style.lower())
-    # A connector that finds no region asks for one, wherever the bucket is.
+    # Without a region the connector asks for one, wherever the bucket is.
     if "region" in given or endpoint is not None:
         say("endpoint.region", given.pop("region", "us-east-1"))
     if "access_key" in given:
@@ -152,13 +165,14 @@ def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
 def _gs(_bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
     if jar is None:
         raise InvalidInput(
-            f"the connector of gs:// is a jar that spark.jars.packages cannot name: fetch com.google.cloud.bigdataoss:gcs-connector:"
-            f"{GCS_CONNECTOR} with the classifier shaded from Maven, and give its path as jar=..."
+            "The connector of gs:// is a jar that spark.jars.packages cannot name. Fetch "
+            f"com.google.cloud.bigdataoss:gcs-connector:{GCS_CONNECTOR} with the classifier shaded from Maven, and give its "
+            "path as jar=..."
         )
     settings = {
         "spark.hadoop.fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
-        # The defaults of this connector are written with units, which newer Hadoops refuse.
+        # The defaults of this connector have units, which newer versions of Hadoop refuse.
         "spark.hadoop.fs.gs.block.size": "67108864",
         "spark.hadoop.fs.gs.rewrite.max.chunk.size": "536870912",
         "spark.hadoop.fs.gs.outputstream.buffer.size": "8388608",
@@ -190,7 +204,7 @@ def _gs(_bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
 def _az(_container: str, given: dict[str, str], jar: str | None) -> _Settings:
     account = given.pop("account", None)
     if account is None or "endpoint" in given or "connection_string" in given:
-        raise InvalidInput("Spark's connector of az:// wants the name of an account at Azure: give the option account, and no endpoint")
+        raise InvalidInput("Spark's connector of az:// needs the name of an account at Azure. Give the option account, and no endpoint.")
     host = f"{account}.dfs.core.windows.net"
     settings: dict[str, str] = {}
     if "account_key" in given:

@@ -1,4 +1,4 @@
-"""Queries of statements in Spark: every table is a lazy frame of its own, so that Catalyst prunes it as it does any other."""
+"""Queries of statements in Spark. Each table is a lazy frame, so that Catalyst prunes it like any other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class NamedTable(Protocol):
-    """One mention of a table in a query, as `objcat.sql.runner.QueryTable` is."""
+    """One mention of a table in a query, like `objcat.sql.runner.QueryTable`."""
 
     @property
     def name(self) -> str:
-        """What the text of the query calls it."""
+        """Its name in the text of the query."""
 
     @property
     def table(self) -> Any:
@@ -34,7 +34,7 @@ class NamedTable(Protocol):
 
     @property
     def as_of(self) -> Any:
-        """As of `Table.scan`."""
+        """See `Table.scan`."""
 
 
 class SparkRunner:
@@ -44,10 +44,11 @@ class SparkRunner:
         self.spark: Any = spark
 
     def rows(self, query: sql.Query, sources: Sequence[NamedTable]) -> DataFrame:
+        """See `Runner.rows`."""
         frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
         text = spark_sql(without_variables(query))
         if frames:
-            # Spark puts frames where the text names them in braces; braces of the text's own are doubled.
+            # Spark replaces names in braces by frames; braces of the text itself are doubled.
             text = text.replace("{", "{{").replace("}", "}}")
             for name in frames:
                 text = text.replace(f"`{name}`", f"{{{name}}}")
@@ -58,22 +59,28 @@ class SparkRunner:
         return found
 
     def result(self, query: sql.Query, sources: Sequence[NamedTable]) -> DataFrame:
+        """See `Runner.result`."""
         return self.rows(query, sources)
 
     def told(self, rows: pa.Table) -> DataFrame:
+        """See `Runner.told`."""
         made: DataFrame = self.spark.createDataFrame(rows)
         return made
 
     def cause(self, error: Exception) -> Exception:
+        """See `Runner.cause`."""
         return error
 
     def names(self, rows: DataFrame) -> list[str]:
+        """See `Runner.names`."""
         return list(rows.columns)
 
     def batch(self, rows: DataFrame) -> DataFrame:
+        """See `Runner.batch`."""
         return rows
 
     def fitted(self, rows: DataFrame, schema: pa.Schema) -> DataFrame:
+        """See `Runner.fitted`."""
         rows = rows.toDF(*(f"_{number}" for number in range(len(schema))))
         fields = spark_schema(schema).fields
         given = [field.dataType for field in rows.schema.fields]
@@ -89,6 +96,7 @@ class SparkRunner:
             raise _refused(error) from error
 
     def moment(self, said: sql.Expr) -> dt.datetime | None:
+        """See `Runner.moment`."""
         try:
             found = self.spark.sql(f"SELECT unix_micros(try_cast({spark_sql(said)} AS TIMESTAMP_LTZ))").collect()[0][0]
             return None if found is None else _EPOCH + dt.timedelta(microseconds=found)
@@ -97,8 +105,10 @@ class SparkRunner:
 
 
 def _fitted(value: Column, given: DataType, wanted: DataType) -> Column:
-    """A value in another type, where the session has casts give null, or what is left of a number: the job fails over what does not fit, as
-    an INSERT of Spark's own does in every session."""
+    """A value in another type, where the session's casts give null or a truncated number.
+
+    The job fails at a value that does not fit, as an INSERT of Spark does in every session.
+    """
     match given, wanted:
         case ArrayType(), ArrayType():
             return F.transform(value, lambda element: _fitted(element, given.elementType, wanted.elementType))
@@ -111,10 +121,12 @@ def _fitted(value: Column, given: DataType, wanted: DataType) -> Column:
             return F.when(value.isNotNull(), F.struct(*fields))
     cast = value.try_cast(wanted)
     shown = F.substring(value.cast("string"), 1, SHOWN_CHARACTERS_MAX)
-    refused = F.concat(F.lit("the value "), shown, F.lit(f" does not fit into {wanted.simpleString()}: cast it yourself"))
+    refused = F.concat(
+        F.lit("The value "), shown, F.lit(f" does not fit into {wanted.simpleString()}. Nothing was written. Cast it yourself.")
+    )
     return F.when(value.isNull() | cast.isNotNull(), cast).otherwise(F.raise_error(refused))
 
 
 def _refused(error: AnalysisException) -> InvalidSql:
     reason = str(error).strip().split(";")[0].splitlines()[0]
-    return InvalidSql(f"the query was refused by Spark: {reason}")
+    return InvalidSql(f"Spark refused the query: {reason}. Correct the statement.")

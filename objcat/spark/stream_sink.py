@@ -1,4 +1,4 @@
-"""Batches of a stream into any table, each exactly once."""
+"""Writes the batches of a stream into any table, each exactly once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from objcat.tasks.model import Operation
 from objcat.timeline.log_state import AppVersion
 
 QUERY = "spark.query"
-"""In the metadata of a commit: of which streaming query it is a batch."""
+"""Key of a commit's metadata: the streaming query of the batch."""
 _QUERY_KEY = "sql.streaming.queryId"
 
 
 class StreamTarget(Protocol):
-    """What a stream writes to: a handle of a table."""
+    """What a stream writes to: a table handle."""
 
     @property
     def name(self) -> str:
-        """In its lake."""
+        """The table's name in its lake."""
 
     @property
     def inspect(self) -> Any:
@@ -52,18 +52,30 @@ def foreach_batch(
     schema_mode: SchemaModeName | None = None,
     resumed_after: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """What `DataStreamWriter.foreachBatch` takes: writes each batch of a stream to the table as one commit, exactly once.
+    """A function for `DataStreamWriter.foreachBatch` that writes each batch of a stream as one commit, exactly once.
 
-    Takes tables of every kind, copy-on-write too. app_id: the name by which the table knows the stream; one for each query, for good.
-    operation: "upsert", "insert" or "delete". delete_when, schema_mode: as of `Table.upsert`. resumed_after: as of `AppVersion`. A batch
-    without rows commits nothing. The function keeps the batch in Spark's storage while it writes, and needs a session of this process:
-    Spark Connect runs it elsewhere, where no handle is. Raises InvalidInput; the function what the write raises, and InvalidInput when the
-    table has such a batch from another query of that name.
+    It works for every table type, copy-on-write too. A batch without rows commits nothing. The function caches the batch in Spark while it
+    writes, and needs a session of this process: Spark Connect runs it on the server, where there is no handle.
+
+    Args:
+        table: the handle to write through.
+        app_id: the name by which the table knows the stream. Use one for each query, and never change it.
+        operation: "upsert", "insert" or "delete".
+        delete_when: see `Table.upsert`; only with "upsert".
+        schema_mode: see `Table.upsert`.
+        resumed_after: see `AppVersion`.
+
+    Returns:
+        A function of a batch frame and a batch id. It raises what the write raises, and InvalidInput when the table has such a batch from
+        another query of that name.
+
+    Raises:
+        InvalidInput: an argument is wrong.
     """
     text(app_id, what="app_id")
     chosen = one_of(operation, Operation, what="operation")
     if delete_when is not None and chosen != Operation.UPSERT:
-        raise InvalidInput(f"delete_when goes with upserts, not with operation={chosen!r}: leave one of them out")
+        raise InvalidInput(f"delete_when is for upserts, not for operation={chosen!r}. Leave one of them out.")
 
     def write(frame: DataFrame, batch_id: int) -> None:
         app = AppVersion(app=app_id, version=batch_id, resumed_after=resumed_after)
@@ -91,14 +103,14 @@ def foreach_batch(
 
 
 def check_query(table: StreamTarget, slot: int, app: AppVersion, query: str | None) -> None:
-    """See that the commit which has brought a version was made by the query that brings it again.
+    """Check that the commit of a version came from the query that sends it again. Raises InvalidInput.
 
-    A query with a new checkpoint numbers its batches from 0 again: under the name of an older one they would be taken for batches that
-    the table has, and be lost. Raises InvalidInput.
+    A query with a new checkpoint numbers its batches from 0. Under the name of an older query they would be taken for batches that the
+    table has, and be lost.
     """
     earlier = table.inspect.commit_metadata(slot).get(QUERY)
     if query is not None and earlier is not None and earlier != query:
         raise InvalidInput(
-            f"the table {table.name!r} has batch {app.version} of {app.app!r} from another streaming query, with another checkpoint: give "
-            "this query an app_id of its own; nothing was written"
+            f"The table {table.name!r} has batch {app.version} of {app.app!r} from another streaming query, with another "
+            "checkpoint. Nothing was written. Give this query an app_id of its own."
         )

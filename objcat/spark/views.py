@@ -1,8 +1,8 @@
-"""A lake as a catalog of a Spark session: `spark.sql` sees its tables, and every query the newest of them.
+"""A lake as a catalog of a Spark session: `spark.sql` sees its tables, and every query reads the newest slots.
 
 The catalog, `ObjcatCatalog.java`, is compiled by the Janino that Spark ships. While Spark analyses a query it asks here, once for each
-table, in the thread of the query; what it gets is the lazy frame of a scan. So a query is pinned to the newest slots of the moment when it
-is analysed, and nothing of a table is kept from one query to the next.
+table, in the thread of the query, and gets the lazy frame of a scan. So a query is pinned to the slots that are newest when it is analysed.
+Nothing of a table is cached between queries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from objcat.spark.native.janino import compiled
 
 _SOURCE = "ObjcatCatalog"
 _TAKEN = frozenset({"spark_catalog", "system", "session", "builtin", "global_temp"})
-"""Names that mean something else to Spark."""
+"""Names that have another meaning in Spark."""
 
 
 class TableNames(Protocol):
@@ -39,7 +39,7 @@ class TableNames(Protocol):
 
 
 class Views:
-    """What `views` has registered. Safe for many threads."""
+    """The catalog that `views` registered. Safe for many threads."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self._spark = spark
@@ -49,7 +49,7 @@ class Views:
         return f"Views({self.catalog!r})"
 
     def close(self) -> None:
-        """Take the catalog from the session again: its tables are not found any more. Frames that were made stay what they are."""
+        """Remove the catalog from the session: its tables are not found any more. Existing frames stay as they are."""
         _catalogs(self._spark).register(self._jsession, self.catalog, None)
         self._spark.conf.unset(_setting(self.catalog))
 
@@ -59,27 +59,36 @@ class Views:
 
 
 def views(spark: SparkSession, lake: TableNames, *, catalog: str = "lake") -> Views:
-    """Have `spark.sql` see every table of a lake, each query at the newest slots:
+    """Make every table of a lake visible to `spark.sql`, each query at the newest slots. Read only.
 
         objcat.spark.views(spark, lake)
         spark.sql("SELECT city, count(*) FROM lake.shop.orders GROUP BY city")
         spark.sql("USE lake")
 
-    Tables and namespaces are looked up while a query is analysed: those that appear later are seen, dropped ones are gone, and what is
-    committed between two queries is in the second. A query sees one slot of a table however often it names it; a DataFrame stays at the
-    slots of the moment when it was made, as of `scan().to_spark(spark)`. `VERSION AS OF` a slot and `TIMESTAMP AS OF` read the past.
-    Read only: whatever writes is refused with a sentence that names `lake.sql(text, spark)`.
-    catalog: the name in this session; a lake that has it is replaced. Other sessions of the application, also those that `newSession` makes
-    and those of streams, do not know it: call this for each. Raises InvalidInput for a name that Spark uses otherwise, for a session that
-    was stopped, and for Spark Connect.
+    Tables and namespaces are looked up while a query is analysed: later ones are seen, dropped ones are gone, and a commit between two
+    queries is in the second. A query sees one slot of a table however often it names it; a DataFrame stays at the slots of its creation,
+    like `scan().to_spark(spark)`. `VERSION AS OF` a slot and `TIMESTAMP AS OF` read the past. A statement that writes is refused; use
+    `lake.sql(text, spark)`.
+
+    Args:
+        spark: the session. Other sessions of the application, also those of `newSession` and of streams, do not know the catalog: call this
+            for each.
+        lake: whose tables to show.
+        catalog: its name in this session; a lake that has this name is replaced.
+
+    Returns:
+        A `Views`; `close()` removes the catalog.
+
+    Raises:
+        InvalidInput: Spark uses the name otherwise, the session was stopped, or it is of Spark Connect.
     """
     if not hasattr(spark, "_jvm"):
-        raise InvalidInput("this session is of Spark Connect, whose catalogs are of the server: use lake.sql(text, spark)")
+        raise InvalidInput("This session is of Spark Connect, whose catalogs are on the server. Use lake.sql(text, spark).")
     session(spark)
     if not re.fullmatch(r"[A-Za-z]\w*", catalog, re.ASCII) or catalog.lower() in _TAKEN:
-        raise InvalidInput(f"catalog={shown(catalog)} is no name for a catalog of Spark: give another one, of letters, digits and _")
+        raise InvalidInput(f"catalog={shown(catalog)} cannot name a catalog in Spark. Give another name of letters, digits and _.")
     if spark.conf.get(_setting(catalog), _SOURCE) != _SOURCE:
-        raise InvalidInput(f"the session has another catalog {catalog!r}, as {_setting(catalog)} says: give catalog= another name")
+        raise InvalidInput(f"The session has another catalog {catalog!r}, see {_setting(catalog)}. Give catalog= another name.")
     from pyspark.java_gateway import ensure_callback_server_started
 
     made = Views(spark, catalog)
@@ -101,7 +110,7 @@ class _Answers:
         self._lake = lake
 
     def apply(self, question: str) -> Any:
-        """`what` is asked `of` a dotted name. Never raises: what goes wrong is said."""
+        """Answer the question `what` about the dotted name `of`. Never raises: errors are part of the answer."""
         asked = json.loads(question)
         try:
             found = getattr(self, f"_{asked['what']}")(asked)
@@ -119,7 +128,7 @@ class _Answers:
         as_of: int | dt.datetime | None = None
         if asked["version"] is not None:
             if not re.fullmatch(r"\d{1,15}", asked["version"]):
-                raise InvalidInput(f"VERSION AS OF {asked['version']!r} is no slot: write a whole number, or TIMESTAMP AS OF")
+                raise InvalidInput(f"VERSION AS OF {asked['version']!r} is no slot. Write a whole number, or use TIMESTAMP AS OF.")
             as_of = int(asked["version"])
         elif asked["micros"] is not None:
             as_of = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=asked["micros"])
@@ -148,7 +157,7 @@ class _Answers:
 
 
 def _children(names: list[str], above: str) -> list[str]:
-    """The last parts of the names that lie directly in a namespace, of names that lie somewhere below it."""
+    """The last parts of the names directly in a namespace, out of names somewhere below it."""
     depth = above.count(".") + 1 if above else 0
     return [name.rpartition(".")[2] for name in names if name.count(".") == depth]
 

@@ -1,4 +1,4 @@
-"""Functions for Python workers that say in one sentence when objcat is not there; and what jobs fail for, in the words of objcat."""
+"""Functions for Python workers that report a missing objcat clearly, and Spark's job failures as errors of objcat."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from objcat.errors import CorruptTable, InvalidBatch, MissingOnWorkers, ObjcatEr
 from objcat.write.index_lookup import COMPUTED_AGAIN
 
 WORKER_BYTES = 256 * 1024**2
-"""What work with rows holds on a worker: there is one for every core, beside a JVM."""
+"""Bytes of rows that a worker holds: there is one for every core, next to a JVM."""
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def spark_task(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> BatchFunction:
-    """What `mapInArrow` takes: calls `function(*args, batches)` on a worker.
+    """A function for `mapInArrow` that calls `function(*args, batches)` on a worker.
 
-    function: of a module, not a nested one. The worker imports it only when it runs, so that a worker without objcat, or with one of
-    another version that lacks the function, says so, and not Spark with a page of its own stack. Raises RuntimeError on the worker.
+    `function` must be of a module, not nested. The worker imports it only when it runs. So a worker without objcat, or with a version that
+    lacks the function, says so itself, instead of a page of Spark's stack. Raises RuntimeError on the worker.
     """
     payload = pickle.dumps((function, args))
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # This function travels whole, and so must not touch anything of this module.
+        # This function is pickled whole, so it must not use anything of this module.
         import pickle as pickles
         import socket
         import sys
@@ -51,8 +51,8 @@ def spark_task(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) ->
             work, arguments = pickles.loads(payload)  # noqa: S301 - our own driver wrote it
         except (ImportError, AttributeError) as error:
             raise RuntimeError(
-                f"objcat is missing on the Spark worker {socket.gethostname()}, or is of another version ({error}): install the driver's "
-                f"version of objcat in {sys.executable} there, or ship it with spark.submit.pyFiles"
+                f"objcat is missing on the Spark worker {socket.gethostname()}, or has another version ({error}). Install the "
+                f"driver's version of objcat in {sys.executable} there, or ship it with spark.submit.pyFiles."
             ) from None
         yield from work(*arguments, batches)
 
@@ -69,9 +69,9 @@ _asked: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Have a worker of the session run a function of ours, where its Python may be another one than the driver's; once for a session.
+    """Have a worker run a function of ours, where its Python may differ from the driver's; once for a session.
 
-    To be called before a frame is handed out whose rows Python workers give: what its actions raise is Spark's own. Raises
+    Call it before handing out a frame whose rows come from Python workers, because its actions raise Spark's own errors. Raises
     MissingOnWorkers, SparkJobLost.
     """
     command = str(spark.sparkContext.pythonExec) if hasattr(spark, "_jvm") else "that of the server"
@@ -94,11 +94,11 @@ def opened(store: StoreDescription) -> FileIO:
 
 @contextmanager
 def translate_spark_errors(spark: SparkSession, what: str) -> Iterator[None]:
-    """Raises what a task of ours has raised, InvalidBatch, MissingOnWorkers and SparkJobLost, where the block fails for that: a batch that
-    was computed again gave other rows or columns cannot be told apart, objcat is not on a worker, or Spark did not let a job end. Raises
-    SparkJobFailed for whatever else Spark says, such as of an expression of a user's. Spark's own error is the cause of all.
+    """Raise Spark's errors in the block as errors of objcat, with Spark's error as the cause.
 
-    what: for people.
+    An error of a task of ours is raised as it is. InvalidBatch: a recomputed batch gave other rows, or columns cannot be told apart.
+    MissingOnWorkers: objcat is not on a worker. SparkJobLost: Spark did not let a job end. SparkJobFailed: anything else, such as a user's
+    expression. `what`: of the job, for people.
     """
     try:
         yield
@@ -112,7 +112,7 @@ def translate_spark_errors(spark: SparkSession, what: str) -> Iterator[None]:
 
 
 def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatError | FileIOError | None:
-    """What is raised in the place of an error of Spark's; None for one that is not Spark's."""
+    """The error to raise in place of one of Spark's; None for an error that is not Spark's."""
     text = _text_of(error)
     if COMPUTED_AGAIN in text or gave_others(error):
         return InvalidBatch(COMPUTED_AGAIN)
@@ -122,33 +122,32 @@ def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatErr
     other = other_python(text)
     if other is not None:
         return MissingOnWorkers(
-            f"the Python of the Spark workers is not fit for objcat ({what}), as {other}: have workers run the driver's, {sys.executable}, "
-            "by PYSPARK_PYTHON in the environment before the session starts (or activate the virtual environment), or install objcat "
-            "in theirs; nothing was written"
+            f"The Python of the Spark workers cannot run objcat ({what}): {other}. Nothing was written. Have workers run the "
+            f"driver's Python, {sys.executable}, by PYSPARK_PYTHON in the environment before the session starts (or activate "
+            "the virtual environment), or install objcat in theirs."
         )
     if "[AMBIGUOUS_REFERENCE]" in text:
-        # Of what is asked here, users name nothing but the columns of their frames.
+        # In these jobs, users name nothing but the columns of their frames.
         return InvalidBatch(
-            "columns of the frame differ in upper and lower case alone, which Spark takes for one column: rename one, or set "
-            "spark.sql.caseSensitive to true; nothing was written"
+            "Columns of the frame differ only in upper and lower case, which Spark takes for one column. Nothing was "
+            "written. Rename one, or set spark.sql.caseSensitive to true."
         )
     damaged = _damaged(text)
     if damaged is not None:
         return damaged
     lost = _lost(error, spark, text)
     if lost is not None:
-        return SparkJobLost(
-            f"Spark did not come to the end of what it was asked for ({what}), as {lost}: nothing of it is visible, so write again when "
-            "Spark runs"
-        )
+        return SparkJobLost(f"Spark did not finish a job ({what}): {lost}. Nothing of it is visible. Write again when Spark runs.")
     if not isinstance(error, (PySparkException, Py4JError)):
         return None
     reason = _reason(text)
-    return _of_a_task(reason) or SparkJobFailed(f"Spark failed over what it was asked for ({what}): {reason}; nothing of it is visible")
+    return _of_a_task(reason) or SparkJobFailed(
+        f"Spark failed at a job ({what}): {reason}. Nothing of it is visible. Correct the frame or the expression, and write again."
+    )
 
 
 def other_python(text: str) -> str | None:
-    """Why the Python that workers run cannot run ours, in what Spark says; None where it can."""
+    """Why the Python of the workers cannot run objcat, by Spark's text; None where it can."""
     absent = re.search(rf"ModuleNotFoundError: No module named '({'|'.join(_NEEDED)})[.']", text)
     if absent is not None:
         return f"it has no {absent[1]}"
@@ -160,14 +159,14 @@ def other_python(text: str) -> str | None:
 
 
 def _damaged(text: str) -> CorruptTable | None:
-    """What Spark says of a data file of ours whose pages are not what their checksums say; None for all else."""
+    """The error for a data file whose pages differ from their checksums, by Spark's text; None otherwise."""
     path = re.search(r"data/\d{8}T\d{9}Z-[0-9a-f]{16}/[^\s'\"]+\.parquet", text)
     if path is None or "FAILED_READ_FILE" not in text or "checksum verification failed" not in text:
         return None
     return CorruptTable(
-        f"{path[0]} is not what was committed, Spark says: a page of it differs from its checksum. Either the object was damaged, or "
-        "something on the way to the store changes answers: run `objcat doctor --deep`, and restore that object from a backup "
-        "if it stays so"
+        f"{path[0]} is not what was committed: Spark found a page that differs from its checksum. The object was damaged, "
+        "or something on the way to the store changes answers. Run `objcat doctor --deep`, and restore the object from a "
+        "backup if it reports it too."
     )
 
 
@@ -176,7 +175,7 @@ _NEEDED = ("pyarrow", "pyspark", "objcat", "fileio", "msgspec", "numpy", "sqlglo
 
 
 def _reason(text: str) -> str:
-    """What Spark says of an error in one line, without stacks: the last line of a Python traceback, or the sentence with a condition."""
+    """Spark's error in one line, without stacks: the last line of a Python traceback, or the sentence with a condition."""
     _, _, traced = text.rpartition("Traceback (most recent call last):")
     if traced != text:
         told = [line for line in traced.splitlines() if line and not line[0].isspace()]
@@ -190,7 +189,7 @@ def _reason(text: str) -> str:
 
 
 def _of_a_task(reason: str) -> ObjcatError | FileIOError | None:
-    """The error that a task of ours has raised, where it did not tell it: of the kind that it has in this process: callers go by that."""
+    """The error that a task of ours raised, where it did not report it: as the class that callers of this process expect."""
     found = re.match(r"(objcat|fileio)\.errors\.(\w+): (.*)", reason)
     kind = None if found is None else getattr({"objcat": objcat.errors, "fileio": fileio.errors}[found[1]], found[2], None)
     if found is None or not isinstance(kind, type) or not issubclass(kind, (ObjcatError, FileIOError)):
@@ -198,17 +197,17 @@ def _of_a_task(reason: str) -> ObjcatError | FileIOError | None:
     try:
         return kind(found[3])
     except TypeError:
-        # It is made of more than its sentence.
+        # Such an error takes more than its text.
         return None
 
 
 def gave_others(error: Exception) -> bool:
-    """Whether Spark ended a job since tasks of it would see other rows than those that had ended."""
+    """Whether Spark ended a job because its tasks would see other rows than tasks that had ended."""
     return "with indeterminate output was failed and retried" in _text_of(error)
 
 
 def _text_of(error: Exception) -> str:
-    """What an error says. One of the JVM's asks it for its words, which fails when it has ended meanwhile."""
+    """The text of an error. A JVM error asks its JVM for it, which fails after its end."""
     try:
         return str(error)
     except (Py4JError, OSError):
@@ -216,34 +215,34 @@ def _text_of(error: Exception) -> str:
 
 
 def _lost(error: Exception, spark: SparkSession, text: str) -> str | None:
-    """What Spark lost, or was made to give up, when it raised an error; None for all else."""
-    # It says so in many ways, by the moment: it is asked.
+    """What Spark lost or gave up when it raised an error; None otherwise."""
+    # Spark reports this in many ways, so the session is asked.
     if _is_stopped(spark):
         return "its session was stopped, or its JVM has ended"
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text:
-        # The JVM has not said that anything failed.
+        # The JVM has not reported a failure.
         return "the call was broken off, by Ctrl-C perhaps"
     return next((why for said, why in _LOST.items() if said in text), None)
 
 
 _LOST = {
     "[SPARK_JOB_CANCELLED]": "a job was cancelled",
-    "ExecutorLostFailure": "it lost executors, time and again",
-    "has failed the maximum allowable number of times": "it lost what it had shuffled, time and again",
+    "ExecutorLostFailure": "it lost executors again and again",
+    "has failed the maximum allowable number of times": "it lost its shuffled rows again and again",
 }
 """What Spark says of a job that it does not let end, and what that means."""
 
 
 def reset_py4j_connection(spark: SparkSession) -> None:
-    """Have this thread call the JVM anew where a signal's handler has ended a call that waited for its answer, as by SystemExit: each call
-    from then on would take the answer of the one before for its own. Never raises. To be called by whoever cleans up behind an error,
-    before it calls the JVM. Py4J does so for KeyboardInterrupt, and for whatever is an `Exception`; a generator that is closed waits for
-    no answer.
+    """Give this thread a new connection to the JVM where a signal handler ended a waiting call, for example by SystemExit.
+
+    Otherwise each later call would take the answer of the call before it. Never raises. Call it when cleaning up after an error, before
+    calling the JVM. Py4J does so for KeyboardInterrupt and for every `Exception`; a generator that is closed waits for no answer.
     """
     ending = sys.exc_info()[1]
     if ending is None or isinstance(ending, (Exception, KeyboardInterrupt, GeneratorExit)):
         return
-    # Handlers of signals run there. A callback, in another thread, needs the connection that it came by.
+    # Signal handlers run there. A callback, in another thread, needs its own connection.
     if threading.current_thread() is not threading.main_thread():
         return
     with suppress(Exception):

@@ -1,5 +1,5 @@
-"""SQL over a lake: a statement is parsed by sqlglot (Spark's dialect) and done by the operations that users have in Python.
+"""SQL over a lake. A statement is parsed by sqlglot (Spark's dialect) and run by the operations that Python users call.
 
-A query runs in DuckDB, or in Spark; `runner.Runner` is what a statement needs of either. Nothing is written but through `Table` and `Lake`.
-Entry: `statements`.
+A query runs in DuckDB or in Spark; `runner.Runner` is what a statement needs of either. Writes go only through `Table` and `Lake`. Entry:
+`statements.py`.
 """

@@ -1,4 +1,4 @@
-"""CALL: the services of a table, and those of a lake, by the names and the arguments that they have in Python."""
+"""CALL: table and lake services, by their names and arguments in Python."""
 
 from __future__ import annotations
 
@@ -72,22 +72,23 @@ OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
     "namespace_properties": lambda lake: lake.namespaces.properties,
     "set_namespace_properties": lambda lake: lake.namespaces.set_properties,
 }
-"""What is both, as `maintain`, is the lake's without a table."""
+"""A service of both, such as `maintain`, is the lake's when no table is named."""
 
 
 def call(context: Context, text: str) -> Any:
-    """CALL name(table => 'shop.orders', argument => value, ...), or the arguments in order. Raises InvalidSql that names what is there."""
+    """Run CALL name(table => 'shop.orders', argument => value, ...), or with arguments in order. Raises InvalidSql that names the valid
+    ones."""
     name, given, named = _parsed(text)
     if name in OF_TABLES and (given or "table" in named or name not in OF_LAKES):
         table = named.pop("table", None) if "table" in named else (given.pop(0) if given else None)
         if not isinstance(table, str):
-            raise InvalidSql(f"CALL {name} wants to know of which table: write {name}(table => 'namespace.name', ...)")
+            raise InvalidSql(f"CALL {name} needs to know of which table. Write {name}(table => 'namespace.name', ...).")
         opened = context.lake.table(table)
         work = OF_TABLES[name](opened)
     elif name in OF_LAKES:
         work = OF_LAKES[name](context.lake)
     else:
-        raise InvalidSql(f"there is no service {name!r}: {nearest(name, [*OF_TABLES, *OF_LAKES])}")
+        raise InvalidSql(f"There is no service {name!r}: {nearest(name, [*OF_TABLES, *OF_LAKES])}")
     arguments = _bound(name, work, given, named)
     if "spark" in inspect.signature(work).parameters:
         arguments["spark"] = context.runner.spark
@@ -112,7 +113,7 @@ def _dropped_tables(lake: SqlLake, namespace: str | None = None) -> pa.Table:
 
 
 def _told(reports: Iterable[DoctorReport]) -> pa.Table:
-    """As `objcat doctor --json` has them: a row for each log."""
+    """Doctor reports as `objcat doctor --json` prints them: a row for each log."""
     rows = [
         {
             "url": report.url,
@@ -129,45 +130,45 @@ def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     try:
         tree = sqlglot.parse_one(text, dialect=SparkText)
     except (SqlglotError, IndexError) as error:
-        raise InvalidSql(f"CALL {text} does not parse: write CALL name(argument => value, ...)") from error
+        raise InvalidSql(f"CALL {text} does not parse. Write CALL name(argument => value, ...).") from error
     if isinstance(tree, sql.Dot):
-        # As other catalogs have it: CALL system.compact(...).
+        # Other catalogs write CALL system.compact(...).
         tree = tree.expression
     if not isinstance(tree, sql.Anonymous):
-        raise InvalidSql(f"CALL {text} names no service: {', '.join([*OF_TABLES, *OF_LAKES])} are there")
+        raise InvalidSql(f"CALL {text} names no service. Call one of {', '.join([*OF_TABLES, *OF_LAKES])}.")
     given = [literal(item) for item in tree.expressions if not isinstance(item, sql.Kwarg)]
     named = {item.this.name.lower(): literal(item.expression) for item in tree.expressions if isinstance(item, sql.Kwarg)}
     return tree.name.lower(), given, named
 
 
 def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a service. What a strategy says are arguments by themselves; file groups have no text,
-    and the session is that of the statement."""
+    """The arguments of a service. A strategy's fields are arguments of their own; file groups have no text; the statement gives the
+    session."""
     taken = inspect.signature(work).parameters
     known = [argument for argument in taken if argument not in ("file_groups", "strategy", "spark")]
     chooses = [field.name for field in fields(CompactionStrategy)] if "strategy" in taken else []
     known += chooses
     if len(given) > len(known):
-        raise InvalidSql(f"CALL {name} takes {len(known)} arguments, not {len(given)}: {', '.join(known)}")
+        raise InvalidSql(f"CALL {name} takes {len(known)} arguments, not {len(given)}. They are {', '.join(known)}.")
     arguments = dict(zip(known, given, strict=False))
     for argument, value in named.items():
         if argument not in known:
             raise InvalidSql(f"CALL {name} has no argument {argument!r}: {nearest(argument, known)}")
         if argument in arguments:
-            raise InvalidSql(f"CALL {name} is given {argument!r} twice: give it once")
+            raise InvalidSql(f"CALL {name} has {argument!r} twice. Give it once.")
         arguments[argument] = value
     for argument, value in arguments.items():
         _check_kind(name, argument, value, taken)
     lacking = [argument for argument in known if argument not in arguments and argument in taken and taken[argument].default is REQUIRED]
     if lacking:
-        raise InvalidSql(f"CALL {name} lacks {' and '.join(lacking)}: write {name}(..., {lacking[0]} => value)")
+        raise InvalidSql(f"CALL {name} lacks {' and '.join(lacking)}. Write {name}(..., {lacking[0]} => value).")
     strategy = {argument: arguments.pop(argument) for argument in chooses if argument in arguments}
     return {**arguments, "strategy": CompactionStrategy(**strategy)} if strategy else arguments
 
 
 def _check_kind(name: str, argument: str, value: Any, taken: Mapping[str, inspect.Parameter]) -> None:
-    """What services do not look at themselves: in Python a value of another kind may mean something."""
+    """Check what services do not check themselves: in Python a value of another kind may have a meaning."""
     if argument in taken and taken[argument].annotation == "bool" and not isinstance(value, bool):
-        raise InvalidSql(f"CALL {name} has {argument}={value!r}: write true or false")
+        raise InvalidSql(f"CALL {name} has {argument}={value!r}. Write true or false.")
     if argument in ("keys", "where") and value is not None and not isinstance(value, str):
-        raise InvalidSql(f"CALL {name} has {argument}={value!r}: write a filter as text, {argument} => 'id = 1'")
+        raise InvalidSql(f"CALL {name} has {argument}={value!r}. Write a filter as text, {argument} => 'id = 1'.")

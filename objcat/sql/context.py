@@ -1,4 +1,4 @@
-"""What a statement is done with."""
+"""The context in which a statement runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from objcat.write.transaction import CommitResult
 R = TypeVar("R")
 
 COUNTS = pa.schema([(name, pa.int64()) for name in ("slot", "rows", "inserted", "updated", "deleted")])
-"""What a statement that writes rows tells, one row: the commit's slot (null: nothing was to do), and rows; null where nobody knows."""
+"""The one row that a writing statement returns: the commit's slot (null when there was nothing to do), and rows (null when unknown)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Context:
         return self.runner.rows(*bind(tree, self.lake))
 
     def write(self, work: Callable[[Any], R], rows: Any) -> R:
-        """Do `work` with the rows of a query. Raises what either of them does."""
+        """Run `work` with the rows of a query. Raises what either of them raises."""
         try:
             return work(rows)
         except Exception as error:
@@ -40,7 +40,7 @@ class Context:
             raise cause from error
 
     def committed(self, result: CommitResult | None) -> Any:
-        """What a statement tells that wrote rows."""
+        """The result of a statement that wrote rows."""
         if result is None:
             counts = {name: None if name == "slot" else 0 for name in COUNTS.names}
         else:
@@ -48,5 +48,5 @@ class Context:
         return self.runner.told(pa.Table.from_pylist([counts], schema=COUNTS))
 
     def done(self) -> Any:
-        """What a statement tells that has nothing to tell: no row."""
+        """The result of a statement that returns nothing: no row."""
         return self.runner.told(pa.table({"done": pa.array([], pa.string())}))

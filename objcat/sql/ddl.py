@@ -1,4 +1,4 @@
-"""CREATE, ALTER, DROP and UNDROP, of tables and namespaces."""
+"""CREATE, ALTER, DROP and UNDROP, for tables and namespaces."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from objcat.table.table import Table
 
 NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type")
-"""Table properties that are settings of `Lake.create_table`, and not kept as properties."""
+"""Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
 
 
 CREATES = "CREATE TABLE [IF NOT EXISTS] t (columns, PRIMARY KEY (...)) [...], or [...] AS [WITH ...] SELECT ..."
-CLAUSES = "there are USING objcat, PARTITIONED BY, CLUSTERED BY (...) INTO n BUCKETS, PRIMARY KEY, COMMENT and TBLPROPERTIES"
-DROPS = "DROP TABLE t, and CALL purge_table(...) for what is to be gone for good"
+CLAUSES = "Supported are USING objcat, PARTITIONED BY, CLUSTERED BY (...) INTO n BUCKETS, PRIMARY KEY, COMMENT and TBLPROPERTIES"
+DROPS = "DROP TABLE t, and CALL purge_table(...) to delete its files"
 
 
 def create(context: Context, tree: sql.Create) -> Any:
-    """CREATE TABLE with columns or AS SELECT, CREATE NAMESPACE."""
+    """CREATE TABLE with columns or AS SELECT; CREATE NAMESPACE."""
     if tree.args.get("replace"):
-        raise InvalidSql("CREATE OR REPLACE is not there: a table that is replaced loses its history; DROP it, or INSERT OVERWRITE it")
+        raise InvalidSql(
+            "CREATE OR REPLACE is not supported, because a replaced table loses its history. DROP the table, or INSERT OVERWRITE it."
+        )
     check_parts(tree, "this kind expression exists properties replace", CREATES)
     if tree.kind in NAMESPACES:
         check_parts(tree, "this kind exists", "CREATE NAMESPACE [IF NOT EXISTS] n")
@@ -40,7 +42,7 @@ def create(context: Context, tree: sql.Create) -> Any:
             context.lake.namespaces.create(name)
         return context.done()
     if tree.kind != "TABLE":
-        raise InvalidSql(f"CREATE {tree.kind} is not there: CREATE TABLE and CREATE NAMESPACE are")
+        raise InvalidSql(f"CREATE {tree.kind} is not supported. Use CREATE TABLE or CREATE NAMESPACE.")
     name = table_name(tree.this)
     if tree.args.get("exists"):
         try:
@@ -56,19 +58,19 @@ def create(context: Context, tree: sql.Create) -> Any:
             context.lake.create_table(name, declared.schema(), **declared.settings)
             return context.done()
         if declared.fields:
-            raise InvalidSql(f"CREATE TABLE {name} AS SELECT takes its columns from the query: leave their list out")  # noqa: S608 - a sentence
+            raise InvalidSql(f"CREATE TABLE {name} AS SELECT takes its columns from the query. Leave out the column list.")  # noqa: S608 - a sentence
         rows = context.runner.batch(context.query(query))
         result = context.write(lambda rows: context.lake.write(rows, name, if_exists="error", **declared.settings), rows)
     except TableExists:
         if tree.args.get("exists"):
-            # Somebody else was first.
+            # Another writer created it first.
             return context.done()
         raise
     return context.committed(result)
 
 
 class _Declared:
-    """What CREATE TABLE says of a table."""
+    """What CREATE TABLE declares."""
 
     def __init__(self, tree: sql.Create) -> None:
         self.fields: list[pa.Field] = []
@@ -88,7 +90,7 @@ class _Declared:
 
     def schema(self) -> pa.Schema:
         if not self.fields:
-            raise InvalidSql("CREATE TABLE names no columns: write (id BIGINT, ..., PRIMARY KEY (id)), or AS SELECT")
+            raise InvalidSql("CREATE TABLE names no columns. Write (id BIGINT, ..., PRIMARY KEY (id)), or AS SELECT.")
         key = set(self.settings["key"] or ())
         return pa.schema([field.with_nullable(False) if field.name in key else field for field in self.fields])
 
@@ -102,13 +104,13 @@ class _Declared:
             ):
                 self.settings["key"] = [item.name]
         else:
-            raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}: write columns and PRIMARY KEY (...)")
+            raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}. Write columns and PRIMARY KEY (...).")
 
     def _property(self, item: sql.Expr) -> None:
         match item:
             case sql.FileFormatProperty():
                 if item.this.name.lower() != "objcat":
-                    raise InvalidSql(f"USING {item.this.name} is not there: leave it out, or write USING objcat")
+                    raise InvalidSql(f"USING {item.this.name} is not supported. Leave it out, or write USING objcat.")
             case sql.PartitionedByProperty():
                 self.settings["partition_by"] = [_partition(part) for part in item.this.expressions]
             case sql.ClusteredByProperty():
@@ -122,13 +124,15 @@ class _Declared:
             case sql.Property() if type(item) is sql.Property:
                 self._properties[item.this.name] = item.args["value"].name
             case _:
-                raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}: leave it out; {CLAUSES}")
+                raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}. Leave it out. {CLAUSES}.")
 
 
 def _partition(part: sql.Expr) -> str:
-    """A transform of a column as `Lake.create_table` takes it. Spark says days(at), others day(at)."""
+    """A partition transform as `Lake.create_table` takes it. Spark writes days(at), others day(at)."""
     if isinstance(part, sql.ColumnDef):
-        raise InvalidSql(f"PARTITIONED BY ({part.sql('spark')}) declares a column: declare it with the others, and name it here")
+        raise InvalidSql(
+            f"PARTITIONED BY ({part.sql('spark')}) declares a column. Declare it with the others, and write only its name here."
+        )
     if isinstance(part, sql.PartitionByTruncate):
         return f"truncate({part.this.name}, {part.expression.name})"
     text = spark_sql(part)
@@ -162,7 +166,7 @@ def drop(context: Context, tree: sql.Drop) -> Any:
             elif kind == "TABLE":
                 context.lake.drop_table(name)
             else:
-                raise InvalidSql(f"DROP {kind} is not there: DROP TABLE and DROP NAMESPACE are")
+                raise InvalidSql(f"DROP {kind} is not supported. Use DROP TABLE or DROP NAMESPACE.")
         except (TableNotFound, NamespaceNotFound):
             if not tree.args.get("exists"):
                 raise
@@ -174,7 +178,7 @@ def alter(context: Context, tree: sql.Alter) -> Any:
     check_parts(tree, "this kind actions exists", f"ALTER TABLE: {ALTERS}")
     check_parts(tree.this, TARGET, f"ALTER TABLE: {ALTERS}")
     if tree.args["kind"] != "TABLE":
-        raise InvalidSql(f"ALTER {tree.args['kind']} is not there: ALTER TABLE is")
+        raise InvalidSql(f"ALTER {tree.args['kind']} is not supported. Use ALTER TABLE.")
     name = table_name(tree.this)
     if isinstance(tree.args["actions"][0], sql.DropPartition):
         return drop_partition(context, context.lake.table(name), tree.args["actions"][0])
@@ -195,7 +199,7 @@ def alter(context: Context, tree: sql.Alter) -> Any:
 
 
 def _renamed(name: str, node: sql.Expr) -> str:
-    """RENAME TO a name without a namespace stays in its namespace, as everywhere in SQL."""
+    """The new name. RENAME TO a name without a namespace stays in its namespace, as everywhere in SQL."""
     new = table_name(node)
     return new if "." in new or "." not in name else f"{name.rpartition('.')[0]}.{new}"
 
@@ -217,19 +221,19 @@ def _changes(action: sql.Expr) -> list[ColumnChange]:
         case sql.AlterColumn() if action.args.get("allow_null") and action.args.get("drop"):
             check_parts(action, "this allow_null drop", f"ALTER TABLE: {ALTERS}")
             return [DropNotNull(column_path(action.this))]
-    raise InvalidSql(f"ALTER TABLE does not know {action.sql('spark')!r}: {ALTERS}")
+    raise InvalidSql(f"ALTER TABLE does not know {action.sql('spark')!r}. Supported are {ALTERS}.")
 
 
 ALTERS = (
-    "ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a DROP NOT NULL, ALTER COLUMN a AFTER b, "
-    "ALTER COLUMN a FIRST, RENAME TO, SET TBLPROPERTIES, UNSET TBLPROPERTIES and DROP PARTITION are there"
+    "ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a DROP NOT NULL, ALTER "
+    "COLUMN a AFTER b, ALTER COLUMN a FIRST, RENAME TO, SET TBLPROPERTIES, UNSET TBLPROPERTIES and DROP PARTITION"
 )
 
 
 def _added(column: sql.ColumnDef) -> AddColumn:
     field = field_of(column)
     if not field.nullable:
-        raise InvalidSql(f"ADD COLUMN {field.name} NOT NULL has no value for rows that are there: leave NOT NULL out")
+        raise InvalidSql(f"ADD COLUMN {field.name} NOT NULL has no value for existing rows. Leave out NOT NULL.")
     position = column.args.get("position")
     after = None if position is None or position.this is None else position.this.name
     first = position is not None and position.args["position"].lower() == "first"
@@ -237,7 +241,7 @@ def _added(column: sql.ColumnDef) -> AddColumn:
 
 
 def _column(node: sql.Expr) -> sql.Expr:
-    """What DROP COLUMN a.b names, which is parsed as a table."""
+    """The column that DROP COLUMN a.b names; it is parsed as a table."""
     if isinstance(node, sql.Table):
         parts = [part.copy() for part in node.parts]
         return sql.Column(this=parts[-1], table=parts[-2] if len(parts) > 1 else None, db=parts[-3] if len(parts) > 2 else None)
@@ -245,9 +249,9 @@ def _column(node: sql.Expr) -> sql.Expr:
 
 
 def alter_by_text(table: Table, action: str) -> bool:
-    """What the parser leaves as text: ALTER COLUMN ... AFTER, FIRST, TYPE and DROP NOT NULL of a nested field, UNSET TBLPROPERTIES.
+    """Run an ALTER that the parser leaves as text; False when it is none of them.
 
-    False: none of it.
+    ALTER COLUMN ... AFTER, FIRST, TYPE and DROP NOT NULL of a nested field, UNSET TBLPROPERTIES.
     """
     quoted = r"((?:`[^`]+`|[\w.])+)"
     found = re.fullmatch(rf"(?:alter|change)\s+(?:column\s+)?{quoted}\s+(?:(first)|after\s+{quoted})", action, re.IGNORECASE)
@@ -273,6 +277,6 @@ def undrop(context: Context, text: str) -> Any:
     """UNDROP TABLE name."""
     words = text.split()
     if len(words) != 2 or words[0].upper() != "TABLE":
-        raise InvalidSql("write UNDROP TABLE name")
+        raise InvalidSql("UNDROP needs the name of a table. Write UNDROP TABLE name.")
     context.lake.undrop_table(words[1].replace("`", ""))
     return context.done()

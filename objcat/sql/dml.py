@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, MERGE: what changes rows."""
+"""Statements that change rows: INSERT, UPDATE, DELETE, MERGE, TRUNCATE, DROP PARTITION."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ TRUNCATES = "TRUNCATE TABLE t for all rows of one table, ALTER TABLE t DROP PART
 
 
 def insert(context: Context, tree: sql.Insert) -> Any:
-    """INSERT INTO table [(columns)] VALUES or SELECT: columns by position, or by name with BY NAME. Keys are declared new. No rows are no
-    commit.
+    """INSERT INTO table [(columns)] VALUES or SELECT. Columns go by position, or by name with BY NAME. No rows, no commit.
 
-    INSERT OVERWRITE: the partitions that the rows are in, or those of PARTITION (...); all rows of a table without partitions.
-    INSERT INTO ... REPLACE WHERE: the partitions that a filter is true of. INSERT OR FAIL, INSERT OR IGNORE (or ON CONFLICT DO NOTHING) and
-    INSERT OR REPLACE, which is what INSERT does: what becomes of rows whose keys are there.
+    INSERT OVERWRITE replaces the partitions that the rows are in, or those of PARTITION (...), or all rows of a table without partitions.
+    INSERT INTO ... REPLACE WHERE replaces the partitions for which a filter is true. INSERT OR FAIL, OR IGNORE (or ON CONFLICT DO NOTHING)
+    and OR REPLACE decide about rows whose keys exist; plain INSERT is OR REPLACE.
     """
     target = tree.this
     check_parts(tree, "this expression overwrite by_name where hint alternative conflict", INSERTS)
@@ -44,9 +43,9 @@ def insert(context: Context, tree: sql.Insert) -> Any:
     listed = [_column(column, target.this) for column in target.expressions] if isinstance(target, sql.Schema) else None
     fixed = _fixed(target.this if isinstance(target, sql.Schema) else target)
     if fixed and not tree.args.get("overwrite"):
-        raise InvalidSql("INSERT INTO ... PARTITION (...) is not there: give the column a value in each row")
+        raise InvalidSql("INSERT INTO ... PARTITION (...) is not supported. Give the column a value in each row.")
     if fixed and listed is None and not tree.args.get("by_name"):
-        # As in Spark, the query gives the other columns.
+        # As in Spark, the query gives the remaining columns.
         listed = [name for name in table.schema.names if name not in fixed]
     rows = incoming(
         context,
@@ -71,21 +70,20 @@ _ALTERNATIVES: Mapping[str, OnExisting] = {"FAIL": "fail", "IGNORE": "skip", "RE
 
 
 def _on_existing(tree: sql.Insert) -> OnExisting:
-    """What an INSERT says of keys that are there. Raises InvalidSql."""
+    """What an INSERT does about existing keys. Raises InvalidSql."""
     said, conflict = tree.args.get("alternative"), tree.args.get("conflict")
     replaces = tree.args.get("overwrite") or tree.args.get("where") is not None
     if (said or conflict) and (replaces or (said and conflict)):
-        raise InvalidSql(
-            "INSERT OR ... and ON CONFLICT say what becomes of keys that are there: one of them, and not with OVERWRITE or REPLACE"
-        )
+        raise InvalidSql("INSERT OR ... and ON CONFLICT exclude each other, and go with neither OVERWRITE nor REPLACE. Write one of them.")
     if conflict is not None:
         if conflict.sql("spark").upper() != "ON CONFLICT DO NOTHING":
             raise InvalidSql(
-                f"{conflict.sql('spark')} is not there: ON CONFLICT DO NOTHING is, without columns, since a table has one key; {INSERTS}"
+                f"{conflict.sql('spark')} is not supported. A table has one key, so write ON CONFLICT DO NOTHING without columns: "
+                f"{INSERTS}."
             )
         return "skip"
     if said is not None and str(said).upper() not in _ALTERNATIVES:
-        raise InvalidSql(f"INSERT OR {said} is not there: INSERT OR FAIL, OR IGNORE and OR REPLACE are")
+        raise InvalidSql(f"INSERT OR {said} is not supported. Use INSERT OR FAIL, OR IGNORE or OR REPLACE.")
     return "replace" if said is None else _ALTERNATIVES[str(said).upper()]
 
 
@@ -95,13 +93,13 @@ def _fixed(target: sql.Expr) -> dict[str, sql.Expr]:
     found = {}
     for item in [] if partition is None else partition.expressions:
         if not isinstance(item, sql.EQ):
-            raise InvalidSql(f"PARTITION ({item.sql('spark')}) has no value: write PARTITION (column = value), or leave it out")
+            raise InvalidSql(f"PARTITION ({item.sql('spark')}) has no value. Write PARTITION (column = value), or leave it out.")
         found[item.this.name] = item.expression
     return found
 
 
 def _with_fixed(query: sql.Expr, fixed: Mapping[str, sql.Expr]) -> sql.Expr:
-    """A query with a column more for each fixed value."""
+    """A query with one more column for each fixed value."""
     if not fixed:
         return query
     given = sql.alias_(query if isinstance(query, sql.Values) else sql.Subquery(this=query), "given", table=True)
@@ -109,21 +107,21 @@ def _with_fixed(query: sql.Expr, fixed: Mapping[str, sql.Expr]) -> sql.Expr:
 
 
 def incoming(context: Context, table: Table, query: sql.Expr, listed: list[str] | None, *, by_name: bool) -> Any:
-    """The rows of a query under the names and in the types of a table's columns. listed: which, in order; all when None."""
+    """The rows of a query under the names and types of a table's columns. `listed`: which columns, in order; all when None."""
     if isinstance(query, sql.Values):
         query = sql.select("*").from_(sql.alias_(query, "given", table=True))
     if not isinstance(query, sql.Query):
-        raise InvalidSql("INSERT wants VALUES (...) or SELECT ...")
+        raise InvalidSql("INSERT has no rows. Write VALUES (...) or SELECT ...")
     rows = context.query(query)
     given = context.runner.names(rows)
     names = listed or (given if by_name else table.schema.names)
     for name in names:
         if name not in table.schema.names:
-            raise InvalidSql(f"the table {table.name!r} has no column {name!r}: it has {', '.join(table.schema.names)}")
+            raise InvalidSql(f"The table {table.name!r} has no column {name!r}. It has {', '.join(table.schema.names)}.")
     if len(given) != len(names):
         raise InvalidSql(
-            f"the query gives {len(given)} columns, and {len(names)} are wanted ({', '.join(names)}): list those that you give, "
-            f"INSERT INTO {table.name} (a, b) ..."
+            f"The query gives {len(given)} columns, and {len(names)} are expected ({', '.join(names)}). List the columns that "
+            f"you give: INSERT INTO {table.name} (a, b) ..."
         )
     return context.runner.fitted(rows, pa.schema([table.schema.field(name) for name in names]))
 
@@ -139,9 +137,9 @@ def delete(context: Context, tree: sql.Delete) -> Any:
 
 
 def _unqualified(condition: sql.Expr, target: sql.Table) -> sql.Expr:
-    """A condition over one table, without that table's name before the columns. Raises InvalidSql for a query in it."""
+    """A condition over one table, without the table's name before the columns. Raises InvalidSql for a subquery."""
     if condition.find(sql.Query):
-        raise InvalidSql("a filter with a query in it is not there: MERGE INTO ... USING (SELECT ...) does what it is for")
+        raise InvalidSql("A filter with a subquery is not supported. Use MERGE INTO ... USING (SELECT ...) instead.")
     whole = sql.Paren(this=condition.copy())
     for column in list(whole.find_all(sql.Column)):
         path, parts = column_parts(column)
@@ -152,7 +150,7 @@ def _unqualified(condition: sql.Expr, target: sql.Table) -> sql.Expr:
 
 
 def _timed(context: Context, condition: sql.Expr, table: Table) -> sql.Expr:
-    """A condition, changed: times that are compared with a column which has a zone mean what they mean in a query of the same session."""
+    """A condition in which times compared with a zoned column mean what they mean in a query of the same session."""
     return with_moments(condition, table.schema, context.runner.moment)
 
 
@@ -207,13 +205,13 @@ def _clause(merging: Merge, when: sql.When, target: sql.Table) -> Merge:
     elif isinstance(then, sql.Insert):
         return merging.when_not_matched_insert(_inserted(then, target), where=where)
     raise InvalidSql(
-        f"{when.sql('spark')!r} is not there: a row that matches is updated or deleted, one of the source alone is inserted, one of the "
-        "table alone (NOT MATCHED BY SOURCE) is updated, but not with *, or deleted"
+        f"{when.sql('spark')!r} is not supported. Update or delete a row that matches. Insert a row of the source alone. "
+        "Update (but not with *) or delete a row of the table alone (NOT MATCHED BY SOURCE)."
     )
 
 
 def _assigned(then: sql.Update, target: sql.Table) -> dict[str, str] | None:
-    """Of SET; None: every column (SET *)."""
+    """The assignments of SET; None for every column (SET *)."""
     check_parts(then, "expressions", MERGES)
     if len(then.expressions) == 1 and isinstance(then.expressions[0], sql.Star):
         check_parts(then.expressions[0], "", "UPDATE SET *, or name the columns")
@@ -222,40 +220,40 @@ def _assigned(then: sql.Update, target: sql.Table) -> dict[str, str] | None:
 
 
 def _set(items: Sequence[sql.Expr], target: sql.Table) -> dict[str, sql.Expr]:
-    """What SET says, by column of the target. Raises InvalidSql."""
+    """The assignments of SET, by column of the target. Raises InvalidSql."""
     found: dict[str, sql.Expr] = {}
     for item in items:
         if not isinstance(item, sql.EQ):
-            raise InvalidSql(f"SET {item.sql('spark')} says no value: write column = expression for each column")
+            raise InvalidSql(f"SET {item.sql('spark')} gives no value. Write column = expression for each column.")
         name = _column(item.this, target)
         if name in found:
-            raise InvalidSql(f"SET names {name!r} twice: set each column once")
+            raise InvalidSql(f"SET names {name!r} twice. Set each column once.")
         found[name] = item.expression
     return found
 
 
 def _column(node: sql.Expr, target: sql.Table) -> str:
-    """The name of a column of the target, whole, that is given a value. Raises InvalidSql."""
+    """The name of a top-level column of the target that is assigned. Raises InvalidSql."""
     parts = list(node.parts) if isinstance(node, sql.Column) else [node]
     if not isinstance(node, (sql.Column, sql.Identifier)) or len(parts) - parts_of_table(parts, target) > 1:
         raise InvalidSql(
-            f"{node.sql('spark')!r} is no column of the table {target.name!r} that could be given a value: name columns one by one, and "
-            "set a struct as a whole, named_struct(...)"
+            f"{node.sql('spark')!r} is no column of the table {target.name!r} that can be assigned. Name columns one by one, "
+            "and set a struct as a whole: named_struct(...)."
         )
     return node.name
 
 
 def _inserted(then: sql.Insert, target: sql.Table) -> dict[str, str] | None:
-    """Of INSERT (columns) VALUES (expressions); None: every column (INSERT *)."""
+    """The values of INSERT (columns) VALUES (expressions); None for every column (INSERT *)."""
     check_parts(then, "this expression", MERGES)
     if isinstance(then.this, sql.Star):
         check_parts(then.this, "", "INSERT *, or INSERT (columns) VALUES (expressions)")
         return None
     if not isinstance(then.this, sql.Tuple) or not isinstance(then.expression, sql.Tuple):
-        raise InvalidSql(f"{then.sql('spark')!r} names no columns: write INSERT (a, b) VALUES (...), or INSERT *")  # noqa: S608 - a sentence
+        raise InvalidSql(f"{then.sql('spark')!r} names no columns. Write INSERT (a, b) VALUES (...), or INSERT *.")  # noqa: S608 - a sentence
     names, values = then.this.expressions, then.expression.expressions
     if len(names) != len(values):
-        raise InvalidSql(f"{then.sql('spark')!r} has {len(names)} columns and {len(values)} values: give a value for each")
+        raise InvalidSql(f"{then.sql('spark')!r} has {len(names)} columns and {len(values)} values. Give a value for each column.")
     return {_column(name, target): spark_sql(value) for name, value in zip(names, values, strict=True)}
 
 
@@ -264,7 +262,7 @@ def truncate(context: Context, tree: sql.TruncateTable) -> Any:
     check_parts(tree, "expressions", TRUNCATES)
     target, *others = tree.expressions
     if others:
-        raise InvalidSql(f"TRUNCATE TABLE takes one table: write {TRUNCATES}")
+        raise InvalidSql(f"TRUNCATE TABLE takes one table. Write {TRUNCATES}.")
     check_parts(target, TARGET, TRUNCATES)
     table = context.lake.table(table_name(target))
     return context.committed(table.delete("true", spark=context.runner.spark))

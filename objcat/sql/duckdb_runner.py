@@ -1,4 +1,4 @@
-"""Queries in DuckDB, in this process: every table comes as a stream of Arrow batches, of the columns and files that the query needs."""
+"""Queries in DuckDB, in this process. A table is a stream of Arrow batches with only the columns and files that the query needs."""
 
 from __future__ import annotations
 
@@ -29,36 +29,44 @@ class LocalRunner:
     spark: Any = None
 
     def __init__(self) -> None:
-        # Arrow hands on the text of what a stream raises, and not the error.
+        # Arrow passes on only the text of an error that a stream raises.
         self._errors: list[BaseException] = []
 
     def rows(self, query: sql.Query, sources: Sequence[QueryTable]) -> _Running:
+        """See `Runner.rows`."""
         return _Running(query, sources, self._errors)
 
     def result(self, query: sql.Query, sources: Sequence[QueryTable]) -> pa.Table:
+        """See `Runner.result`."""
         return self.batch(self.rows(query, sources)).read_all()
 
     def told(self, rows: pa.Table) -> pa.Table:
+        """See `Runner.told`."""
         return rows
 
     def moment(self, said: sql.Expr) -> dt.datetime | None:  # noqa: ARG002 - they are UTC in queries too
+        """See `Runner.moment`."""
         return None
 
     def cause(self, error: Exception) -> Exception:
+        """See `Runner.cause`."""
         return next((one for one in self._errors if isinstance(one, Exception)), error)
 
     def names(self, rows: _Running) -> list[str]:
+        """See `Runner.names`."""
         return rows.names
 
     def batch(self, rows: _Running) -> pa.RecordBatchReader:
+        """See `Runner.batch`."""
         return rows.read()
 
     def fitted(self, rows: _Running, schema: pa.Schema) -> pa.RecordBatchReader:
+        """See `Runner.fitted`."""
         return rows.cast(pa.schema([field.with_nullable(True) for field in schema])).read()
 
 
 class _Running:
-    """One query. What a scan raises inside of DuckDB comes out as it was raised."""
+    """One query. An error that a scan raises inside DuckDB comes out as it was raised."""
 
     def __init__(self, query: sql.Query, sources: Sequence[QueryTable], errors: list[BaseException]) -> None:
         self._errors = errors
@@ -69,7 +77,7 @@ class _Running:
         try:
             self._relation = self._try(lambda: self._connection.sql(self._text))
         except InvalidSql:
-            # It may miss a column that it finds by rules of its own, such as one that EXCEPT names.
+            # DuckDB may need a column by rules of its own, such as one that EXCEPT names.
             self._serve(sources, {source.name: ALL for source in sources})
             self._relation = self._try(lambda: self._connection.sql(self._text))
         self._schema: pa.Schema | None = None
@@ -86,8 +94,8 @@ class _Running:
         return list(self._relation.columns)
 
     def cast(self, schema: pa.Schema) -> _Running:
-        """The columns by position, under other names and in other types, as DuckDB casts; returns this query."""
-        # It says by itself what it calls the types of Arrow.
+        """Cast the columns by position to other names and types, as DuckDB casts; returns this query."""
+        # DuckDB itself names the types of Arrow.
         self._connection.register(_SHAPE, schema.empty_table())
         types = self._connection.sql(f"SELECT * FROM {_SHAPE}").types  # noqa: S608 - a constant
         names = [f"c{number}" for number in range(len(types))]
@@ -117,11 +125,11 @@ class _Running:
             if is_full(error):
                 raise
             reason = " ".join(line.strip() for line in str(error).split("\n\n")[0].splitlines() if line.strip())
-            raise InvalidSql(f"the query was refused by DuckDB: {reason}") from error
+            raise InvalidSql(f"DuckDB refused the query: {reason}. Correct the statement.") from error
 
 
 def _spec(source: QueryTable) -> TableSpec:
-    """As of the slot that is read, at which columns may have been others."""
+    """The spec as of the slot that is read, at which the columns may have been others."""
     table, as_of = source.table, source.as_of
     return table.spec if as_of is None else table._context.latest.retry_on_new_checkpoint(lambda: table._context.snapshot_as_of(as_of)).spec
 
@@ -130,7 +138,7 @@ _SHAPE = "_objcat_shape"
 
 
 class _Served:
-    """A scan as DuckDB reads it: a new stream whenever it asks for one, since a WITH that is used twice is read twice."""
+    """A scan as DuckDB reads it: a new stream for each request, because a WITH that is used twice is read twice."""
 
     def __init__(self, scan: Scan, errors: list[BaseException]) -> None:
         self._scan = scan
@@ -142,7 +150,7 @@ class _Served:
 
 
 def watched(batches: Iterable[pa.RecordBatch], errors: list[BaseException]) -> Iterator[pa.RecordBatch]:
-    """The batches; what they raise is kept in `errors` too."""
+    """The batches; what they raise is added to `errors` too."""
     try:
         yield from batches
     except (Exception, KeyboardInterrupt) as error:
@@ -151,7 +159,7 @@ def watched(batches: Iterable[pa.RecordBatch], errors: list[BaseException]) -> I
 
 
 def _narrowest(spec: TableSpec) -> list[str]:
-    """Some column, for a query that only counts."""
+    """A column for a query that only counts."""
     return [(spec.key_columns or spec.table_schema.columns)[0].name]
 
 

@@ -1,4 +1,4 @@
-"""Names in the text of a statement, and its types, as ours."""
+"""Names and types in the text of a statement, converted to the table's."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _PLAIN = {
 
 
 def table_name(node: sql.Expr | None) -> str:
-    """The name of a table or a namespace, with what stands before its dots. Raises InvalidSql."""
+    """The name of a table or namespace, with its qualifiers. Raises InvalidSql."""
     if isinstance(node, sql.Schema):
         node = node.this
     if not isinstance(node, sql.Table):
-        raise InvalidSql(f"{'' if node is None else node.sql('spark')!r} is no name of a table: write name, or namespace.name")
+        raise InvalidSql(f"{('' if node is None else node.sql('spark'))!r} is no name of a table. Write name, or namespace.name.")
     return ".".join(part.name for part in node.parts)
 
 
 def column_parts(column: sql.Column) -> tuple[sql.Expr, list[sql.Expr]]:
-    """The whole of a path that begins with a column, and its parts: tables, columns and fields of structs look alike to the parser."""
+    """The whole path that begins with a column, and its parts. Tables, columns and struct fields look alike to the parser."""
     whole: sql.Expr = column
     parts = list(column.parts)
     while isinstance(whole.parent, sql.Dot) and whole.parent.this is whole and isinstance(whole.parent.expression, sql.Identifier):
@@ -51,7 +51,7 @@ def column_parts(column: sql.Column) -> tuple[sql.Expr, list[sql.Expr]]:
 
 
 def column_of(parts: Sequence[sql.Expr]) -> sql.Expr:
-    """The path of these parts, as the parser has it."""
+    """The path of some parts, as the parser writes it."""
     count = min(len(parts), 4)
     before = reversed([part.copy() for part in parts[:count]])
     found: sql.Expr = sql.Column(**dict(zip(("this", "table", "db", "catalog"), before, strict=False)))
@@ -61,7 +61,7 @@ def column_of(parts: Sequence[sql.Expr]) -> sql.Expr:
 
 
 def parts_of_table(parts: Sequence[sql.Expr], table: sql.Table) -> int:
-    """How many of the first parts of a path name a table, as its place in FROM lets them; 0: none. One part at least is left over."""
+    """How many of the first parts of a path name a table, by its place in FROM; 0 for none. At least one part is left over."""
     names = [table.alias] if table.alias else [part.name for part in table.parts]
     said = [part.name.lower() for part in parts]
     for begin in range(len(names)):
@@ -72,7 +72,7 @@ def parts_of_table(parts: Sequence[sql.Expr], table: sql.Table) -> int:
 
 
 def shorten(column: sql.Column, tables: Iterable[sql.Table]) -> None:
-    """Where a path begins with the name of one of these tables, leave the last part of that name."""
+    """Where a path begins with the name of one of these tables, leave only the last part of that name."""
     whole, parts = column_parts(column)
     count = max((parts_of_table(parts, table) for table in tables), default=0)
     if count > 1:
@@ -91,23 +91,23 @@ def column_path(node: sql.Expr) -> str:
 
 
 TYPES = (
-    "there are tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, binary, date, timestamp, timestamp_ntz, "
-    "array<...>, map<..., ...> and struct<...>"
+    "Use tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, binary, date, timestamp, "
+    "timestamp_ntz, array<...>, map<..., ...> or struct<...>."
 )
 
 
 def arrow_of(data_type: sql.DataType) -> pa.DataType:
-    """The Arrow type of a type in SQL. Raises InvalidSql."""
+    """The Arrow type of a SQL type. Raises InvalidSql."""
     kind, inner = data_type.this, data_type.expressions
     if kind in _PLAIN:
         if inner:
-            # Spark refuses what is longer, and fills up a CHAR.
-            raise InvalidSql(f"the type {data_type.sql()} says how long values are, which tables do not see to: leave the number out")
+            # Spark refuses longer values, and pads a CHAR.
+            raise InvalidSql(f"The type {data_type.sql()} limits the length of values, which tables do not check. Leave out the number.")
         return _PLAIN[kind]
     if kind is _TYPES.DECIMAL:
         digits = [int(parameter.this.name) for parameter in inner] or [10]
         if digits[0] not in range(1, 39):
-            raise InvalidSql(f"the type {data_type.sql()} has {digits[0]} digits: decimals have 1 to 38")
+            raise InvalidSql(f"The type {data_type.sql()} has {digits[0]} digits. Give a decimal 1 to 38 digits.")
         return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
     if kind is _TYPES.ARRAY and len(inner) == 1:
         return pa.list_(pa.field("element", arrow_of(inner[0])))
@@ -115,11 +115,11 @@ def arrow_of(data_type: sql.DataType) -> pa.DataType:
         return pa.map_(arrow_of(inner[0]), arrow_of(inner[1]))
     if kind is _TYPES.STRUCT:
         return pa.struct([field_of(field) for field in inner])
-    raise InvalidSql(f"the type {data_type.sql()} is none of ours: {TYPES}")
+    raise InvalidSql(f"The type {data_type.sql()} is not supported. {TYPES}")
 
 
 def field_of(column: sql.ColumnDef) -> pa.Field:
-    """A column as a table is declared with it. Raises InvalidSql for what we cannot keep: defaults, checks, generated values."""
+    """A column as a table is declared with it. Raises InvalidSql for defaults, checks and generated values."""
     nullable = True
     for constraint in column.args.get("constraints") or ():
         match constraint.args["kind"]:
@@ -130,14 +130,14 @@ def field_of(column: sql.ColumnDef) -> pa.Field:
             case sql.CommentColumnConstraint():
                 pass
             case other:
-                raise InvalidSql(f"the column {column.name!r} has {other.sql('spark')!r}, which tables do not have: leave it out")
+                raise InvalidSql(f"The column {column.name!r} has {other.sql('spark')!r}, which tables do not support. Leave it out.")
     if column.args.get("kind") is None:
-        raise InvalidSql(f"the column {column.name!r} has no type: write one, e.g. {column.name} BIGINT")
+        raise InvalidSql(f"The column {column.name!r} has no type. Write one, for example {column.name} BIGINT.")
     return pa.field(column.name, arrow_of(column.args["kind"]), nullable)
 
 
 def literal(node: sql.Expr) -> object:
-    """A value that is written out: a number, text, true, false, null, a list or a map of them. Raises InvalidSql."""
+    """A literal value: a number, text, true, false, null, or a list or map of them. Raises InvalidSql."""
     match node:
         case sql.Literal():
             if node.is_string:
@@ -159,4 +159,4 @@ def literal(node: sql.Expr) -> object:
                 return dict(zip(keys, values, strict=True))
         case sql.Paren():
             return literal(node.this)
-    raise InvalidSql(f"{node.sql('spark')!r} is not a plain value: write a number, text, true, false, null, array(...) or map(...)")
+    raise InvalidSql(f"{node.sql('spark')!r} is not a plain value. Write a number, text, true, false, null, array(...) or map(...).")

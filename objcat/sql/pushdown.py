@@ -1,7 +1,7 @@
-"""What a query needs of each of its tables: which columns, and which of its conditions a scan may apply by itself.
+"""Which columns a query needs of each table, and which of its conditions a scan may apply.
 
-A scan that leaves out rows early must never change the answer: a condition is handed on only where the WHERE that holds it would drop
-the same rows, on a table that no outer join can fill with nulls, over columns that are not floating (engines differ in NaN).
+A scan that leaves out rows early must never change the answer. So a condition is pushed down only where its WHERE would drop the same rows,
+on a table that no outer join can fill with nulls, and over columns that are not floating point (engines differ in NaN).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from objcat.predicate.parse import parse_predicate
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """columns: None: all, in order. where: SQL text."""
+    """Columns (None: all, in order) and the filter as SQL text that a query needs of a table."""
 
     columns: list[str] | None
     where: str | None
@@ -34,13 +34,13 @@ ALL = Need(None, None)
 
 
 def needs_of(query: sql.Query, schemas: Mapping[str, pa.Schema]) -> dict[str, Need]:
-    """By the names that tables have in the query; each is named once there."""
+    """The needs of a query, by the names that tables have in it; each is named once there."""
     known: dict[str, object] = {name: {column.lower(): "unknown" for column in schema.names} for name, schema in schemas.items()}
     try:
         qualified = qualify(query.copy(), schema=known, dialect="spark", validate_qualify_columns=False, quote_identifiers=False)
         scopes = traverse_scope(qualified)
     except SqlglotError:
-        # DuckDB says better what is wrong; should it find nothing wrong, it gets all there is.
+        # DuckDB reports better what is wrong. If it finds nothing wrong, it gets every column.
         return dict.fromkeys(schemas, ALL)
     needs = dict.fromkeys(schemas, ALL)
     for scope in scopes:
@@ -64,7 +64,7 @@ def _need(scope: Scope, alias: str, source: sql.Table, schema: pa.Schema) -> Nee
 
 
 def _conditions(scope: Scope, alias: str, source: sql.Table) -> list[sql.Expr]:
-    """What WHERE demands of every row of a table that takes part."""
+    """The conditions that WHERE applies to every row of one table."""
     select = scope.expression
     where = select.args.get("where") if isinstance(select, sql.Select) else None
     if where is None or source.args.get("sample") or source.find_ancestor(sql.TableSample):
@@ -80,7 +80,7 @@ def _conditions(scope: Scope, alias: str, source: sql.Table) -> list[sql.Expr]:
 
 
 def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Schema) -> str | None:
-    """A condition as a filter of a scan; None when it cannot be one."""
+    """A condition as a scan filter; None when it cannot be one."""
     if term.find(sql.Query) or any(has_exponent(number) for number in term.find_all(sql.Literal)):
         return None
     term = term.copy()

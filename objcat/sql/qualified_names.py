@@ -1,4 +1,5 @@
-"""Which parts of a statement are done. One that is parsed and then left out would change other rows than the statement says."""
+"""Checks that every part of a statement is handled. A part that is parsed and then ignored would change other rows than the statement
+says."""
 
 from __future__ import annotations
 
@@ -9,15 +10,20 @@ from sqlglot import expressions as sql
 from objcat.errors import InvalidSql
 
 TARGET = "this db catalog alias"
-"""Of a table that is written to."""
+"""Parts of a table that is written to."""
 
 
 def check_parts(node: sql.Expr, done: str, form: str) -> None:
-    """Refuse a node of a statement that has a part which nobody looks at. done: the other ones, as the parser calls them. form: how the
-    statement is written. Raises InvalidSql."""
+    """Refuse a node of a statement that has a part which no code handles. Raises InvalidSql.
+
+    Args:
+        node: of the parsed statement.
+        done: the parts that are handled, as the parser names them.
+        form: how the statement is written.
+    """
     for name, value in node.args.items():
         if value and name not in done.split():
-            raise InvalidSql(f"{_said(name, value)} is not there in this statement, and nothing was done: write {form}")
+            raise InvalidSql(f"{_said(name, value)} is not supported in this statement. Nothing was done. Write {form}.")
 
 
 def _said(name: str, value: Any) -> str:

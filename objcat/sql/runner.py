@@ -1,4 +1,4 @@
-"""What a statement needs of an engine, and how a query's tables are found in it."""
+"""What a statement needs of an engine, and how the tables of a query are found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """One mention of a table in a query. name: what it is called in the text that runs. as_of: None: the newest slot."""
+    """One mention of a table in a query. `name`: in the text that runs. `as_of`: None for the newest slot."""
 
     name: str
     table: Table
@@ -33,7 +33,7 @@ class QueryTable:
 
 
 class SqlLake(Protocol):
-    """What statements need of a lake: `Lake` is one."""
+    """What statements need of a lake; `Lake` is one."""
 
     @property
     def fileio(self) -> FileIO:
@@ -75,44 +75,44 @@ class SqlLake(Protocol):
 
 
 class Runner(Protocol):
-    """Runs the queries of statements, and hands out their rows in the engine's own form."""
+    """Runs the queries of statements, and returns their rows in the engine's own form."""
 
     def rows(self, query: sql.Query, sources: Sequence[QueryTable]) -> Any:
-        """The rows of a query, for `batch` or `fitted`, one of them, once. Raises InvalidSql, InvalidInput."""
+        """The rows of a query, for one call of `batch` or `fitted`. Raises InvalidSql, InvalidInput."""
 
     def result(self, query: sql.Query, sources: Sequence[QueryTable]) -> Any:
         """The rows of a query as the user gets them. Raises as `rows`."""
 
     def told(self, rows: pa.Table) -> Any:
-        """What a statement that is no query tells, as the user gets it."""
+        """The result of a statement that is no query, as the user gets it."""
 
     def batch(self, rows: Any) -> Any:
         """The rows as `Table.insert` takes them."""
 
     def fitted(self, rows: Any, schema: pa.Schema) -> Any:
-        """The same, with the columns by position under the names of a schema and in its types."""
+        """The rows with the columns by position under the names and types of a schema."""
 
     def moment(self, said: sql.Expr) -> dt.datetime | None:
-        """What a literal means in a query beside a time with a zone; None: what a filter takes it for, or nothing."""
+        """What a literal means in a query next to a zoned time; None: what a filter takes it for, or nothing."""
 
     def cause(self, error: Exception) -> Exception:
-        """What a user is told when a write of `rows` raised `error`: perhaps the query did, deep inside."""
+        """The error to show when a write of `rows` raised `error`; the query inside may have raised it."""
 
     def names(self, rows: Any) -> list[str]:
-        """Of the columns of `rows`."""
+        """The column names of `rows`."""
 
     @property
     def spark(self) -> Any | None:
-        """The session, where there is one."""
+        """The Spark session, where there is one."""
 
 
 def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[QueryTable]]:
-    """A query whose tables have other names, and which tables these are. Names of its own (WITH) stay as they are.
+    """A query whose tables are renamed, and which tables these are. Names of its own (WITH) stay.
 
-    Raises TableNotFound, and InvalidSql, also for a query that reaches beyond these tables.
+    Raises TableNotFound, and InvalidSql, also for a query that reads anything but tables of the lake.
     """
     if (beyond := beyond_rows(tree)) is not None:
-        raise InvalidSql(f"{beyond}: a query reads the tables of the lake and nothing else")
+        raise InvalidSql(f"{beyond}. Nothing was done. Read only tables of the lake.")
     tree = tree.copy()
     mentioned: dict[int, sql.Table] = {}
     scopes = {id(scope.expression): scope for scope in traverse_scope(tree)}
@@ -122,7 +122,7 @@ def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[QueryTable]]:
                 mentioned[id(named)] = named
     _check_bound(tree, mentioned)
     for column in list(tree.find_all(sql.Column)):
-        # The table is known by the last part of its name from here on.
+        # From here on a table is known by the last part of its name.
         shorten(column, _tables_above(column, scopes))
     sources = []
     tables: dict[str, Table] = {}
@@ -141,20 +141,21 @@ def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[QueryTable]]:
 
 
 def _check_bound(tree: sql.Query, mentioned: Mapping[int, sql.Table]) -> None:
-    """Refuse a table that nobody looked up: an engine would look for it elsewhere."""
+    """Refuse a table that was not looked up here: an engine would look for it elsewhere."""
     own = {cte.alias.lower() for cte in tree.find_all(sql.CTE)}
     if reserved := next((name for name in own if name.startswith(HIDDEN_PREFIX)), None):
-        # It would stand before the table that is called so in the text that runs.
-        raise InvalidSql(f"WITH {reserved}: names beginning with {HIDDEN_PREFIX!r} are reserved, call it otherwise")
+        # It would hide the table of that name in the text that runs.
+        raise InvalidSql(f"WITH {reserved} uses a reserved name. Choose a name that does not begin with {HIDDEN_PREFIX!r}.")
     for node in tree.find_all(sql.Table):
         if has_name(node) and id(node) not in mentioned and (node.args.get("db") or node.name.lower() not in own):
             raise InvalidSql(
-                f"the table {node.sql('spark')!r} stands where none is looked for: give each table of a FROM an alias of its own"
+                f"The table {node.sql('spark')!r} is in a place where tables are not looked up. Give each table of a FROM an "
+                "alias of its own."
             )
 
 
 def _tables_above(column: sql.Column, scopes: Mapping[int, Scope]) -> Iterator[sql.Table]:
-    """The tables whose columns may be meant: of the query that a column stands in, and of those around it."""
+    """The tables whose columns may be meant: those of the query around a column, and of the queries around that."""
     node: sql.Expr | None = column
     while node is not None and not isinstance(node, sql.CTE):
         if (scope := scopes.get(id(node))) is not None:
@@ -168,9 +169,9 @@ def _as_of(node: sql.Table) -> AsOf | None:
         return None
     value = version.expression
     if version.args["kind"] != "AS OF" or not isinstance(value, sql.Literal):
-        raise InvalidSql(f"{version.sql('spark')} is no time travel: write VERSION AS OF a slot, or TIMESTAMP AS OF '2026-01-31 12:00:00'")
+        raise InvalidSql(f"{version.sql('spark')} is no time travel. Write VERSION AS OF a slot, or TIMESTAMP AS OF '2026-01-31 12:00:00'.")
     if version.name.upper() == "VERSION":
         if not value.is_int:
-            raise InvalidSql(f"VERSION AS OF {value.sql('spark')} is no slot: write a whole number, or TIMESTAMP AS OF")
+            raise InvalidSql(f"VERSION AS OF {value.sql('spark')} is no slot. Write a whole number, or use TIMESTAMP AS OF.")
         return int(value.name)
     return str(value.name)

@@ -14,7 +14,7 @@ from objcat.metadata.schema import type_text
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
 
-SHOWS = "SHOW TABLES [IN namespace], SHOW NAMESPACES, SHOW PARTITIONS table, SHOW TBLPROPERTIES table and SHOW COLUMNS IN table are there"
+SHOWS = "Use SHOW TABLES [IN namespace], SHOW NAMESPACES, SHOW PARTITIONS table, SHOW TBLPROPERTIES table or SHOW COLUMNS IN table."
 
 
 def describe(context: Context, tree: sql.Describe) -> Any:
@@ -37,13 +37,13 @@ def _columns(table: Any) -> pa.Table:
 
 
 def show(context: Context, text: str) -> Any:
-    """SHOW: see `SHOWS`."""
+    """SHOW in one of the forms of `SHOWS`."""
     words = text.split()
     kind = words[0].upper() if words else ""
     rest = [word for word in words[1:] if word.upper() not in ("IN", "FROM")]
     name = rest[0].replace("`", "").strip("'") if rest else None
     if len(rest) > 1:
-        raise InvalidSql(f"{rest[1]!r} is too much: {SHOWS}")
+        raise InvalidSql(f"SHOW does not know {rest[1]!r}. {SHOWS}")
     lake = context.lake
     if kind == "TABLES":
         return context.runner.told(pa.table({"table": pa.array(lake.tables(name), pa.string())}))
@@ -56,11 +56,11 @@ def show(context: Context, text: str) -> Any:
             return context.runner.told(_columns(lake.table(name)))
         if kind == "TBLPROPERTIES":
             return context.runner.told(as_rows(lake.table(name).properties))
-    raise InvalidSql(f"SHOW {' '.join(words)} is not there: {SHOWS}")
+    raise InvalidSql(f"SHOW {' '.join(words)} is not supported. {SHOWS}")
 
 
 def as_rows(result: Any) -> pa.Table:
-    """What a service tells: a row for each of its results, what is nested in them as JSON; none where there is nothing to tell."""
+    """The result of a service as a table: a row for each of its results, nested values as JSON; no row when there is nothing."""
     match result:
         case pa.Table():
             return result

@@ -1,4 +1,9 @@
-"""From the text of a statement to what does it."""
+"""Runs a SQL statement: parses the text and hands it to the module of its kind.
+
+Begin with `run_statement`, which `Lake.sql`, the command line and `objcat.spark` call. Queries go to the `Runner`; INSERT and its like to
+`dml.py`; CREATE, ALTER and DROP to `ddl.py`; SHOW and DESCRIBE to `show.py`; CALL to `call.py`.
+A statement runs as a whole or is refused with InvalidSql. No part of a statement is ignored.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ KNOWN = (
 )
 
 _BY_TEXT: Mapping[str, Callable[[Context, str], Any]] = {"CALL": call, "SHOW": show, "UNDROP": undrop}
-"""What is no SQL to the parser, or differs from product to product."""
+"""Statements that the parser does not know, or that differ from product to product."""
 _DONE_BY: Mapping[type[sql.Expr], Callable[[Context, Any], Any]] = {
     sql.Alter: alter,
     sql.Create: create,
@@ -43,7 +48,7 @@ _DONE_BY: Mapping[type[sql.Expr], Callable[[Context, Any], Any]] = {
 
 
 def run_statement(statement: str, context: Context) -> Any:
-    """Do one statement. Raises InvalidSql for what does not parse or is not there, else as the operations that it is made of."""
+    """Run one statement. Raises InvalidSql when it does not parse or is not supported, else what its operations raise."""
     statement = text(statement, what="sql").strip().rstrip(";").rstrip()
     head = statement.partition(" ")[0].upper()
     if head in _BY_TEXT:
@@ -51,18 +56,18 @@ def run_statement(statement: str, context: Context) -> Any:
     tree = _parsed(statement)
     if isinstance(tree, sql.Query):
         if tree.find(sql.Into):
-            raise InvalidSql("SELECT ... INTO a table is not there: write CREATE TABLE ... AS SELECT, or INSERT INTO ... SELECT")
+            raise InvalidSql("SELECT ... INTO a table is not supported. Write CREATE TABLE ... AS SELECT, or INSERT INTO ... SELECT.")
         return context.runner.result(*bind(tree, context.lake))
     if isinstance(tree, sql.Command) and head == "ALTER":
         return _alter_by_text(context, tree)
     done_by = _DONE_BY.get(type(tree))
     if done_by is not None:
         return done_by(context, tree)
-    raise InvalidSql(f"{shown(statement)} is no statement of ours: {KNOWN} are there")
+    raise InvalidSql(f"{shown(statement)} is not a supported statement. Supported are {KNOWN}.")
 
 
 def run_reading(statement: str, context: Context) -> pa.RecordBatchReader | pa.Table:
-    """Do one statement that reads; the rows of a query come as a stream. Raises InvalidSql for any other one: nothing was done."""
+    """Run one statement that reads; the rows of a query come as a stream. Raises InvalidSql for any other statement, which is not run."""
     statement = text(statement, what="sql").strip().rstrip(";").rstrip()
     head = statement.partition(" ")[0].upper()
     if head == "SHOW":
@@ -72,7 +77,10 @@ def run_reading(statement: str, context: Context) -> pa.RecordBatchReader | pa.T
         return context.runner.batch(context.runner.rows(*bind(tree, context.lake)))
     if isinstance(tree, sql.Describe):
         return describe(context, tree)
-    raise InvalidSql(f"{shown(statement)} is more than a question: SELECT, SHOW and DESCRIBE run here, the rest by lake.sql of Python")
+    raise InvalidSql(
+        f"{shown(statement)} does not only read. Nothing was done. Run SELECT, SHOW and DESCRIBE here, and other "
+        "statements with lake.sql in Python."
+    )
 
 
 def _alter_by_text(context: Context, tree: sql.Command) -> Any:
@@ -81,23 +89,23 @@ def _alter_by_text(context: Context, tree: sql.Command) -> Any:
         table = context.lake.table(table_name(sql.to_table(words[1], dialect="spark")))
         if alter_by_text(table, words[2]):
             return context.done()
-    raise InvalidSql(f"ALTER {' '.join(words)} is not there: {ALTERS}")
+    raise InvalidSql(f"ALTER {' '.join(words)} is not supported. Supported are {ALTERS}.")
 
 
 def _parsed(statement: str) -> sql.Expr:
     logger = logging.getLogger("sqlglot")
     level = logger.level
-    # It warns of what it hands on as text, which is ours to refuse.
+    # The parser warns of what it leaves as text; that is refused here.
     logger.setLevel(logging.ERROR)
     try:
         found = [tree for tree in sqlglot.parse(statement, dialect=SparkText) if tree is not None]
     except SqlglotError as error:
         reason = str(error).splitlines()[0].split("\x1b")[0].strip()
-        raise InvalidSql(f"{shown(statement)} does not parse: {reason}") from error
+        raise InvalidSql(f"{shown(statement)} does not parse: {reason}. Correct the statement.") from error
     except RecursionError as error:
-        raise InvalidSql("the statement is nested too deeply: simplify it") from error
+        raise InvalidSql("The statement is nested too deeply. Simplify it.") from error
     finally:
         logger.setLevel(level)
     if len(found) != 1:
-        raise InvalidSql(f"one statement at a time, not {len(found)}: run them one after another")
+        raise InvalidSql(f"There are {len(found)} statements. Nothing was done. Run one statement at a time.")
     return found[0]

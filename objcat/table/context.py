@@ -164,7 +164,7 @@ class TableContext:
         newest = self.refresh()
         if isinstance(as_of, int):
             if as_of < 0 or as_of > newest.slot:
-                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {newest.slot}")
+                raise InvalidInput(f"The table {self.name!r} has no slot {as_of}. Use a slot from 0 to {newest.slot}.")
             view = self.timeline.at(as_of)
         else:
             when_ms = moment_ms(as_of, what="as_of")

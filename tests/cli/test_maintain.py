@@ -38,7 +38,7 @@ def test_a_lake_is_maintained_once(table: objcat.Table, tmp_path: Path) -> None:
     (path,) = table.refresh().paths(table._context.manifests)
     table._context.fileio.put(path, table._context.fileio.read(path)[:-1] + b"?")
     damaged = run("maintain", str(tmp_path))
-    assert damaged.returncode == 1 and "city.trips: verify left: files are not what was committed" in damaged.stdout
+    assert damaged.returncode == 1 and "city.trips: verify left: Files differ from what was committed" in damaged.stdout
     assert path in damaged.stdout and "that of what was committed" in damaged.stdout
     assert 'objcat_damaged_files{table="city.trips"} 1\n' in run("maintain", str(tmp_path), "--metrics", "--verify-bytes", "1").stdout
     table._context.fileio.put(path, table._context.fileio.read(path)[:-1] + b"1")

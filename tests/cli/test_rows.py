@@ -109,11 +109,11 @@ def test_a_long_answer_says_that_there_is_more(lake: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "part"),
     [
-        ("DELETE FROM city.trips", "more than a question"),
-        ("DROP TABLE city.trips", "more than a question"),
-        ("INSERT INTO city.trips SELECT * FROM city.trips", "more than a question"),
-        ("CALL compact('city.trips')", "more than a question"),
-        ("UNDROP TABLE city.trips", "more than a question"),
+        ("DELETE FROM city.trips", "does not only read"),
+        ("DROP TABLE city.trips", "does not only read"),
+        ("INSERT INTO city.trips SELECT * FROM city.trips", "does not only read"),
+        ("CALL compact('city.trips')", "does not only read"),
+        ("UNDROP TABLE city.trips", "does not only read"),
         ("SELECT 1; SELECT 2", "one statement at a time"),
         ("SELEC 1", ""),
         ("SELECT nothing FROM city.trips", "nothing"),

@@ -135,7 +135,7 @@ def test_cluster_joins_and_sorts(tmp_path: Path) -> None:
 
 
 def test_cluster_sorts_within_file_groups_where_rows_have_a_place(table: objcat.Table, url: str) -> None:
-    assert "name the columns that rows shall be sorted by" in refused("cluster", url)
+    assert "Name the columns that rows are sorted by within each group" in refused("cluster", url)
     assert "2 file groups became 2; 20 rows were written" in says("cluster", url, "--by", "fare")
     assert says("cluster", url, "--by", "fare").startswith("nothing to gain")
     assert table.scan().count() == 20
@@ -214,7 +214,7 @@ def test_restore(table: objcat.Table, url: str, tmp_path: Path) -> None:
     assert {row["fare"] for row in objcat.connect(tmp_path).table("city.trips").scan().to_arrow().to_pylist()} == {1.0}
     assert told("restore", url, "3")["restored"] == 3
     for dry in ([], ["--dry-run"]):
-        assert "slots go from 0 to 5" in refused("restore", url, "77", *dry)
+        assert "Use a slot from 0 to 5" in refused("restore", url, "77", *dry)
     table.maintenance.compact()
     says("clean", url, "--keep-slots", "1")
     for dry in ([], ["--dry-run"]):
@@ -235,7 +235,7 @@ def test_purge_says_what_it_would_delete(table: objcat.Table, url: str, tmp_path
     assert "is not dropped" in refused("purge", url, "--older-than", "0", "--dry-run")
     objcat.connect(tmp_path).drop_table("city.trips")
     before = everything(tmp_path)
-    assert "nothing was deleted" in refused("purge", url, "--older-than", "86400", "--dry-run")
+    assert "Nothing was deleted" in refused("purge", url, "--older-than", "86400", "--dry-run")
     would = told("purge", url, "--older-than", "0", "--dry-run")
     assert set(would["paths"]) == files
     assert f"would delete {len(files)} files" in says("purge", url, "--older-than", "0", "--dry-run")

@@ -90,8 +90,8 @@ def test_an_intent_that_is_none_is_one_sentence(table: objcat.Table, tmp_path: P
 @pytest.mark.parametrize(
     ("instant", "says"),
     [
-        ("7", "has no slot 7: slots go from 0 to 1"),
-        ("9" * 5000, "slots go from 0 to 1"),
+        ("7", "has no slot 7. Use a slot from 0 to 1"),
+        ("9" * 5000, "Use a slot from 0 to 1"),
         ("²", "is not a transaction id"),
         ("yesterday", "is not a transaction id"),
         ("20260101T000000000Z-0123456789abcdef", "knows no transaction"),

@@ -68,7 +68,7 @@ def test_a_worker_without_objcat_is_one_clear_sentence(cluster: SparkCluster, tm
 @pytest.mark.timeout(DRIVER_S_MAX)
 def test_a_driver_whose_jvm_dies_says_what_became_of_its_write(cluster: SparkCluster, tmp_path: Path) -> None:
     found = run_driver("gone", cluster, tmp_path)
-    assert found["_run"].startswith("Spark did not come to the end of what it was asked for (objcat: upsert t), as its session was stopped")
+    assert found["_run"].startswith("Spark did not finish a job (objcat: upsert t): its session was stopped")
     assert found["_run slot"] == 0
     assert (found["try_commit"], found["try_commit slot"]) == (4000, 1)
 
@@ -77,12 +77,12 @@ def test_a_driver_whose_jvm_dies_says_what_became_of_its_write(cluster: SparkClu
 def test_a_session_that_is_stopped_under_a_write_or_before_it_is_one_sentence(cluster: SparkCluster, tmp_path: Path) -> None:
     found = run_driver("stopped", cluster, tmp_path)
     assert found.pop("same") and found.pop("findings") == []
-    lost = "SparkJobLost: Spark did not come to the end of what it was asked for (objcat: "
+    lost = "SparkJobLost: Spark did not finish a job (objcat: "
     given = "InvalidInput: spark is a session that was stopped: give one that runs, SparkSession.builder.getOrCreate(); nothing was done"
     for name, said in found.items():
         if name in ("delete", "update", "compact", "maintain", "scan"):
             assert said == given, name
         else:
             assert said.startswith(lost), name
-            assert "), as its session was stopped, or its JVM has ended: nothing of it is visible" in said and "\n" not in said, name
+            assert "): its session was stopped, or its JVM has ended. Nothing of it is visible." in said and "\n" not in said, name
     assert len(found) == 11

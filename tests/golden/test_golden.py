@@ -167,7 +167,7 @@ def test_what_the_log_remembers_decides_over_writers_of_today(lake: objcat.Lake)
     assert rewound.value.winner_slot == rewound_at
     resumed = objcat.AppVersion(app="feed", version=version + 1, resumed_after=rewound_at)
     assert not events.upsert([{"id": 1, "at": 2000}], app=resumed).already_applied
-    with pytest.raises(SnapshotExpired, match="saved are 20"):
+    with pytest.raises(SnapshotExpired, match="and the savepoints 20"):
         events.scan(as_of=19)
 
 

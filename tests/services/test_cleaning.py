@@ -36,7 +36,7 @@ def test_a_clean_deletes_what_only_expired_slots_name() -> None:
     world.check()
     world.check_files()
     for slot in range(5):
-        with pytest.raises(SnapshotExpired, match=f"slot {slot} .*was cleaned: slots from 5 on are readable"):
+        with pytest.raises(SnapshotExpired, match=f"Slot {slot} .*was cleaned. Use a slot from 5 on"):
             world.read(slot)
 
 

@@ -76,7 +76,7 @@ def test_a_writer_whose_clock_is_ahead_makes_no_history_old(
     with caplog.at_level(logging.WARNING):
         done = cleaner(clocks).maintenance.clean(keep_hours=WEEK_H)
     assert done.slot is None and clocks.readable() == before
-    assert "older than 168 hours" in done.doubt and "a writer's clock was wrong" in done.doubt
+    assert "older than 168 hours" in done.doubt and "A writer's clock was wrong" in done.doubt
     assert done.doubt in caplog.text
     assert cleaner(clocks).maintenance.plan_clean(keep_hours=WEEK_H) is None
 

@@ -52,7 +52,7 @@ def test_a_savepoint_outlives_cleaning_and_its_release_does_not() -> None:
 def test_no_savepoint_of_a_slot_that_is_not_there(slot: int) -> None:
     world = World()
     world.upsert(*rows(2))
-    with pytest.raises(InvalidInput, match=f"has no slot {slot}: slots go from 0 to 1"):
+    with pytest.raises(InvalidInput, match=f"has no slot {slot}. Use a slot from 0 to 1"):
         savepoint(world.timeline(), world.id, slot=slot)
 
 
@@ -198,7 +198,7 @@ def test_a_dropped_table_is_brought_back_by_a_restore_which_no_clean_prevents() 
     world.model.same()
     with pytest.raises(TableClosed):
         compact(world.timeline(), world.id)
-    with pytest.raises(InvalidInput, match="was dropped at slot 2, so slot 2 has no rows: restore an earlier one"):
+    with pytest.raises(InvalidInput, match="was dropped at slot 2, so slot 2 has no rows. Restore an earlier slot"):
         restore(world.timeline(), world.id, to=2)
     restore(world.timeline(), world.id, to=1)
     world.model.restore(1)

@@ -250,7 +250,7 @@ def test_what_cannot_be_asked_for() -> None:
     keyed = Keyed()
     keyed.upsert(range(4))
     for wrong, says in (
-        ({}, "name the columns that rows shall be sorted by"),
+        ({}, "Name the columns that rows are sorted by within each group"),
         ({"by": ["c"]}, "not a column"),
         ({"by": ["a", "a"]}, "twice"),
         ({"by": ["a"], "zorder": True}, "two to four"),

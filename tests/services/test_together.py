@@ -25,7 +25,7 @@ def test_readers_of_an_expired_slot_are_told_so(tmp_path: Any) -> None:
     scan = table.scan()
     compact(world.timeline(), world.id)
     clean(world.timeline(), world.id, keep_slots=1)
-    with pytest.raises(SnapshotExpired, match=r"slot 1 .*was cleaned"):
+    with pytest.raises(SnapshotExpired, match=r"Slot 1 .*was cleaned"):
         scan.to_arrow()
     assert len(table.scan().to_arrow()) == 6
 

@@ -194,7 +194,7 @@ def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, t
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
     with pytest.raises(InvalidBatch, match="empty"):
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).where("id < 0"))
-    with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
+    with pytest.raises(InvalidBatch, match="elements have no type\\. Nothing was written\\. Cast it"):
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).selectExpr("50 AS id", "array() AS few"))
     memory = objcat.connect(str(tmp_path / "lake")).create_table("m", SCHEMA, key=["id"], index=objcat.MemoryIndex())
     with pytest.raises(InvalidInput, match="memory index"):
@@ -205,17 +205,17 @@ def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, t
 @pytest.mark.parametrize("index", [objcat.BucketIndex(2), *LOCATED], ids=lambda index: type(index).__name__)
 def test_types_that_arrow_lacks_are_refused_in_one_sentence(spark: SparkSession, tmp_path: Path, index: Index) -> None:
     table = table_of(tmp_path, index)
-    with pytest.raises(InvalidBatch, match=r"of a type that Parquet does not hold .*: cast it; nothing was written"):
+    with pytest.raises(InvalidBatch, match=r"of a type that Parquet does not hold .*\. Nothing was written\. Cast it"):
         table.upsert(spark.range(3).selectExpr("id", "interval '1-2' year to month as `a.b ü`"))
     table.insert(pa.table({"id": [7]}))
     for column in ("array() as few", "map() as named"):
         frame = spark.range(3).selectExpr("id", column)
-        with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
+        with pytest.raises(InvalidBatch, match="elements have no type\\. Nothing was written\\. Cast it"):
             table.upsert(frame, delete_when="id = 1")
         if isinstance(index, objcat.BucketIndex):
             table.upsert(frame)
         else:
-            with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
+            with pytest.raises(InvalidBatch, match="elements have no type\\. Nothing was written\\. Cast it"):
                 table.upsert(frame)
     assert table.scan().count() == (4 if isinstance(index, objcat.BucketIndex) else 1)
 

@@ -94,7 +94,7 @@ def run(directory: Path, plan: dict[str, Any]) -> str | None:
             said = log.read_text()
             if code > 0:
                 # Only a driver whose JVM was ended has something to say.
-                assert plan["point"] == "jvm" and "SparkJobLost" in said and "nothing of it is visible" in said, said[-4000:]
+                assert plan["point"] == "jvm" and "SparkJobLost" in said and "Nothing of it is visible" in said, said[-4000:]
             # Workers and a JVM that outlive their driver may still write.
             while of_session(process.pid):
                 pass

@@ -98,7 +98,7 @@ def test_a_key_that_the_table_cannot_hold_is_no_other_key(spark: SparkSession, t
     )
     table.insert([{"id": 1, "v": 1}, {"id": 2, "v": 2}, {"id": 3, "v": 3}])
     for said in ("1.5", "'1'", "timestamp '1970-01-01 00:00:01'", "true"):
-        with pytest.raises(InvalidBatch, match="cast it yourself"):
+        with pytest.raises(InvalidBatch, match="Cast it yourself"):
             table.merge(spark.sql(f"SELECT {said} AS id")).when_matched_delete().execute()
     assert table.merge(spark.sql("SELECT NULL AS id")).when_matched_delete().execute() is None
     result = table.merge(spark.sql("SELECT explode(array(1.5D, 2D, double('NaN'))) AS id")).when_matched_delete().execute()

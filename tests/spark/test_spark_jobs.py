@@ -126,7 +126,7 @@ def test_a_cancelled_job_is_one_sentence_and_nothing_of_it_is_visible(
     canceller = threading.Thread(target=cancel)
     canceller.start()
     frame = rows(spark, 5).coalesce(1)
-    with pytest.raises(SparkJobLost, match=r"\(objcat: .* shop\.orders\), as a job was cancelled: nothing of it is visible") as caught:
+    with pytest.raises(SparkJobLost, match=r"\(objcat: .* shop\.orders\): a job was cancelled\. Nothing of it is visible") as caught:
         write(keyed, frame.mapInArrow(waiting, frame.schema), spark)
     canceller.join()
     assert caught.value.__cause__ is not None
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_the_job_of_a_write_and_the_next_write_is_as_any_other(
         pass
     assert found.status == "FAILED", "the job went on for nobody"
     if isinstance(caught.value, SparkJobLost):
-        assert "as the call was broken off, by Ctrl-C perhaps: nothing of it is visible" in str(caught.value)
+        assert "the call was broken off, by Ctrl-C perhaps. Nothing of it is visible" in str(caught.value)
     assert not spark.sparkContext.getLocalProperty("spark.job.tags")
     assert keyed.refresh().slot == 0
     done = keyed.upsert(rows(spark, 5))

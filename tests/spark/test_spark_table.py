@@ -63,9 +63,9 @@ def test_a_table_is_created_with_the_schema_of_a_frame(spark: SparkSession, tmp_
     table.insert(rows)
     assert len(both(table, spark)) == 20
     for broken, says in [
-        (spark.sql("SELECT 1 id, array() tags"), "the schema has a list or a map whose elements have no type"),
+        (spark.sql("SELECT 1 id, array() tags"), "The schema has a list or a map whose elements have no type"),
         (spark.sql("SELECT 1 id, 2 id"), "the column 'id' twice"),
-        (spark.sql("SELECT 1 id, INTERVAL '1' YEAR span"), "the schema has a column of a type that Parquet does not hold"),
+        (spark.sql("SELECT 1 id, INTERVAL '1' YEAR span"), "The schema has a column of a type that Parquet does not hold"),
     ]:
         with pytest.raises(InvalidBatch, match=says):
             lake.create_table("broken", broken.schema, key=["id"])
@@ -215,13 +215,13 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
-        (lambda spark: spark.readStream.format("rate").load().selectExpr("value AS id"), "a streaming frame is not .*writeStream"),
+        (lambda spark: spark.readStream.format("rate").load().selectExpr("value AS id"), "A streaming frame is not .*writeStream"),
         (lambda spark: spark.sql("SELECT 1L AS id, make_interval(1) AS v"), "type that Parquet does not hold"),
         (lambda spark: spark.sql("SELECT 1L AS id, array() AS v"), "elements have no type"),
         (lambda spark: spark.sql("SELECT 1L AS id, parse_json('1') AS v"), "'v' of the type variant, which tables do not have"),
         (lambda spark: spark.sql("SELECT 1L AS id, map(1, array(named_struct('x', parse_json('1')))) AS v"), "'v' of the type variant"),
         (lambda spark: 5, "int is not a batch of rows"),
-        (lambda spark: spark.range(1).id, "Column is not a batch of rows: give a Spark DataFrame"),
+        (lambda spark: spark.range(1).id, "Column is not a batch of rows\\. Give a Spark DataFrame"),
     ],
 )
 def test_what_is_no_batch_makes_no_table(spark: SparkSession, tmp_path: Path, batch: Callable[[SparkSession], object], says: str) -> None:
@@ -250,7 +250,7 @@ def test_a_frame_whose_rows_are_refused_leaves_no_table(spark: SparkSession, tmp
 def test_a_streaming_frame_is_refused_by_every_write(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
     frame = spark.readStream.format("rate").load().selectExpr("value AS id")
-    with pytest.raises(InvalidBatch, match="a streaming frame is not a batch"):
+    with pytest.raises(InvalidBatch, match="A streaming frame is not a batch"):
         getattr(table, operation)(frame)
 
 

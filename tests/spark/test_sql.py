@@ -125,7 +125,7 @@ def test_an_insert_writes_no_other_value_than_was_given(spark: SparkSession, tmp
         ):
             with pytest.raises(SparkJobFailed):
                 lake.sql(f"INSERT INTO t {said}", spark)
-        with pytest.raises(InvalidSql, match=r"refused by Spark: .*cannot cast"):
+        with pytest.raises(InvalidSql, match=r"Spark refused the query: .*cannot cast"):
             lake.sql("INSERT INTO t (id, n) SELECT 1, map(1, 2)", spark)
         assert table.refresh().slot == 0
         lake.sql("INSERT INTO t SELECT '1', 2.6, named_struct('these', array('4', null), 'those', map(5, '6', 7, null))", spark)

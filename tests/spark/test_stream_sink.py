@@ -256,7 +256,7 @@ def test_foreach_batch_refuses_a_new_checkpoint_under_an_old_name(source: DataFr
     [
         ({"app_id": ""}, "app_id is empty"),
         ({"app_id": "a", "operation": "upsret"}, "did you mean 'upsert'"),
-        ({"app_id": "a", "operation": "insert", "delete_when": "id = 1"}, "delete_when goes with upserts"),
+        ({"app_id": "a", "operation": "insert", "delete_when": "id = 1"}, "delete_when is for upserts"),
     ],
 )
 def test_foreach_batch_says_what_does_not_fit(table: objcat.Table, settings: dict[str, Any], says: str) -> None:

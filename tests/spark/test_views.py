@@ -134,8 +134,8 @@ def test_the_past_is_read_by_slot_and_by_time(spark: SparkSession, asked: Asked)
     assert rows(spark, both) == [(None, "Oslo")]
     assert rows(spark, "SELECT count(*) FROM lake.shop.orders TIMESTAMP AS OF current_timestamp()") == [(20,)]
     for moment, sentence in (
-        ("VERSION AS OF 99", "has no slot 99: slots go from 0 to 2"),
-        ("VERSION AS OF 'main'", "VERSION AS OF 'main' is no slot: write a whole number"),
+        ("VERSION AS OF 99", "has no slot 99. Use a slot from 0 to 2"),
+        ("VERSION AS OF 'main'", "VERSION AS OF 'main' is no slot. Write a whole number"),
         ("TIMESTAMP AS OF '2020-01-01'", "did not exist at 2020-01-01"),
     ):
         with pytest.raises(IllegalArgumentException, match=sentence):
@@ -198,15 +198,15 @@ def test_a_catalog_is_of_one_session_until_it_is_closed(spark: SparkSession, lak
 
 def test_names_that_spark_has_already_are_refused(spark: SparkSession, lake: objcat.Lake) -> None:
     for name in ("spark_catalog", "system", "two words", "a.b", ""):
-        with pytest.raises(InvalidInput, match="is no name for a catalog of Spark"):
+        with pytest.raises(InvalidInput, match="cannot name a catalog in Spark"):
             objcat.spark.views(spark, lake, catalog=name)
     spark.conf.set("spark.sql.catalog.iceberg", "org.example.Catalog")
     try:
-        with pytest.raises(InvalidInput, match="the session has another catalog 'iceberg'"):
+        with pytest.raises(InvalidInput, match="The session has another catalog 'iceberg'"):
             objcat.spark.views(spark, lake, catalog="iceberg")
     finally:
         spark.conf.unset("spark.sql.catalog.iceberg")
-    with pytest.raises(InvalidInput, match=r"Spark Connect.*use lake.sql\(text, spark\)"):
+    with pytest.raises(InvalidInput, match=r"Spark Connect.*Use lake.sql\(text, spark\)"):
         objcat.spark.views(object(), lake)  # type: ignore[arg-type]
 
 

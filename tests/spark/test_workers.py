@@ -16,7 +16,7 @@ import objcat
 from objcat.errors import MissingOnWorkers
 from objcat.spark import worker_task
 
-ADVICE = f"have workers run the driver's, {sys.executable}, by PYSPARK_PYTHON in the environment before the session starts"
+ADVICE = f"Have workers run the driver's Python, {sys.executable}, by PYSPARK_PYTHON in the environment before the session starts"
 WORKS: dict[str, Callable[[objcat.Table, SparkSession], Any]] = {
     "upsert": lambda table, spark: table.upsert(spark.range(5).toDF("id")),
     "compact": lambda table, spark: table.maintenance.compact(spark=spark),

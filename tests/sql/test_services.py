@@ -147,7 +147,7 @@ def test_what_a_lake_tells_is_called(lake: objcat.Lake) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("CALL restore('shop.orders')", InvalidSql, "CALL restore lacks to: write restore(..., to => value)"),
+        ("CALL restore('shop.orders')", InvalidSql, "CALL restore lacks to. Write restore(..., to => value)"),
         ("CALL create_namespace('a', properties => map('x'))", InvalidSql, "does not parse"),
         ("CALL create_namespace('a', properties => map('x', 'y', 'z'))", InvalidSql, ""),
         ("CALL rename_table('shop.orders')", InvalidSql, "lacks new_name"),

@@ -484,7 +484,7 @@ def test_a_round_of_upkeep_finds_the_dead_whether_they_had_an_intent_or_not(memo
             [step.why for step in later(memory, after_s).maintenance.run().did if step.service == "rollback"]
             for after_s in (3500, 3700, 3700)
         ]
-        assert found == [[], ["1 transactions of writers that died were settled"], []]
+        assert found == [[], ["1 transactions of dead writers were rolled back"], []]
     assert keys(later(memory, 3700)) == [1]
 
 
