@@ -1,7 +1,7 @@
-"""The format `objcat` of Spark: `spark.read.format("objcat").load(url)`, `df.write.format("objcat").mode("append").save(url)`, and SQL.
+"""The Spark format `objcat`: `spark.read.format("objcat").load(url)`, `df.write.format("objcat").mode("append").save(url)`, and SQL.
 
-PySpark finds a module of this name by itself, wherever objcat is installed. The format is for reach: it works on every cluster, in SQL and
-through Spark Connect, with rows passing through Python. `Table.scan(...).to_spark(spark)` and `Table.upsert(df)` are for speed.
+PySpark finds a module of this name itself, wherever objcat is installed. The format works on every cluster, in SQL and through Spark
+Connect, but rows pass through Python. `Table.scan(...).to_spark(spark)` and `Table.upsert(df)` are faster.
 """
 
 from pyspark_objcat.source import DefaultSource

@@ -1,4 +1,4 @@
-"""A stream of what happens to a table. Its offsets are slots of the table's log."""
+"""A stream of the changes of a table. Its offsets are slots of the table's log."""
 
 # ruff: noqa: N802 - the names of methods are Spark's
 
@@ -28,7 +28,7 @@ from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions, TableA
 
 TASKS_MAX = 4096
 WINDOW_SLOTS = 256
-"""Slots of a backlog that are looked at at once."""
+"""Slots of a backlog that are read at once."""
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
@@ -38,7 +38,7 @@ else:
     try:
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
     except ImportError:
-        # PySpark 4.1 asks for the newest offset and for nothing else.
+        # PySpark 4.1 asks only for the newest offset.
         ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
         Limited = DataSourceStreamReader
     else:
@@ -52,11 +52,11 @@ LIMITS_KNOWN: bool = TYPE_CHECKING or ReadAllAvailable is not None
 
 
 class TableStream(Limited):
-    """Reads what commits did, between slots. One lives on the driver as long as the query; others, pickled, read in tasks."""
+    """Reads what commits did between slots. One is on the driver as long as the query runs; others, pickled, read in tasks."""
 
     def __init__(self, options: FormatOptions, schema: StructType, said: TableAtLoad | None) -> None:
-        """said: None where Spark was given a schema. Raises InvalidInput for options that do not go together, or that this PySpark cannot
-        do."""
+        """`said`: None where Spark was given a schema. Raises InvalidInput for options that conflict, or that this PySpark does not
+        support."""
         self._options = options
         self._schema = schema
         self._said = said
@@ -67,18 +67,18 @@ class TableStream(Limited):
         given = [name for name, value in (("max_commits", self._max_commits), ("max_bytes", self._max_bytes)) if value is not None]
         if options.mode not in FOLLOWING:
             raise InvalidInput(
-                'a stream follows what happens to a table: give .option("mode", "changes") for every change, "net_changes" for one a key '
-                f'and batch, or "{INCREMENTAL}" for rows as they are at the end of each batch'
+                'A stream follows the changes of a table. Give .option("mode", "changes") for every change, "net_changes" for '
+                f'one per key and batch, or "{INCREMENTAL}" for rows as they are at the end of each batch.'
             )
         if "until" in options.own or "as_of" in options.own:
-            raise InvalidInput("a stream has no end, so it takes neither until nor as_of: leave them out, or use spark.read")
+            raise InvalidInput("A stream has no end, so it takes neither until nor as_of. Leave them out, or use spark.read.")
         if given and not LIMITS_KNOWN:
             raise InvalidInput(
-                f"the option {given[0]} needs PySpark 4.2: this one always reads up to the newest commit; leave it out, or update PySpark"
+                f"The option {given[0]} needs PySpark 4.2; this one always reads up to the newest commit. Leave it out, or update PySpark."
             )
         for name, value in (("max_commits", self._max_commits), ("max_bytes", self._max_bytes)):
             if value == 0:
-                raise InvalidInput(f"the option {name} is 0, so that nothing would ever be read: give a larger number")
+                raise InvalidInput(f"The option {name} is 0, so nothing would ever be read. Give a larger number.")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}
@@ -86,13 +86,13 @@ class TableStream(Limited):
     # ---- on the driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the first batch begins. The same whenever it is asked, as a batch that failed is planned again."""
+        """Where the first batch begins. Always the same, because a failed batch is planned again."""
         table = self._opened()
         since, _ = table._context.feed_context().slots(self._options.since, None)
         return self._offset(since)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """Where the next batch ends. start, limit: PySpark 4.1 gives none."""
+        """Where the next batch ends. PySpark 4.1 passes neither `start` nor `limit`."""
         newest = self._opened().refresh().slot
         if self._target is not None:
             newest = min(newest, self._target)
@@ -104,24 +104,25 @@ class TableStream(Limited):
         return self._offset(newest if isinstance(limit, ReadAllAvailable) else self._limited(begin, newest))
 
     def getDefaultReadLimit(self) -> Any:
-        """What Spark passes on as `limit`. It knows no limit of commits; one of files stands for it."""
+        """What Spark passes as `limit`. It has no limit of commits, so one of files is used for it."""
         if self._max_commits is not None:
             return ReadMaxFiles(self._max_commits)
         return ReadAllAvailable() if self._max_bytes is None else ReadMaxBytes(self._max_bytes)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """For the progress of the query."""
+        """The newest offset, for the progress of the query."""
         return self._offset(self._opened().refresh().slot)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no further than what is there now."""
+        """Read no further than the current newest slot."""
         self._target = self._opened().refresh().slot
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raises SnapshotExpired when slots of the range were cleaned, and InvalidInput for a table, or columns, that are others now.
+        """The tasks of a batch.
 
-        Columns are those of when the stream was loaded, as `TableAtLoad` has them, whatever they were called at the end of a range that
-        lies before that."""
+        Columns are those at load, as `TableAtLoad` has them, whatever their names at the end of an earlier range. Raises SnapshotExpired
+        when slots of the range were cleaned, and InvalidInput when the table or its columns are others.
+        """
         table = self._opened()
         first, last = self._slot(start), self._slot(end)
         table.refresh()
@@ -130,8 +131,8 @@ class TableStream(Limited):
             feed = self._options.feed(table, first, last, columns_of(self._options, self._schema.fieldNames()), schema)
         except SnapshotExpired as error:
             raise SnapshotExpired(
-                f"the stream cannot go on from slot {first}: {error}; copy the table as of a slot that is there, and follow it from that "
-                'slot by .option("since", "SLOT") with a new checkpointLocation'
+                f"The stream cannot go on from slot {first}: {error} Copy the table as of a readable slot, and follow it from "
+                'that slot with .option("since", "SLOT") and a new checkpointLocation.'
             ) from error
         store = table._context.fileio.describe()
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
@@ -147,7 +148,7 @@ class TableStream(Limited):
     # ---- in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of some tasks, exactly as Spark declared them; those of several by slot, and what has ended in it first."""
+        """The rows of some tasks, exactly as Spark declared them. Rows of several tasks come by slot, and deletes first."""
         store, tasks = pickle.loads(partition.value)  # noqa: S301 - our own driver wrote it
         declared = arrow_schema(self._schema)
         with store.open() as fileio:
@@ -163,8 +164,10 @@ class TableStream(Limited):
         return self._table
 
     def _checked(self, table: objcat.Table, last: int) -> TableSchema:
-        """The columns that the stream has. last: where a batch ends. Raises SnapshotExpired, and InvalidInput where the table, or its
-        columns at that slot, are others than when the stream was loaded."""
+        """The columns of the stream. `last`: the slot where a batch ends.
+
+        Raises SnapshotExpired, and InvalidInput where the table, or its columns at that slot, are others than at load.
+        """
         source = table._context.feed_context()
         if self._said is None:
             snapshot = source.snapshot(source.view.slot)
@@ -182,13 +185,13 @@ class TableStream(Limited):
     def _slot(self, offset: dict[str, Any]) -> int:
         if offset["table"] != self._opened().id:
             raise InvalidInput(
-                f"the checkpoint of the stream is of the table {offset['table']}, but at {self._options.path} there is now the table "
-                f"{self._opened().id}: begin again with a new checkpointLocation"
+                f"The checkpoint of the stream is of the table {offset['table']}, but at {self._options.path} there is now the "
+                f"table {self._opened().id}. Begin again with a new checkpointLocation."
             )
         return int(offset["slot"])
 
     def _limited(self, begin: int, newest: int) -> int:
-        """The last slot of a batch that begins after `begin`: at least one commit, and then as many as the limits allow."""
+        """The last slot of a batch that begins after `begin`: at least one commit, then as many as the limits allow."""
         table = self._opened()
         commits = size = 0
         end = begin
@@ -205,30 +208,33 @@ class TableStream(Limited):
 
 
 def columns_of(options: FormatOptions, names: Sequence[str]) -> list[str]:
-    """The columns to ask a feed for, of those that Spark wants: of changes it adds some by itself."""
+    """The columns to ask a feed for, out of those that Spark wants. A feed of changes adds some itself."""
     added = () if options.mode == INCREMENTAL else (CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME)
     return [name for name in names if name not in added]
 
 
 def as_declared(rows: pa.Table, declared: pa.Schema) -> pa.Table:
-    """The rows of a feed as Spark declared them. Raises InvalidInput for values of which the present types hold no more."""
+    """The rows of a feed as Spark declared them. Raises InvalidInput for values that the current types cannot hold."""
     try:
         return named(rows, declared)
     except pa.ArrowInvalid as error:
         raise InvalidInput(
-            f"a RESTORE took a column back to a type that does not hold what was there before ({str(error).splitlines()[0]}): read these "
-            "changes by table.changes(), or follow the table from the slot of the RESTORE on"
+            f"A RESTORE took a column back to a type that does not hold earlier values ({str(error).splitlines()[0]}). Read "
+            "these changes with table.changes(), or follow the table from the slot of the RESTORE on."
         ) from error
 
 
 def _is_one_sequence(plan: Any) -> bool:
-    """Whether the rows of all tasks are read as one sequence: where a key is one row of its partition, and these are of several
-    partitionings, it may end in one task and begin in another. To whoever follows the table by its present partitioning that is one row."""
+    """Whether the rows of all tasks are read as one sequence.
+
+    Needed where a key is one row of its partition, and partitions are of several partition specs: the key may end in one task and begin in
+    another. For a reader that uses the current partition spec that is one row.
+    """
     return isinstance(plan, ChangesPlan) and not plan.latest and plan.is_mixed and plan.spec.key_scope != TABLE_SCOPE
 
 
 def in_sequence(changes: pa.Table) -> pa.Table:
-    """Changes by slot, and in a slot deletes and old states first."""
+    """Changes by slot, and within a slot deletes and old states first."""
     rank = pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array([DELETE, UPDATE_BEFORE, UPDATE_AFTER, INSERT]))
     order = pa.table({"slot": changes.column(COMMIT_SLOT), "rank": rank})
     return changes.take(pc.sort_indices(order, [("slot", "ascending"), ("rank", "ascending")]))
@@ -239,12 +245,12 @@ def _changes_rows(entry: Entry, table: str) -> bool:
 
 
 def _check_types(found: pa.Schema, declared: pa.Schema) -> None:
-    """Raises InvalidInput when columns have other types than Spark was told by the user."""
+    """Raises InvalidInput when columns have other types than the user told Spark."""
     for field in declared:
         if field.name not in found.names:
             raise InvalidInput(
-                f"the table has no column {field.name!r}, which the schema that Spark was given has: {nearest(field.name, found.names)}"
+                f"The table has no column {field.name!r}, which the schema given to Spark has: {nearest(field.name, found.names)}"
             )
         now = found.field(field.name).type
         if now != field.type:
-            raise InvalidInput(f"the column {field.name!r} is {now}, and {field.type} in the schema that Spark was given: leave it out")
+            raise InvalidInput(f"The column {field.name!r} is {now}, and {field.type} in the schema given to Spark. Leave the schema out.")

@@ -1,8 +1,8 @@
-"""A write whose tasks write the table's own files before there is a commit: what they wrote becomes one commit, or is removed.
+"""A write whose tasks write the table's own files before there is a commit. The files become one commit, or are removed.
 
-Spark runs a source's writer in three places: where it is made, in the tasks, and where messages are committed or given up. Nothing but
-values goes between them, so a job is one, and the transaction has its name before anything is written. Only what Spark hands to the commit
-counts: files of attempts that failed, or that lost to another attempt, are in no message.
+Spark runs a source's writer in three places: where it is created, in the tasks, and where messages are committed or aborted. Only values go
+between them, so a job is a value, and its transaction has an id before anything is written. Only what Spark passes to the commit counts:
+files of failed or superseded attempts are in no message.
 """
 
 from __future__ import annotations
@@ -51,19 +51,26 @@ from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, Creat
 logger = logging.getLogger("objcat")
 
 QUERY_KEY = "sql.streaming.queryId"
-"""Where Spark tells tasks which streaming query they are of: an id that its checkpoint keeps."""
+"""The property by which tasks learn their streaming query: an id that its checkpoint stores."""
 
 _UPKEEP = AutoMaintenance()
-"""Of the process in which Spark commits, one after the other of a stream's batches too, until it has been idle for a minute."""
+"""Automatic maintenance of the process in which Spark commits, also for the batches of a stream, until it is idle for a minute."""
 
-# As in `objcat.timeline.entry`: types must be known before threads meet them.
+# As in `objcat.timeline.entry`: types must be resolved before threads use them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles(WriterCommitMessage):
-    """What one task did. number: of the task. task: what it was asked to write. result: files, encoded. error: pickled; then there is no
-    result. query: of which streaming query it was."""
+    """What one task did.
+
+    Attributes:
+        number: of the task.
+        task: what it was asked to write.
+        result: its files, encoded.
+        error: pickled; then there is no result.
+        query: the streaming query of the task.
+    """
 
     number: int
     task: WriteTask
@@ -74,8 +81,13 @@ class WrittenFiles(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """One write of a frame. schema: of the frame. task: what each of its tasks is to write, whichever rows it gets. made: the table that
-    was created for it, if one was."""
+    """One write of a frame.
+
+    Attributes:
+        schema: of the frame.
+        task: what each task writes, whichever rows it gets.
+        made: the table that was created for the write, if any.
+    """
 
     options: FormatOptions
     store: StoreDescription
@@ -85,7 +97,7 @@ class WriteJob:
     made: CreatedTable | None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
-        """In a task: write its rows. What is wrong with them is told in the message: Spark would repeat the task, which mends nothing."""
+        """In a task: write its rows. An error of theirs goes into the message, because Spark would repeat the task, which mends nothing."""
         context = TaskContext.get()
         number = 0 if context is None else context.partitionId()
         query = None if context is None else context.getLocalProperty(QUERY_KEY)
@@ -99,12 +111,12 @@ class WriteJob:
         return WrittenFiles(number, self.task, msgspec.msgpack.encode(result), None, query)
 
     def commit(self, written: Sequence[WrittenFiles], *, app: AppVersion | None, metadata: Mapping[str, str]) -> CommitResult | None:
-        """On the driver: commit what the tasks wrote; None when they had no rows. Raises what a task met, and as `Table.upsert`.
+        """On the driver: commit what the tasks wrote; None when they had no rows.
 
-        Whatever it raises but CommitUnknown, the files are gone.
+        Raises what a task met, and as `Table.upsert`. After any error but CommitUnknown the files are gone.
         """
         table = self.options.table()
-        # Of equal keys that of the later task counts.
+        # Of equal keys, the row of the later task counts.
         written = sorted(written, key=lambda one: one.number)
         task = written[0].task if written else self.task
         error = next((one.error for one in written if one.error is not None), None)
@@ -119,13 +131,13 @@ class WriteJob:
         standing = LatestView(table._context.timeline, table._context.timeline.open())
         before = standing.view.outcomes.find(table._context.fileio, task.txn)
         if before is not None and before.committed:
-            # Whoever asks twice has what he asks for.
+            # A repeated commit has succeeded.
             return None
         if before is not None:
             _remove(table._context.fileio, task.txn)
             raise WriterFenced(
-                f"{task.txn} was rolled back at slot {before.slot}, since its writer had written no file for long and was thought dead: "
-                "write again"
+                f"{task.txn} was rolled back at slot {before.slot}, because its writer had written no file for long and was taken "
+                "for dead. Nothing of it is visible. Write again."
             )
         part, began_slot = TableWriter(table._context.fileio, table._context.manifests, table.id, [change]), standing.view.slot
         committer = Committer(table._context.fileio)
@@ -149,15 +161,13 @@ class WriteJob:
 
 
 def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
-    """Where the writer is made: open the table, or create it, and see that the frame fits.
+    """Where the writer is created: open or create the table, and check that the frame fits.
 
-    Raises InvalidInput for a table whose rows must meet or be looked up, InvalidBatch, InvalidSchema and InvalidPredicate, TableNotFound.
+    Raises InvalidInput for a table whose rows must be collected or looked up, InvalidBatch, InvalidSchema, InvalidPredicate, TableNotFound.
     """
     given = schema_of_struct(schema)
     if options.operation is not None and "delete_when" in options.own and options.operation is not Operation.UPSERT:
-        raise InvalidInput(
-            f"the option delete_when goes with upserts, not with operation={str(options.operation)!r}: leave one of them out"
-        )
+        raise InvalidInput(f"The option delete_when is for upserts, not for operation={str(options.operation)!r}. Leave one of them out.")
     table, made = options.table_for(given)
     try:
         mode, task = _plan(options, table, given)
@@ -169,7 +179,7 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
 
 
 def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tuple[SchemaMode, WriteTask]:
-    """What tasks are to write to a table. Raises as `begin_job`."""
+    """What tasks write to a table. Raises as `begin_job`."""
     spec = table.spec
     if spec.rewrites and not spec.is_keyless:
         raise InvalidInput(refused(table.name, COPY_ON_WRITE_REFUSED))
@@ -179,7 +189,7 @@ def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tupl
     delete_when = None
     if "delete_when" in options.own:
         if spec.is_keyless:
-            raise InvalidInput("the table has no key, so nothing says which rows to delete: leave out the option delete_when")
+            raise InvalidInput("The table has no key, so nothing says which rows to delete. Leave out the option delete_when.")
         delete_when = parse_predicate(options.own["delete_when"], columns_from_arrow(given))
     mode = options.schema_mode_of(spec)
     change = WriteBatch(WrittenFilesEngine(table._context.fileio, given), None, operation, mode, delete_when)
@@ -192,13 +202,13 @@ def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tupl
 
 
 def give_up(options: FormatOptions, txn: Txn) -> None:
-    """Remove what the tasks of a job wrote, never to be seen again; unless it is committed, which its driver may not know. Never raises."""
+    """Remove what the tasks of a job wrote, unless it is committed, which its driver may not know. Never raises."""
     try:
         table = options.table()
         if next(iter(table._context.fileio.list_keys(data_prefix(txn))), None) is not None:
             table.resolve(txn)
     except (ObjcatError, FileIOError) as error:
-        logger.warning("what %s wrote could not be removed, table.maintenance.rollback_failed_writes() will: %s", txn, error)
+        logger.warning("The files of %s were not removed; table.maintenance.rollback_failed_writes() will remove them: %s", txn, error)
 
 
 def _remove(fileio: FileIO, txn: Txn) -> None:
@@ -206,17 +216,17 @@ def _remove(fileio: FileIO, txn: Txn) -> None:
     try:
         keys = list(fileio.list_keys(data_prefix(txn)))
     except FileIOError as error:
-        logger.warning("what %s wrote could not be removed, table.maintenance.rollback_failed_writes() will: %s", txn, error)
+        logger.warning("The files of %s were not removed; table.maintenance.rollback_failed_writes() will remove them: %s", txn, error)
         return
     if keys:
         remove_files(fileio, keys, why=txn)
 
 
 class WrittenFilesEngine:
-    """An engine for files that are there already.
+    """An engine for files that exist already.
 
-    When the table has changed since they were planned so that they do not fit (other columns, partitions or buckets), their rows are
-    written again, from the files, by this process. superseded: files that were replaced like that.
+    When the table changed since they were planned, so that they do not fit (other columns, partitions or buckets), this process writes
+    their rows again from the files. `superseded`: the files that were replaced so.
     """
 
     def __init__(self, fileio: FileIO, schema: pa.Schema, task: WriteTask | None = None, written: WriteResult | None = None) -> None:
@@ -254,14 +264,14 @@ class WrittenFilesEngine:
         if task.delete_when is not None:
             deleted = parse_predicate(f"{mark} = {OP_DELETE}", columns_from_arrow(pa.schema([pa.field(mark, OP_FIELD.type)])))
             again = replace(task, delete_when=deleted)
-        # File by file, as each holds a key once: so a file group has as many rows as before, and later ones stay later.
+        # File by file, as each holds a key once. So a file group has as many rows as before, and later rows stay later.
         results = (
             write_unrouted(self._fileio, again, f"again-{number}", self._rows(file, task, mark)) for number, file in enumerate(files)
         )
         return sum(results, WriteResult())
 
     def _rows(self, file: BaseFile | LogObject, task: WriteTask, mark: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a file as a batch of the user's for the table as it is now. mark: the column that says which rows are deletes."""
+        """The rows of a file as a user's batch for the current table. `mark`: the column that says which rows are deletes."""
         assert self._task is not None
         schema = task.spec.table_schema
         earlier = {column.physical for column in self._task.spec.table_schema.columns}

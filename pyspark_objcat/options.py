@@ -1,4 +1,4 @@
-"""The options of the format, typed. Spark hands all of them out as text, under keys in lower case."""
+"""The options of the format, typed. Spark passes all of them as text, under lower-case keys."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ OWN = (
     "until",
     "where",
 )
-"""In lower case; `checkpointLocation` and `queryName` are Spark's own, which it hands on."""
+"""In lower case. `checkpointLocation` and `queryName` are Spark's own, which it passes on."""
 READING = ("as_of", "columns", "max_bytes", "max_commits", "mode", "since", "until", "where")
-"""Those that mean something to a read alone."""
+"""Options of reads only."""
 CHANGES, NET_CHANGES, INCREMENTAL = FOLLOWING = ("changes", "net_changes", "incremental")
-"""Modes that read what happened, and not what is there."""
+"""Modes that read changes instead of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTable:
-    """A table that was created for a write. table: its id. opened: the slot that created it."""
+    """A table that was created for a write. `table`: its id. `opened`: the slot that created it."""
 
     table: str
     opened: int
@@ -71,38 +71,43 @@ class CreatedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableAtLoad:
-    """What Spark was told of a table when a frame or a stream was loaded. table: its id. schema: as of the slot."""
+    """What Spark knows of a table since a frame or stream was loaded. `table`: its id. `schema`: as of the slot."""
 
     table: str
     slot: int
     schema: TableSchema
 
     def check(self, table: objcat.Table, slot: int, schema: TableSchema, names: Iterable[str], *, path: str) -> None:
-        """Raises InvalidInput for another table, and where the columns of these names are others at a later slot, which has this schema."""
+        """Raises InvalidInput for another table, and where columns of these names differ at a later slot, which has this schema."""
         if table.id != self.table:
-            raise InvalidInput(f"at {path} there is another table now than when the frame was made: load it again")
+            raise InvalidInput(f"At {path} there is another table now than when the frame was made. Load it again.")
         if slot <= self.slot:
             return
         was, now = ({column.name: column for column in one.columns} for one in (self.schema, schema))
         for name in names:
             if name in was and was[name] != now.get(name):
-                raise InvalidInput(f"the column {name!r} is not what it was when the frame was made: load it again")
+                raise InvalidInput(f"The column {name!r} changed since the frame was made. Load it again.")
 
     def check_all(self, slot: int, schema: TableSchema) -> None:
-        """Raises InvalidInput where a later slot has columns that were not there."""
+        """Raises InvalidInput where a later slot has additional columns."""
         known = {column.id for column in self.schema.columns}
         more = [column.name for column in schema.columns if column.id not in known]
         if slot > self.slot and more:
             raise InvalidInput(
-                f"the table has had a column more, {more[0]!r}, since the stream was loaded: load it again, and start it from its "
-                "checkpoint, so that the values of that column come too; or name the columns to follow by the option columns"
+                f"The table has a new column, {more[0]!r}, since the stream was loaded. Load it again and start it from its "
+                "checkpoint, so that the values of that column come too. Or name the columns to follow by the option columns."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """path: a lake, a slash and a name, or the place of a table by itself. own: of this format, those that were given. store: of the
-    storage backend."""
+    """The options of one read or write.
+
+    Attributes:
+        path: a lake, a slash and a name, or the URL of a table without a lake.
+        own: options of this format that were given.
+        store: options of the storage backend.
+    """
 
     path: str
     own: Mapping[str, str]
@@ -116,28 +121,28 @@ class FormatOptions:
             unknown = next((name for name in self.store if f"no option {name!r}" in str(error)), None)
             if unknown is None or nearest(unknown, OWN).startswith("valid ones"):
                 raise
-            raise InvalidInput(f"the format objcat has no option {unknown!r}: {nearest(unknown, OWN)}") from error
+            raise InvalidInput(f"The format objcat has no option {unknown!r}: {nearest(unknown, OWN)}") from error
 
     def table_for(self, schema: pa.Schema) -> tuple[objcat.Table, CreatedTable | None]:
-        """The table to write to, created, with columns that may be null, when it is not there and the options say of which
-        key: then with what was made.
+        """The table to write to, and whether it was created for this write.
 
-        Raises as `table`, and InvalidInput for a table of another key.
+        It is created, with nullable columns, when it does not exist and the options name its key. Raises as `table`, and InvalidInput for a
+        table with another key.
         """
         try:
             table = self.table()
             own_key = [column.name for column in table.spec.key_columns]
             if "key" in self.own and _names(self.own["key"]) != own_key:
                 raise InvalidInput(
-                    f"the table {table.name!r} has the key {own_key or None}, not {_names(self.own['key']) or None}: name its key, or "
-                    "leave the option key out; nothing was written"
+                    f"The table {table.name!r} has the key {own_key or None}, not {_names(self.own['key']) or None}. Nothing was "
+                    "written. Name its key, or leave out the option key."
                 )
             return table, None
         except TableNotFound as error:
             if "key" not in self.own:
                 raise TableNotFound(
-                    f"there is no table at {self.path}: create it, or say of which key it shall be with "
-                    '.option("key", "column, column"); an empty text makes a table without a key'
+                    f'There is no table at {self.path}. Create it, or name its key with .option("key", "column, column"); an empty '
+                    "text makes a table without a key."
                 ) from error
         above, _, name = self.path.rstrip("/").rpartition("/")
         own = self.own
@@ -156,7 +161,7 @@ class FormatOptions:
         return table, CreatedTable(table.id, table.snapshot.slot)
 
     def take_back(self, made: CreatedTable) -> None:
-        """Drop a table that was created for a write that is refused, unless somebody has written to it meanwhile. Never raises."""
+        """Drop a table that was created for a refused write, unless others have written to it meanwhile. Never raises."""
         above, _, _ = self.path.rstrip("/").rpartition("/")
         try:
             table = self.table()
@@ -165,24 +170,24 @@ class FormatOptions:
                     objcat.connect(above, dict(self.store))._context.catalog, table._context.timeline, table.id, opened=made.opened
                 )
         except (ObjcatError, FileIOError) as error:
-            logger.warning("the table at %s was created for a write that was refused, and may be there: %s", self.path, error)
+            logger.warning("The table at %s was created for a write that was refused, and may still exist: %s", self.path, error)
 
     @property
     def operation(self) -> Operation | None:
-        """What a write is asked to do; None: what the table takes. Raises InvalidInput."""
+        """The operation that a write asks for; None for the table's default. Raises InvalidInput."""
         given = self.own.get("operation")
         return None if given is None else Operation(one_of(given, Operation, what="the option operation"))
 
     def operation_of(self, spec: TableSpec) -> Operation:
         """What a write does. Raises InvalidInput.
 
-        With a key an insert is an upsert here: tasks that do not know of one another append log rows.
+        With a key, an insert is an upsert here: tasks that do not know of one another append log rows.
         """
         given = self.operation
         if not spec.is_keyless:
             return Operation.UPSERT if given in (None, Operation.INSERT) else Operation(given)
         if given not in (None, Operation.INSERT):
-            raise InvalidInput(f"the table has no key, so nothing says which rows to {given}: leave out the option operation")
+            raise InvalidInput(f"The table has no key, so nothing says which rows to {given}. Leave out the option operation.")
         return Operation.INSERT
 
     def schema_mode_of(self, spec: TableSpec) -> SchemaMode:
@@ -191,15 +196,15 @@ class FormatOptions:
         return spec.schema_mode if given is None else SchemaMode(one_of(given, SchemaMode, what="the option schema_mode"))
 
     def check_write(self, *, streams: bool) -> None:
-        """Raises InvalidInput for an option that a write, of a stream or not, would pass over."""
+        """Raises InvalidInput for an option that a write, of a stream or not, would ignore."""
         for name in READING:
             if name in self.own:
-                raise InvalidInput(f"the option {name} is of a read, and a write takes the whole frame: leave it out; nothing was written")
+                raise InvalidInput(f"The option {name} is for reads, and a write takes the whole frame. Nothing was written. Leave it out.")
         for name in [] if streams else ("app_id", "resumed_after"):
             if name in self.own:
                 raise InvalidInput(
-                    f"the option {name} is of a stream, and this write counts whenever it is done: leave it out, or write by "
-                    "table.upsert(df, app=objcat.AppVersion(app=..., version=...)), which counts once; nothing was written"
+                    f"The option {name} is for streams, and this write counts each time. Nothing was written. Leave it out, or write "
+                    "with table.upsert(df, app=objcat.AppVersion(app=..., version=...)), which counts once."
                 )
 
     def app_id(self) -> str:
@@ -207,9 +212,9 @@ class FormatOptions:
         given = self.own.get("app_id") or self.own.get("checkpointlocation", "").rstrip("/")
         if not given:
             raise InvalidInput(
-                "a stream into objcat needs a name, by which the table knows which of its batches it has: give the writer "
-                '.option("checkpointLocation", "..."), or .option("app_id", "...") where the checkpoint is configured elsewhere; '
-                "nothing was written"
+                "A stream into objcat needs a name, by which the table knows which of its batches it has. Nothing was written. "
+                'Give the writer .option("checkpointLocation", "..."), or .option("app_id", "...") where the checkpoint is '
+                "configured elsewhere."
             )
         return given
 
@@ -229,7 +234,7 @@ class FormatOptions:
 
     @property
     def since(self) -> int | str:
-        """Where to begin to follow a table: before its first commit when nothing is said."""
+        """Where to begin to follow a table; before its first commit by default."""
         return _point(self.own.get("since", "-1"))
 
     @property
@@ -240,7 +245,8 @@ class FormatOptions:
     def feed(
         self, table: objcat.Table, since: int | str, until: int | str | None, columns: Sequence[str], schema: TableSchema
     ) -> ChangeFeed:
-        """What a read follows. columns: of this schema, without those that say of a change what it is. Raises as `Table.changes`."""
+        """The feed that a read follows. `columns`: of this schema, without the columns that describe a change. Raises as
+        `Table.changes`."""
         mode = self.mode
         if mode == INCREMENTAL:
             where = self.own.get("where")
@@ -248,16 +254,14 @@ class FormatOptions:
                 lambda: incremental(table._context.feed_context(), since, until, where=where, columns=columns, schema=schema)
             )
         if "where" in self.own:
-            raise InvalidInput(
-                f'changes take no filter, but the option where is given: use .option("mode", "{INCREMENTAL}"), or df.where()'
-            )
+            raise InvalidInput(f'Changes take no filter, but the option where is set. Use .option("mode", "{INCREMENTAL}"), or df.where().')
         net = mode == NET_CHANGES
         return table._context.latest.retry_on_new_checkpoint(
             lambda: changes(table._context.feed_context(), since, until, columns=columns, net=net, schema=schema)
         )
 
     def end(self, table: objcat.Table) -> Snapshot:
-        """Where a read that follows a table ends, the newest slot when nothing is said. Raises InvalidInput, SnapshotExpired."""
+        """The snapshot where a read that follows a table ends, the newest by default. Raises InvalidInput, SnapshotExpired."""
 
         def found() -> Snapshot:
             source = table._context.feed_context()
@@ -266,44 +270,45 @@ class FormatOptions:
         return table._context.latest.retry_on_new_checkpoint(found)
 
     def followed(self, spec: TableSpec) -> pa.Schema:
-        """The columns that a read which follows a table gives: also of slots at which more of them may be null. Raises InvalidInput."""
+        """The columns of a read that follows a table. They fit earlier slots too, where more may be null. Raises InvalidInput."""
         columns = chosen_columns(spec, self.chosen, hidden=HIDDEN if self.mode == INCREMENTAL else ())
         never = {column.name for column in (*spec.key_columns, spec.ordering_column) if column is not None}
         schema = (increment_schema if self.mode == INCREMENTAL else change_schema)(spec, columns)
         return pa.schema([field if field.name in never else all_nullable(field) for field in schema])
 
     def scan(self, table: objcat.Table, columns: Sequence[str] | None = None) -> Scan:
-        """What a read reads of the table. columns: instead of those that the options name. Raises as `Table.scan`."""
+        """The scan of a read. `columns`: instead of those of the options. Raises as `Table.scan`."""
         as_of = None if "as_of" not in self.own else _point(self.own["as_of"])
         columns = self.chosen if columns is None else columns
         return table.scan(where=self.own.get("where"), columns=columns, as_of=as_of, mode=cast("ScanMode", self.mode))
 
 
-COPY_ON_WRITE_REFUSED = "which is copy_on_write: all rows of a bucket must meet in one task, which Spark does not arrange for a format"
-LOCATED_REFUSED = "whose keys must be looked up before they are written, since its index is no hash: tasks of a format cannot do that"
+COPY_ON_WRITE_REFUSED = "which is copy_on_write: one task needs all rows of a bucket, and a format cannot collect them"
+LOCATED_REFUSED = "whose keys must be looked up before they are written, because its index is no hash: tasks of a format cannot do that"
 
 
 def refused(name: str, why: str) -> str:
-    """The sentence for whoever writes by the format to a table that takes more than tasks which know nothing of one another."""
+    """The message for a write through the format to a table that needs tasks which know of one another."""
     return (
-        f"the format objcat does not write to {name!r}, {why}; use table.upsert(df), table.insert(df) or table.delete(df), and in a stream "
-        "objcat.spark.foreach_batch(table, app_id=...); nothing was written"
+        f"The format objcat does not write to {name!r}, {why}. Nothing was written. Use table.upsert(df), "
+        "table.insert(df) or table.delete(df), and in a stream objcat.spark.foreach_batch(table, app_id=...)."
     )
 
 
 def parse_options(given: Mapping[str, str]) -> FormatOptions:
-    """Raises InvalidInput without a path."""
+    """The options, typed. Raises InvalidInput without a path."""
     if "path" not in given:
         raise InvalidInput(
-            'the format objcat needs the place of a table: .load("s3://bucket/lake/name"), .save(...). Tables of Spark\'s own catalog '
-            "(saveAsTable, CREATE TABLE ... USING objcat) do not hand it on: objcat.spark.views shows a lake to spark.sql"
+            'The format objcat needs the URL of a table: .load("s3://bucket/lake/name"), .save(...). Tables of Spark\'s own '
+            "catalog (saveAsTable, CREATE TABLE ... USING objcat) do not pass it on; objcat.spark.views shows a lake to "
+            "spark.sql."
         )
     own = {name: value for name, value in given.items() if name in OWN}
     return FormatOptions(given["path"], own, {name: value for name, value in given.items() if name not in OWN})
 
 
 def _names(text: str) -> list[str]:
-    """Names between commas, of which those between parentheses do not count."""
+    """Names between commas; commas in parentheses do not count."""
     found, depth, begin = [], 0, 0
     for at, letter in enumerate(text + ","):
         depth += (letter == "(") - (letter == ")")
@@ -315,10 +320,10 @@ def _names(text: str) -> list[str]:
 
 def _number(text: str, what: str) -> int:
     if not text.strip().isdigit():
-        raise InvalidInput(f"the option {what}={text!r} is not a whole number: give one")
+        raise InvalidInput(f"The option {what}={text!r} is not a whole number. Give a whole number.")
     return int(text)
 
 
 def _point(text: str) -> int | str:
-    """A slot, or what else says where in the log."""
+    """A slot, or another text that says where in the log."""
     return int(text) if re.fullmatch(r"\s*-?\d+\s*", text) else text

@@ -1,4 +1,5 @@
-"""What Spark calls: readers whose tasks are those of a scan or of a feed, and writers whose tasks write the files of one commit."""
+"""The classes that Spark calls: readers whose tasks are those of a scan or a feed, and writers whose tasks write the files of one
+commit."""
 
 # ruff: noqa: N802, N803 - the names of methods and arguments are Spark's
 
@@ -45,8 +46,11 @@ R = TypeVar("R")
 
 
 def told(method: Callable[P, R]) -> Callable[P, R]:
-    """What Spark calls, whose errors are sentences: Spark shows where in the code each error was found, and what it came from, all of it
-    before the sentence, and nobody who reads them needs that. A table that is broken is another matter."""
+    """Wrap a method that Spark calls, so that its errors are short.
+
+    Spark prints where each error was raised and its causes before the message, which no user needs. A corrupt table is an exception to
+    that.
+    """
 
     @functools.wraps(method)
     def called(*args: P.args, **named: P.kwargs) -> R:
@@ -71,12 +75,12 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """How Spark calls it."""
+        """The name of the format."""
         return "objcat"
 
     @told
     def schema(self) -> StructType:
-        """Of what a read gives, a stream as well."""
+        """The schema of a read, also of a stream."""
         parsed = self._parsed
         table = parsed.table()
         if parsed.mode in FOLLOWING:
@@ -90,24 +94,24 @@ class DefaultSource(DataSource):
 
     @told
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One for a snapshot, or for what happened in a range of slots, as the options say."""
+        """A reader of a snapshot, or of the changes in a range of slots, by the options."""
         kind = _FeedReader if self._parsed.mode in FOLLOWING else _ScanReader
         return kind(self._parsed, schema, self._said)
 
     @told
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """One that commits in the end. Raises InvalidInput for the mode `overwrite`, and for a copy-on-write table with a key."""
+        """A writer that commits at the end. Raises InvalidInput for the mode `overwrite`, and for a copy-on-write table with a key."""
         if overwrite:
             raise InvalidInput(
-                'the format objcat has no mode "overwrite": write with .mode("append"), which upserts into a table with a key, or drop the '
-                "table first; nothing was written"
+                'The format objcat has no mode "overwrite". Nothing was written. Write with .mode("append"), which upserts into '
+                "a table with a key, or drop the table first."
             )
         self._parsed.check_write(streams=False)
         return _FormatWriter(begin_job(self._parsed, schema))
 
     @told
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """What happens to a table. Raises InvalidInput for options that this version of PySpark cannot do."""
+        """A reader of a table's changes. Raises InvalidInput for options that this PySpark does not support."""
         return TableStream(self._parsed, schema, self._said)
 
     @told
@@ -115,8 +119,8 @@ class DefaultSource(DataSource):
         """A sink that has every batch exactly once. Raises InvalidInput for a stream without a name, and for the output mode `complete`."""
         if overwrite:
             raise InvalidInput(
-                'the format objcat has no output mode "complete": use "append", or objcat.spark.foreach_batch(table, app_id=...) and '
-                '"update", with a table whose key is what you group by; nothing was written'
+                'The format objcat has no output mode "complete". Nothing was written. Use "append", or '
+                'objcat.spark.foreach_batch(table, app_id=...) and "update", with a table whose key is what you group by.'
             )
         self._parsed.check_write(streams=True)
         app = self._parsed.app_id()
@@ -124,7 +128,7 @@ class DefaultSource(DataSource):
 
 
 class _Reader(DataSourceReader):
-    """Pickled to the workers before it plans, once, for the first action. said: None where Spark was given a schema."""
+    """Pickled to the workers before it plans, once, for the first action. `said`: None where Spark was given a schema."""
 
     def __init__(self, options: FormatOptions, schema: StructType, said: TableAtLoad | None) -> None:
         self._options = options
@@ -133,7 +137,7 @@ class _Reader(DataSourceReader):
         self._store = options.table()._context.fileio.describe()
 
     def _check(self, table: objcat.Table, snapshot: Snapshot) -> None:
-        """Raises InvalidInput for another table, and for columns that are others, than the frame was made of."""
+        """Raises InvalidInput for another table, or other columns, than those of the frame."""
         if self._said is not None:
             self._said.check(table, snapshot.slot, snapshot.spec.table_schema, self._schema.fieldNames(), path=self._options.path)
 
@@ -145,7 +149,7 @@ class _ScanReader(_Reader, ReadsScan):
 
     def planned(self) -> Scan:
         table = self._options.table()
-        # Without columns: those that the frame names may be gone.
+        # Without columns, because those of the frame may be gone.
         self._check(table, self._options.scan(table).plan.snapshot)
         return self._options.scan(table, self._schema.fieldNames())
 
@@ -160,7 +164,7 @@ class _ScanReader(_Reader, ReadsScan):
 
 
 class _FeedReader(_Reader):
-    """As `_ScanReader`, of a range of slots."""
+    """Like `_ScanReader`, for a range of slots."""
 
     @told
     def partitions(self) -> Sequence[InputPartition]:
@@ -205,7 +209,7 @@ class _FormatWriter(DataSourceArrowWriter):
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """One for the tasks of a batch; the one that Spark commits it with is another, so all that it commits comes in messages."""
+    """The writer for the tasks of a batch. Spark commits with another instance, so all that it commits comes in messages."""
 
     def __init__(self, job: WriteJob, app: str, resumed_after: int | None) -> None:
         self._job = job
@@ -231,5 +235,5 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _written(messages: Sequence[Any]) -> list[WrittenFiles]:
-    """Those of tasks that ended well."""
+    """The messages of tasks that ended well."""
     return [message for message in messages if isinstance(message, WrittenFiles)]

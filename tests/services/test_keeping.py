@@ -198,7 +198,7 @@ def test_a_dropped_table_is_brought_back_by_a_restore_which_no_clean_prevents() 
     world.model.same()
     with pytest.raises(TableClosed):
         compact(world.timeline(), world.id)
-    with pytest.raises(InvalidInput, match="was dropped at slot 2, so slot 2 has no rows. Restore an earlier slot"):
+    with pytest.raises(InvalidInput, match=r"was dropped at slot 2, so slot 2 has no rows\. Restore an earlier slot"):
         restore(world.timeline(), world.id, to=2)
     restore(world.timeline(), world.id, to=1)
     world.model.restore(1)

@@ -84,7 +84,7 @@ def test_two_who_double_the_buckets_double_them_once() -> None:
     for _ in range(2):
         world.model.same()
     world.check()
-    with pytest.raises(InvalidInput, match="16 buckets, which cannot become 24. Give 16 times a power of two"):
+    with pytest.raises(InvalidInput, match=r"16 buckets, which cannot become 24\. Give 16 times a power of two"):
         split_buckets(world.timeline(), world.id, count=24)
     with pytest.raises(InvalidInput, match="cannot become 8"):
         split_buckets(world.timeline(), world.id, count=8)

@@ -103,7 +103,7 @@ def test_a_frame_is_of_the_columns_that_it_was_made_of_and_stays_at_the_slot_of_
     past = spark.read.format("objcat").option("as_of", "3").load(f"{tmp_path}/t")
     table.alter.apply([objcat.RenameColumn("value", "old"), objcat.AddColumn("value", "string")])
     for other in others:
-        with pytest.raises(PySparkException, match="the column 'value' is not what it was when the frame was made: load it again"):
+        with pytest.raises(PySparkException, match="The column 'value' changed since the frame was made\\. Load it again"):
             other.collect()
     assert ids.count() == 5 and rows(past)[4] == "z"
     again = spark.read.format("objcat").load(f"{tmp_path}/t")
@@ -122,7 +122,7 @@ def test_an_empty_frame_commits_nothing(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, r"there is no table at .*/t: create it, or say of which key"),
+        ({}, r"There is no table at .*/t\. Create it, or name its key"),
         ({"key": "id", "buckets": "many"}, r"buckets='many' is not a whole number"),
         ({"key": "id", "table_type": "merge_on_raed"}, r"did you mean 'merge_on_read'\?"),
         ({"key": "id", "orderin": "value"}, r"no option 'orderin': did you mean 'ordering'\?"),
@@ -140,9 +140,9 @@ def test_bad_options_are_one_sentence_and_write_nothing(spark: SparkSession, tmp
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"where": "id > 1"}, "the option where is of a read, and a write takes the whole frame"),
-        ({"app_id": "job"}, r"the option app_id is of a stream, .*objcat\.AppVersion"),
-        ({"key": "value"}, r"the table 't' has the key \['id'\], not \['value'\]: name its key"),
+        ({"where": "id > 1"}, "The option where is for reads, and a write takes the whole frame"),
+        ({"app_id": "job"}, r"The option app_id is for streams, .*objcat\.AppVersion"),
+        ({"key": "value"}, r"The table 't' has the key \['id'\], not \['value'\]\. Nothing was written\. Name its key"),
     ],
 )
 def test_no_option_of_a_write_is_passed_over(spark: SparkSession, tmp_path: Path, options: dict[str, str], said: str) -> None:
@@ -197,7 +197,7 @@ def test_a_wrong_read_is_one_sentence(spark: SparkSession, tmp_path: Path) -> No
     for call, said in (
         (lambda: read.load(f"{tmp_path}/tt"), "there is no table 'tt' in .*: did you mean 't'"),
         (lambda: read.option("as_of", "9").load(f"{tmp_path}/t"), "has no slot 9. Use a slot from 0 to 1"),
-        (lambda: spark.read.format("objcat").load(), r"needs the place of a table.* objcat\.spark\.views"),
+        (lambda: spark.read.format("objcat").load(), r"needs the URL of a table.* objcat\.spark\.views"),
         (lambda: spark.read.format("objcat").schema("id long, valu string").load(f"{tmp_path}/t").count(), "did you mean 'value'"),
     ):
         with pytest.raises(PySparkException, match=said) as raised:
@@ -253,7 +253,7 @@ def test_what_happened_is_read_in_a_batch_too(spark: SparkSession, tmp_path: Pat
     assert found("changes", until="2") == [("insert", 2, 2, "b"), ("update_after", 2, 1, "b"), ("update_before", 2, 1, "a")]
     assert found("net_changes") == [("update_after", 2, 1, "b"), ("update_before", 2, 1, "a")]
     assert found("incremental", columns="value,id") == [("b", 1)]
-    with pytest.raises(Exception, match="changes take no filter"):
+    with pytest.raises(Exception, match="Changes take no filter"):
         found("changes", where="id = 1")
 
 
