@@ -242,7 +242,7 @@ def schema_of_frame(data: DataFrame) -> pa.Schema:
 
 def schema_of_struct(schema: StructType) -> pa.Schema:
     """The columns of a Spark schema. Raises InvalidBatch as `schema_of_frame`."""
-    return _checked(_named(schema, what="the schema"), what="The schema")
+    return _checked(_named(schema, what="The schema"), what="The schema")
 
 
 def _checked(found: pa.Schema | None, *, what: str) -> pa.Schema:
@@ -264,7 +264,7 @@ def _known_schema(data: DataFrame) -> pa.Schema | None:
             "A streaming frame is not a batch of rows. Nothing was written. Write it with a streaming query: "
             'frame.writeStream.format("objcat").'
         )
-    return _named(data.schema, what="the frame")
+    return _named(data.schema, what="The frame")
 
 
 def _named(schema: StructType, *, what: str) -> pa.Schema | None:
