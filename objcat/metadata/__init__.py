@@ -1,1 +1,4 @@
-"""What a table is: schema, settings, files, manifests and the snapshot that a log replays to. No data is read here. Entry: `snapshot`."""
+"""What a table is: schema, settings, files, manifests, and the snapshot that a log replays to.
+
+No data is read here. Begin with `snapshot` and `table_spec`.
+"""

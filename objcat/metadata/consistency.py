@@ -1,6 +1,7 @@
-"""Whether what the log says of a table makes sense: its settings, and what one entry changes. Raises CorruptTable, which names the field.
+"""Checks of what the log says of a table: its settings, and what one entry changes.
 
-Types and ranges of single numbers are part of the types that JSON is decoded to. Here is what takes more than one field to see.
+They raise CorruptTable that names the field. Types and ranges of single numbers are checked when JSON is decoded. Here are the checks
+across several fields.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from objcat.timeline.json_objects import RESTORE
 
 
 def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
-    """What an entry changes in one table: files of its own transaction, rows that files have, file groups that its footprint names."""
+    """Check what an entry changes in one table.
+
+    Files must be of its own transaction, rows must be in their files, and file groups must be in its footprint.
+    """
     where = f"{log_key(entry.slot)}: changes.{table}"
     if delta.as_of is not None and delta.as_of >= entry.slot:
         raise _wrong(f"{where}.as_of", delta.as_of, f"a slot below its own, {entry.slot}")
@@ -39,9 +43,9 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
 
 
 def check_own(delta: TableDelta, candidate: CommitAttempt, table: str) -> None:
-    """What a writer is about to say of a table, held against what every reader will check: a slot is for ever.
+    """Check what a writer is about to commit as every reader will check it, since a slot is never deleted.
 
-    Raises TypeError, before the slot is asked for, when readers would refuse it.
+    Raises TypeError before the slot is claimed, when readers would refuse it.
     """
     base = candidate.base.slot
     entry = Entry(
@@ -57,7 +61,7 @@ def check_own(delta: TableDelta, candidate: CommitAttempt, table: str) -> None:
         check_delta(delta, entry, table)
     except CorruptTable as error:
         raise TypeError(
-            f"{candidate.txn} would commit what no reader takes ({error}): that is a bug in objcat; nothing was written"
+            f"{candidate.txn} would commit what no reader takes ({error}). Nothing was written. Report this as a bug in objcat."
         ) from error
 
 
@@ -113,13 +117,13 @@ def _written(delta: TableDelta) -> set[FileGroupId]:
         written.update(part.group_id for part in log.slices)
     written.update(delta.retires)
     if delta.index is not None:
-        # Log rows of the index are in no footprint, base files of it are.
+        # Log rows of the index are in no footprint; its base files are.
         written.update(base.group_id for base in delta.index.bases)
     return written
 
 
 def _check_footprint(delta: TableDelta, written: set[FileGroupId], footprint: Footprint | None, where: str) -> None:
-    """What it says that it wrote to, and what it wrote to, are the same file groups."""
+    """The file groups of the footprint must be those that the changes write to."""
     said: set[FileGroupId] = set()
     if footprint is not None:
         said.update(footprint.creates, footprint.appends, footprint.replaces, footprint.retires)
@@ -132,7 +136,7 @@ def _check_footprint(delta: TableDelta, written: set[FileGroupId], footprint: Fo
 
 
 def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
-    """Whether the settings of a table agree with themselves. Raises UnsupportedFormat for a type that only a newer objcat knows."""
+    """Check that the settings of a table agree with themselves. Raises UnsupportedFormat for a type of a newer objcat."""
     schema = spec.table_schema
     if spec.table != table:
         raise _wrong(f"{where}.table", spec.table, f"the id of its table, {table}")
@@ -196,7 +200,8 @@ def _check_partitionings(spec: TableSpec, known: dict[int, Column], where: str) 
             if field.transform not in TRANSFORMS:
                 expected = f"one of {', '.join(TRANSFORMS)}"
                 raise UnsupportedFormat(
-                    f"{where}.partitioning: {field.name!r} has the transform {field.transform!r}, but this objcat knows {expected}"
+                    f"{where}.partitioning: {field.name!r} has the transform {field.transform!r}. "
+                    f"This objcat knows {expected}. Upgrade objcat."
                 )
             if field.transform not in transforms_of(known[field.column]):
                 raise _wrong(f"{where}.partitioning: {field.name}", field.transform, f"a transform of a {known[field.column].type}")

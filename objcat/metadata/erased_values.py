@@ -1,7 +1,8 @@
-"""What an erasure takes out of the entries of a table: values, digests of keys, and partitions that hold nothing any more.
+"""What an erasure removes from the entries of a table: values, key digests, and emptied partitions.
 
-What stays says whose slot it is, which files it brought to which file groups, and all that conflicts and the fold go by. So an entry
-without its bounds, metadata and digests is folded and judged as before. One that lost partitions says so."""
+The slot, its files and file groups, and all that conflicts and the replay need stay. So an entry without its bounds, metadata and digests
+is replayed and judged as before. An entry that lost partitions says so.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +17,19 @@ from objcat.metadata.key_index_table import INDEX_PARTITION, is_of_index
 from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, FileGroupId, Footprint, Keys, SideObject
 
 KEPT_METADATA = frozenset({"spark.query"})
-"""Metadata of objcat's own, which names no data."""
+"""objcat's own metadata, which name no data."""
 
 File = TypeVar("File", BaseFile, LogObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What is taken out of the entries of one table.
+    """What is removed from the entries of one table.
 
-    id: of the erasure. kept_files: those of readable slots, whose bounds stay. live: the partitions of readable slots; all others go.
+    Args:
+        id: Of the erasure.
+        kept_files: Files of readable slots. Their bounds stay.
+        live: Partitions of readable slots. All others go.
     """
 
     table: str
@@ -34,7 +38,7 @@ class Redaction:
     live: frozenset[str]
 
     def of(self, entry: Entry) -> Entry:
-        """The entry without what has to go, with its changes inline; the same entry when nothing has to. entry: with its changes."""
+        """The redacted entry, with its changes inline. The same entry when nothing has to go. entry: with its changes."""
         footprint = entry.footprint.get(self.table)
         raw = entry.changes.get(self.table)
         if footprint is None and raw is None:
@@ -108,7 +112,7 @@ class Redaction:
         )
 
     def _forgets(self, delta: TableDelta, footprint: Footprint) -> bool:
-        """Whether an entry names a partition that goes, so that it means less without it."""
+        """Whether an entry names a removed partition, so that it means less without it."""
         group_ids = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires, *footprint.rmw, *footprint.reads)
         group_ids += (
             *delta.retires,
@@ -120,12 +124,12 @@ class Redaction:
 
 
 def partition_of_path(path: str) -> str:
-    """The partition that the path of a data file names; the empty text where it names none."""
+    """The partition in the path of a data file; empty if there is none."""
     return "/".join(path.split("/")[2:-1])
 
 
 def _forgotten(digests: Digests, entry: Entry) -> Digests:
-    """A set of digests that nobody can read any more, which is a conflict to whoever needs them."""
+    """A set of digests that nobody can read any more. This is a conflict for an attempt that needs them."""
     if not digests.count:
         return digests
     return Digests(digests.count, side=SideObject(f"data/{entry.txn}/keys-erased", 0, ""))

@@ -1,8 +1,8 @@
-"""Digests of data files, as entries and manifests hold them: of all bytes of a file, and of its footer by itself.
+"""Digests of data files in entries and manifests: of the whole file, and of its footer.
 
-A value is the name of an algorithm, a colon and hexadecimal digits. There is one algorithm, `xxh3`: XXH3 without a seed, with 128 bits of a
-file and 64 of a footer. It finds damage, and no forgery: whoever may write into the bucket may write entries as well. A file without a
-value, or with one of another algorithm, is not verified.
+A value is the name of an algorithm, a colon and hexadecimal digits. The only algorithm is `xxh3`: XXH3 without a seed, with 128 bits for a
+file and 64 for a footer. It finds damage, not forgery: who can write into the bucket can write entries too. A file without a value, or with
+one of another algorithm, is not verified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE_BYTES, FOOTER_BYTES = 16, 8
 
 
 class Hash(Protocol):
-    """A digest that grows."""
+    """An incremental digest."""
 
     def update(self, data: bytes, /) -> None: ...
     def hexdigest(self) -> str: ...
@@ -32,11 +32,12 @@ class FileHash:
         self._hash: Hash = xxhash.xxh3_128()
 
     def update(self, data: bytes | memoryview) -> None:
+        """Add the next bytes."""
         self._hash.update(data)  # type: ignore[arg-type]  # any buffer will do
 
     @property
     def text(self) -> str:
-        """Of the bytes so far, as an entry says it."""
+        """The digest of the bytes so far, as an entry holds it."""
         return _PREFIX + self._hash.hexdigest()
 
 
@@ -46,17 +47,17 @@ def digest_of(data: bytes | memoryview) -> str:
 
 
 def footer_digest_of(data: bytes | memoryview) -> str:
-    """The digest of a footer: from where Parquet's metadata begin to the end of the file."""
+    """The digest of a footer: from the beginning of Parquet's metadata to the end of the file."""
     return _PREFIX + xxhash.xxh3_64_hexdigest(data)
 
 
 def is_verifiable(text: str | None) -> bool:
-    """Whether this objcat can compute the digest that an entry says."""
+    """Whether this objcat can compute the digest of an entry."""
     return text is not None and text.startswith(_PREFIX)
 
 
 def packed(text: str | None, size: int, *, path: str) -> bytes | None:
-    """A digest as manifests hold it; None for none, and for one of another algorithm. Raises CorruptTable for what is no digest."""
+    """A digest as manifests hold it. None for none, and for another algorithm. Raises CorruptTable for a malformed one."""
     if text is None or not is_verifiable(text):
         return None
     try:
@@ -64,7 +65,9 @@ def packed(text: str | None, size: int, *, path: str) -> bytes | None:
     except ValueError:
         data = b""
     if len(data) != size:
-        raise CorruptTable(f"the entry that names {path} says of it the digest {text!r}, which is none of {size} bytes: restore that entry")
+        raise CorruptTable(
+            f"The entry that names {path} gives it the digest {text!r}. It must have {size} bytes. Restore that entry from a backup."
+        )
     return data
 
 

@@ -1,4 +1,4 @@
-"""The file groups of a table that has many, of which only those become values that somebody asks for."""
+"""`FileGroupMap`: the file groups of a large table, made into Python values on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from objcat.timeline.entry import FileGroupId
 
 
 class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
-    """File groups by file group. What is set lies over what the snapshot has. For one thread."""
+    """File groups by id. Groups that are set hide those of the snapshot. For one thread."""
 
     def __init__(self, live: LiveFiles) -> None:
         self._live = live
@@ -34,7 +34,7 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
         self._own[group_id] = group
 
     def __delitem__(self, group_id: FileGroupId) -> None:
-        raise TypeError("a file group ends by a commit, not here")
+        raise TypeError("A file group ends by a commit, not here.")
 
     def __contains__(self, group_id: object) -> bool:
         return isinstance(group_id, FileGroupId) and (group_id in self._own or self._number(group_id) is not None)
@@ -48,19 +48,19 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
 
     @property
     def partitions(self) -> frozenset[str]:
-        """Those that have a group."""
+        """The partitions that have a file group."""
         names = self._live.partitions.names
         codes = np.unique(self._live.partition[self._numbers]).tolist()
         return frozenset([*(names[code] for code in codes), *(group_id.partition for group_id in self._own)])
 
     def of(self, group_ids: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
-        """The groups of some file groups; those that have none are not there."""
+        """The file groups of some ids. Ids without a file group are left out."""
         numbers = [number for group_id in group_ids if group_id not in self._own and (number := self._number(group_id)) is not None]
         found = {group.group_id: group for group in self._live.groups(np.array(sorted(numbers), np.int64))}
         return found | {group_id: self._own[group_id] for group_id in group_ids if group_id in self._own}
 
     def smallest(self, partition: str, count: int) -> dict[FileGroupId, FileGroup]:
-        """The groups of a partition that hold the least bytes, so many, and all that were set."""
+        """The `count` file groups of a partition that hold the fewest bytes, and all that were set."""
         first, last = self._range(partition)
         within = self._numbers[first:last]
         chosen = within[np.argsort(self._sizes[within], kind="stable")[:count]]
@@ -68,14 +68,14 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
         return found | {group_id: group for group_id, group in self._own.items() if group_id.partition == partition}
 
     def taken(self, partition: str) -> set[int]:
-        """The buckets of a partition that have a group."""
+        """The buckets of a partition that have a file group."""
         first, last = self._range(partition)
         taken = set(self._live.bucket[self._numbers[first:last]].tolist())
         return taken | {group_id.bucket for group_id in self._own if group_id.partition == partition}
 
     @property
     def bytes(self) -> int:
-        """Of all groups that the snapshot has."""
+        """Bytes of all file groups of the snapshot."""
         return int(self._sizes[self._numbers].sum())
 
     def _number(self, group_id: FileGroupId) -> int | None:
@@ -95,7 +95,7 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
 
     @cached_property
     def _sizes(self) -> Ints:
-        """Bytes of every group: its base file, and its share of the log objects."""
+        """Bytes of every file group: its base file, and its share of the log files."""
         live = self._live
         bases = np.asarray(pc.fill_null(live.rows.column("base_bytes"), 0).to_numpy())[live.members.row[live.folded.winner]]
         slices = live.slices()

@@ -12,23 +12,23 @@ from objcat.timeline.entry import Buckets, Count, Entry, FileGroupId, Txn
 from objcat.timeline.json_objects import decode_json
 
 Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, Count]
-"""Of one column in one file: a value that none is below, one that none is above (None: not known, or all null), and the nulls.
+"""Bounds of one column in one file: a lower bound, an upper bound (None: not known, or all null), and the number of nulls.
 
-Values are what JSON can say: numbers as they are, dates as days and times as microseconds since 1970, decimals and text as text, bytes as
+Values are what JSON can hold: numbers as they are, dates as days and times as microseconds since 1970, decimals and text as text, bytes as
 hexadecimal text.
 """
 
 
 ORDERED_FEATURE = {"base_order": "0.1.0"}
-"""What a reader must understand of an entry whose base files have an `order`: one that does not would merge them wrongly."""
+"""The feature of an entry whose base files have an `order`. A reader that lacks it would merge them wrongly."""
 ORDER_COLUMNS_MAX = 32
 ZORDER_COLUMNS_MAX = 4
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How rows lie in a base file that is not sorted by key: ascending by columns, nulls last, or along a z-order of them.
+    """The order of rows in a base file that is not sorted by key.
 
-    columns: ids.
+    Rows ascend by columns, nulls last, or lie along a z-order of them. columns: ids.
     """
 
     columns: tuple[int, ...]
@@ -37,14 +37,18 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         least, most = (2, ZORDER_COLUMNS_MAX) if self.zorder else (1, ORDER_COLUMNS_MAX)
         if not least <= len(self.columns) <= most or len(set(self.columns)) < len(self.columns):
-            raise ValueError(f"such an order is of {least} to {most} columns, each once, not of {list(self.columns)}")
+            raise ValueError(f"Such an order has {least} to {most} columns, each once, not {list(self.columns)}.")
 
 
 class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Parquet file with the rows of one file group, each key once.
 
-    path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known. order: how the rows lie;
-    None: sorted by key. digest, footer: digests of the bytes and of the footer, see `objcat.metadata.file_digest`; None: not known.
+    Args:
+        path: Relative to the log's prefix.
+        bounds: By column id. The bounds of a missing column are not known.
+        order: The order of the rows. None: sorted by key.
+        digest: Of the bytes, see `objcat.metadata.file_digest`. None: not known.
+        footer: The digest of the footer. None: not known.
     """
 
     path: str
@@ -58,7 +62,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
-    """The rows `start` to `end` (excluded) of a log object, which are those of one file group."""
+    """The rows `start` to `end` (exclusive) of a log file, which belong to one file group."""
 
     group_id: FileGroupId = msgspec.field(name="home")
     start: Count
@@ -66,10 +70,13 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Parquet file of operations on the rows of many file groups, sorted by (file group, key).
+    """A log file: operations on the rows of many file groups, as Parquet, sorted by (file group, key).
 
-    path: relative to the log's prefix. row_group_rows: rows of every row group but the last, so that a row range names its row groups.
-    bounds: over all its rows, by column id; those of a column that is not there are not known. digest, footer: as of `BaseFile`.
+    Args:
+        path: Relative to the log's prefix.
+        row_group_rows: Rows of every row group but the last, so that a row range determines its row groups.
+        bounds: Over all its rows, by column id. The bounds of a missing column are not known.
+        digest: As in `BaseFile`, like `footer`.
     """
 
     path: str
@@ -83,12 +90,17 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LogSlice(msgspec.Struct, frozen=True):
-    """The rows `start` to `end` (excluded) of a log object, which were written for one file group.
+    """The rows `start` to `end` (exclusive) of a log file, which were written for one file group.
 
-    slot: of the commit whose rows they count as: the one that wrote them; for deletes that go with a base file, the slot that it is as of.
-    object: without its `slices`. group_id: that the rows were addressed to: another one than their file group's after a split. named_at:
-    the slot of the entry that brought them; number: of the object in that entry, which is the order in which its rows count.
-    committed_at_ms: of that entry; 0 for deletes that go with a base file: whether they came too late was decided when that was written.
+    Args:
+        slot: The slot that its rows count as. It is the slot of the commit; for deletes that go with a base file, the slot which that is as
+            of.
+        object: The log file, without its `slices`.
+        group_id: The file group that the rows were written for. After a split it may differ from the one that holds them.
+        named_at: The slot of the entry that added them.
+        number: The number of the log file in that entry. Rows count in this order.
+        committed_at_ms: The time of that entry. It is 0 for deletes that go with a base file: whether they came too late was decided when
+            that was written.
     """
 
     slot: int
@@ -102,16 +114,24 @@ class LogSlice(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The live file group of a group_id: a base file and the log rows that count on top of it.
+    """A live file group: a base file, and the log rows that count on top of it.
 
-    base: of this file group, or of one that was split into it and others. base_slot, base_txn: of the commit that wrote it. as_of: the slot
-    up to which it holds the rows of the file group. logs are in the order in which their rows count: deletes that the compaction kept, then
-    what was committed after `as_of`. Files carry no bounds here."""
+    Files have no bounds here.
+
+    Args:
+        group_id: Its id.
+        base: The base file, of this file group or of one that was split into it and others.
+        base_slot: The slot of the commit that wrote the base file.
+        base_txn: The transaction of that commit.
+        as_of: The slot up to which the base file holds the rows of the file group.
+        logs: In the order in which rows count: deletes that the compaction retained, then what was committed after `as_of`.
+    """
 
     group_id: FileGroupId
     base: BaseFile | None = None
@@ -122,25 +142,34 @@ class FileGroup:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows of the base file are all there are, and all of them are of this group_id: deletes that a compaction kept matter
-        only to rows that come later."""
+        """Whether the rows of the base file are all rows, and all belong to this file group.
+
+        Deletes that a compaction retained matter only to later rows.
+        """
         return self.base is not None and not self.is_shared(self.base.group_id) and all(rows.slot <= self.as_of for rows in self.logs)
 
     def is_shared(self, group_id: FileGroupId) -> bool:
-        """Whether rows addressed to `group_id`, which is common with this one, may belong to other file groups than this: since a split."""
+        """Whether rows written for `group_id` may belong to other file groups too, since a split.
+
+        `group_id` has keys in common with this one.
+        """
         return group_id.bucket_count % self.group_id.bucket_count != 0
 
 
 class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one entry changes in one table.
 
-    spec: the table from now on, at its creation and when its schema changes. bases: each is the only base file of its file group from now
-    on. as_of: the slot up to which `bases` hold the rows of their file groups; log rows above it stay on top (None: there were no rows).
-    retires: file groups without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with
-    `as_of` those of a file group that has a base file here are deletes that go with it, below log rows above `as_of`. splits: bucket count
-    of a partition from now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still
-    be read names; from now on they may be missing. index: what changes in the record index, see `objcat.table.record`: `bases`, `as_of` and
-    `logs`."""
+    Args:
+        spec: The table's settings from now on, at its creation and when its schema changes.
+        bases: New base files. Each is the only base file of its file group from now on.
+        as_of: The slot up to which `bases` hold the rows of their file groups. Log rows above it stay on top. None: there were no rows.
+        retires: File groups without rows from now on, before `bases` and `logs` apply.
+        logs: In the order in which their rows count. With `as_of`, log rows of a file group with a base file here are deletes that go with
+            it, below log rows above `as_of`.
+        splits: Bucket counts of partitions from now on. File groups are divided by hash, and no file is touched.
+        removes: Files that no readable snapshot names. From now on they may be missing.
+        index: What changes in the record index (`objcat.metadata.key_index_table`): `bases`, `as_of` and `logs`.
+    """
 
     spec: TableSpec | None = None
     bases: tuple[BaseFile, ...] = ()
@@ -153,12 +182,12 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def paths(self) -> list[str]:
-        """Of every file that the entry brings."""
+        """The paths of every file that the entry adds."""
         return [file.path for file in self.files]
 
     @property
     def files(self) -> list[BaseFile | LogObject]:
-        """All that the entry brings, those of the index too."""
+        """Every file that the entry adds, including those of the index."""
         return [*self.bases, *self.logs, *(() if self.index is None else self.index.files)]
 
 
@@ -167,7 +196,7 @@ _DELTAS = msgspec.json.Decoder(TableDelta)
 
 
 def encode_delta(delta: TableDelta) -> msgspec.Raw:
-    """The bytes of a delta inside an entry. Raises CorruptTable for one that could not be read again: a slot is for ever."""
+    """The bytes of a delta inside an entry. Raises CorruptTable for one that could not be read again."""
     raw = msgspec.Raw(msgspec.json.encode(delta))
     decode_delta(raw)
     return raw
@@ -193,10 +222,10 @@ def decode_order(text: str | None) -> Order | None:
 
 
 def features_of(delta: TableDelta) -> dict[str, str]:
-    """What a reader of an entry with these changes must understand, each with the first version of objcat that does."""
+    """The features that a reader of these changes needs, each with the first version of objcat that has it."""
     return dict(ORDERED_FEATURE) if any(base.order is not None for base in delta.bases) else {}
 
 
 def files_named_by(entry: Entry) -> list[str]:
-    """The data files that an entry names, of all tables; its changes must be there."""
+    """The data files that an entry names, for all tables. The entry must have its changes."""
     return [path for raw in entry.changes.values() for path in decode_delta(raw).paths]

@@ -1,8 +1,9 @@
-"""The record index: a table of its own within a table, which says of every key in which file group it lives.
+"""The record index: a table inside a table that maps every key to its file group.
 
-It has the files that any table with the bucket index has, one row for a key of a partition, and is changed by the entries that change the
-table, so that it holds at every slot what the rows of that slot hold. Nobody but writers reads it. All its file groups are of one
-partition, whose text no partition of rows can have."""
+It has the files of any table with the bucket index, and one row for each key of a partition. The entries that change the table change it
+too, so at every slot it matches the rows of that slot. Only writers read it. All its file groups are in one partition, whose text no
+partition of rows can have.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndexSpec, RecordInd
 from objcat.timeline.entry import FileGroupId
 
 INDEX_PARTITION = "_index"
-"""Of the file groups of an index. Texts of partitions have a name and `=` after it, and a name never begins with `_`."""
+"""The partition of an index. Other partitions have a name and `=` after it, and a name never begins with `_`."""
 PARTITION_FIELD, BUCKET_FIELD = "_objcat_home_partition", "_objcat_home_bucket"
-"""The columns that say in which file group a key lives."""
+"""The columns that name the file group of a key."""
 
 
 def is_of_index(group_id: FileGroupId) -> bool:
@@ -26,8 +27,11 @@ def is_of_index(group_id: FileGroupId) -> bool:
 
 
 def index_spec(spec: TableSpec) -> TableSpec | None:
-    """The index of a table, as a table; None where it has none. Its columns are those of the key, under their physical names and with ids
-    of their own, and those that name a file group. A row is known by the key and the partition, and hashed by the key alone."""
+    """The settings of a table's record index, as a table. None if it has no record index.
+
+    Its columns are the key columns, under physical names and with ids of their own, and the columns that name a file group. A row is
+    identified by key and partition, and hashed by the key alone.
+    """
     if not isinstance(spec.index, RecordIndexSpec):
         return None
     key = tuple((column.physical, str(column.type)) for column in spec.key_columns)
@@ -54,7 +58,7 @@ def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int, sile
 
 
 def group_id_of(spec: TableSpec, bucket: int) -> FileGroupId:
-    """A file group of an index, as long as it was not split. spec: as of `index_spec`."""
+    """A file group id of an index that was not split. spec: as `index_spec` returns it."""
     return FileGroupId(INDEX_PARTITION, bucket, spec.index.count)
 
 

@@ -1,4 +1,7 @@
-"""What a table's properties say of its upkeep: when to compact it, what cleaning keeps, when its buckets double."""
+"""`Policy`: what a table's properties say of its maintenance.
+
+It says when to compact, what cleaning retains, and when buckets double.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,11 @@ from objcat.metadata.properties import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What cleaning keeps: whatever one of these keeps. commits, versions, hours: as of the properties `keep_...`; None: says nothing."""
+    """What cleaning retains: all that any of these retains. None: no rule.
+
+    Args:
+        commits: As the property `keep_commits`, like `versions` and `hours`.
+    """
 
     commits: int | None = None
     versions: int | None = None
@@ -40,7 +47,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which file groups a compaction by policy takes, as of `objcat.maintenance.CompactionStrategy`. None: not said."""
+    """The file groups that an automatic compaction takes, as in `objcat.maintenance.CompactionStrategy`. None: not set."""
 
     log_bytes_min: int | None = None
     log_count_min: int | None = None
@@ -51,7 +58,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The upkeep of one table, as its properties say it. None: not said. plans_only: writes schedule compactions, and do none."""
+    """The maintenance settings of one table, from its properties. None: not set. plans_only: writes only schedule compactions."""
 
     compact_after_commits: int | None = None
     compact_after_bytes: int | None = None
@@ -66,13 +73,13 @@ class Policy:
 
     @property
     def compacts(self) -> bool:
-        """Whether writes compact the table when it is time."""
+        """Whether writes compact the table when it is due."""
         triggers = (self.compact_after_commits, self.compact_after_bytes, self.compact_after_s, self.compact_after_log_percent)
         return any(said is not None for said in triggers)
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
-    """The policy that the properties of a table say. Raises InvalidInput for values that they do not take."""
+    """The policy in the properties of a table. Raises InvalidInput for invalid values."""
     check_properties(properties)
 
     def number(name: str) -> int | None:

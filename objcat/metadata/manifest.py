@@ -1,7 +1,8 @@
-"""Manifests: immutable Parquet objects that the roots of checkpoints name, and what reads them. `manifest_rows` says what a row is.
+"""Manifests: immutable Parquet objects that checkpoint roots name, and their reader. `manifest_rows` defines a row.
 
-A table stands on some shards. Those of run 0, the base, hold what was known when they were written, each of a range of file groups of its
-own. Every other run holds what changed since then, a greater run later. Shards of one run never overlap."""
+The state of a table is in some shards. Run 0 is the base: each of its shards holds a range of file groups as known when it was written.
+Every other run holds what changed since then; a greater run is later. Shards of one run never overlap.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +36,21 @@ from objcat.timeline.side_objects import read_intact
 
 CACHE_BYTES_MAX = 256 * 1024**2
 THREADED_ROWS_MIN = 64 * 1024
-"""Rows of manifests that Arrow filters in threads: to hand few rows to one takes longer than to look at them, where cores are busy."""
+"""Rows of manifests from which Arrow filters in threads. With fewer rows, starting a thread costs more than the work."""
 STATES_MAX, STATE_BYTES_MAX = 8, 4 * 1024**2
-"""How many tables of rows are kept of the states of tables, and how large each may be: to make those of a small one is most of a plan."""
+"""How many tables of rows are cached, and how large each may be. For a small table, making them is most of the work of a plan."""
 FILES_BYTES_MAX = 128 * 1024**2
-"""Of what is kept of data files."""
+"""Bytes cached about data files."""
 FOOTERS_BYTES_MAX = 16 * 1024**2
-"""Of the names of files whose footer was verified."""
+"""Bytes cached of names of files whose footer was verified."""
 COMPRESSION = "zstd"
 COMPRESSED_ROWS_MIN = 512
-"""File groups of a manifest from which on its columns are compressed, each of which takes a twentieth of a millisecond to begin; its log
-slices always are."""
+"""File groups of a manifest from which its columns are compressed. Starting a column takes a twentieth of a millisecond.
+
+Its log slices are always compressed.
+"""
 _LOG_DIGESTS = "logs_xxh3"
-"""The column with the digests of log slices: beside their list, since readers that know nothing of it take the list as it was."""
+"""The column with the digests of log slices. It is separate from their list, so that older readers still take the list."""
 _DIGEST_FIELDS = tuple(field for field in SLICE if field.name in DIGESTS)
 _STORED_FIELDS = tuple(field for field in SLICE if field not in _DIGEST_FIELDS)
 _SLICES = (
@@ -55,16 +58,23 @@ _SLICES = (
     *(f"{_LOG_DIGESTS}.list.element.{field.name}" for field in _DIGEST_FIELDS),
 )
 _NULL_NOWHERE = frozenset({*CORE.names} - {"base_order", "base_xxh3", "base_footer_xxh3"})
-"""Columns that are there although all their values are null."""
+"""Columns that are present even if all their values are null."""
 _NO_DICTIONARY = frozenset({"base_path", "base_xxh3", "base_footer_xxh3", "logs", _LOG_DIGESTS})
-"""Columns in which values do not repeat, or repeat in a row."""
+"""Columns whose values do not repeat, or repeat in a row."""
 
 
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One manifest object.
+    """The reference to one manifest object.
 
-    path: relative to the log's prefix. bytes, sha256: of the object. rows: file groups. items: file groups and log slices, what its size
-    follows. first, last: its file groups in the order of manifests (partition, bucket count, bucket). run: 0 for the base."""
+    Args:
+        path: Relative to the log's prefix.
+        bytes: Size of the object, whose hash is `sha256`.
+        rows: File groups.
+        items: File groups and log slices, which its size depends on.
+        first: Its first file group in the order of manifests (partition, bucket count, bucket).
+        last: Its last file group in that order.
+        run: 0 for the base.
+    """
 
     path: str
     bytes: Count
@@ -78,7 +88,7 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ConditionGroup:
-    """Conditions that are computed one by one. every: whether all of them must hold, else any."""
+    """Conditions that are computed one by one. every: whether all of them must hold, or any."""
 
     terms: tuple[Condition, ...]
     every: bool
@@ -91,14 +101,16 @@ Condition: TypeAlias = "pc.Expression | ConditionGroup"
 class Pruning:
     """A filter over bounds: which rows of data may pass it.
 
-    condition: over columns `rows`, `lower_<id>`, `upper_<id>` and `nulls_<id>`, true where a row of data may pass. columns: the ids.
+    Args:
+        condition: Over columns `rows`, `lower_<id>`, `upper_<id>` and `nulls_<id>`. True where a row of data may pass.
+        columns: The ids.
     """
 
     condition: Condition
     columns: tuple[int, ...]
 
     def may_match(self, rows: pa.Table, spec: TableSpec) -> Mask:
-        """Of every row of a manifest, whether a row of data that it stands for may pass. A column without bounds hides nothing."""
+        """For every row of a manifest, whether one of its rows of data may pass. A column without bounds excludes nothing."""
         columns = {"rows": rows.column("rows"), "position": pa.array(np.arange(rows.num_rows))}
         types = {column.id: arrow_type(column.type) for column in bounded_columns(spec)}
         for column_id in self.columns:
@@ -112,11 +124,11 @@ class Pruning:
 
 
 def _holds(rows: pa.Table, condition: Condition) -> Mask:
-    """Of every row, whether a condition is true. rows: with their number in `position`."""
+    """For every row, whether a condition is true. rows: with their number in `position`."""
     if isinstance(condition, ConditionGroup):
         masks = np.array([_holds(rows, term) for term in condition.terms], np.bool_)
         return np.asarray(masks.all(axis=0) if condition.every else masks.any(axis=0), np.bool_)
-    # Loads pandas where it is there, as a filter of a table would.
+    # Loads pandas if it is installed, as a filter of a table would.
     from pyarrow import acero
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
@@ -127,8 +139,7 @@ def _holds(rows: pa.Table, condition: Condition) -> Mask:
 
 
 def encode_shard(rows: pa.Table) -> bytes:
-    """The object of some rows, which are sorted. Bounds and digests that nobody knows take no room, nor do orders where all files lie by
-    key."""
+    """The object of some sorted rows. Unknown bounds and digests take no room, nor do orders if all files are sorted by key."""
     known = [name for name in rows.column_names if name in _NULL_NOWHERE or rows.column(name).null_count < rows.num_rows]
     rows = _with_digests_apart(rows.select(known))
     encoded = [name for name in rows.column_names if name not in _NO_DICTIONARY]
@@ -146,7 +157,7 @@ def encode_shard(rows: pa.Table) -> bytes:
 
 
 def _with_digests_apart(rows: pa.Table) -> pa.Table:
-    """Rows with their log slices as shards hold them: digests, where there are any, in a column of their own."""
+    """Rows with log slices as shards hold them: digests, if any, in a column of their own."""
     lists = rows.column("logs").combine_chunks()
 
     def column(fields: Sequence[pa.Field]) -> pa.Array:
@@ -187,7 +198,7 @@ def items_of(rows: pa.Table) -> int:
 
 
 class Shard:
-    """One manifest that was read. Columns are decoded when they are first asked for. Raises CheckpointUnreadable."""
+    """A manifest in memory. Columns are decoded when they are first requested. Raises CheckpointUnreadable."""
 
     def __init__(self, data: bytes, ref: ShardRef) -> None:
         self._data = data
@@ -198,25 +209,25 @@ class Shard:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Whatever is wrong with the object is said of it."""
+        """Raises CheckpointUnreadable for whatever is wrong with the object."""
         try:
             yield
         except (pa.ArrowException, OSError, TypeError, ValueError, KeyError, OverflowError) as error:
             path = self._ref.path
-            raise CheckpointUnreadable(f"{path} is not a manifest that makes sense ({error}); open the table again", path=path) from error
+            raise CheckpointUnreadable(f"{path} is not a valid manifest ({error}). Open the table again.", path=path) from error
 
     def check(self) -> None:
-        """Whether the rows are there, as many as the root says, and may be what they say."""
+        """Check that the rows are there, as many as the root says, and are valid."""
         with self._reading():
             check_rows(self.rows(), rows_expected=self._ref.rows)
 
     @property
     def bytes(self) -> int:
-        """Of memory: the object, and what was decoded of it so far."""
+        """Bytes of memory: the object, and what was decoded of it so far."""
         return len(self._data) + sum(int(values.nbytes) for values in list(self._columns.values()))
 
     def rows(self, columns: Collection[int] | None = ()) -> pa.Table:
-        """The rows, with the bounds of these columns where there are any; None: of all."""
+        """The rows, with the bounds of these columns if there are any. None: of all columns."""
         wanted = set(CORE.names)
         if columns is None:
             wanted |= self._names
@@ -233,10 +244,10 @@ class Shard:
 
 
 def _as_made(name: str, rows: pa.Table) -> pa.ChunkedArray:
-    """A column of a shard in the type that rows have. Other writers may have other integers; what does not fit raises ArrowInvalid.
+    """A column of a shard in the type that rows have. Other writers may use other integers; misfits raise ArrowInvalid.
 
-    Log slices get their digests, which lie beside them; such as are not of these very slices are none. Lists have elements of another name
-    in Parquet: a cast would copy them all.
+    Log slices get their digests from the separate column. Digests of other slices are ignored. Lists have an element of another name in
+    Parquet, and a cast would copy them all.
     """
     values = rows.column(name)
     if name not in CORE.names or values.type.equals(CORE.field(name).type):
@@ -262,25 +273,25 @@ def _cast(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 @says_where
 def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
-    """Read a manifest: one GET. Raises CheckpointCollected, CheckpointUnreadable when it is not what the root says, or makes no sense."""
+    """Read a manifest: one GET. Raises CheckpointCollected, or CheckpointUnreadable when it is invalid or not what the root names."""
     try:
         data = read_intact(fileio, ref.path, ref.sha256, named_by="checkpoint")
     except NotFound as error:
         raise CheckpointCollected(
-            f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again", path=ref.path
+            f"{ref.path} in {fileio.url} was replaced by a newer checkpoint. Open the table again.", path=ref.path
         ) from error
     except CorruptTable as error:
-        raise CheckpointUnreadable(f"{error}; open the table again", path=ref.path) from error
+        raise CheckpointUnreadable(f"{error} Or open the table again, which then uses an older checkpoint.", path=ref.path) from error
     shard = Shard(data, ref)
     shard.check()
     return shard
 
 
 class Manifests:
-    """Reads the manifests that snapshots stand on, and keeps them, which never change. Safe for many threads.
+    """Reads and caches the manifests of snapshots, which never change. Safe for many threads.
 
-    bytes_max: kept, the longest unused go first. of_files: what whoever reads data files wants to know of them again, by path. footers:
-    files whose footer was verified for a reader that does not do so.
+    Args:
+        bytes_max: Size of the cache. The least recently used go first.
     """
 
     def __init__(self, fileio: FileIO, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
@@ -294,15 +305,16 @@ class Manifests:
         on_fork(self)
 
     def after_fork(self) -> None:
+        """Renew the lock in a forked process."""
         self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
-        """Of the store that they lie in."""
+        """The URL of their store."""
         return self._fileio.url
 
     def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
-        """The shards, in order: one GET, in parallel, for each that is not kept.
+        """The shards, in order. One GET, in parallel, for each that is not cached.
 
         Raises CheckpointCollected (open the table again), CorruptTable, storage errors.
         """
@@ -324,8 +336,10 @@ class Manifests:
         return [found[ref.path] for ref in refs]
 
     def rows_of_state(self, state: object, columns: Collection[int] | None, make: Callable[[], pa.Table]) -> pa.Table:
-        """What `make` gives: all rows of a table's state, with the bounds of some columns. Of small tables kept for the next queries, since
-        a state never changes. state: whichever object, known by its identity."""
+        """The result of `make`: all rows of a table's state, with the bounds of some columns.
+
+        The rows of small tables are cached for the next queries, since a state never changes. state: any object, known by its identity.
+        """
         key = (id(state), None if columns is None else frozenset(columns))
         with self._lock:
             kept, rows = self._of_states.get(key, (None, None))

@@ -1,4 +1,4 @@
-"""Whether rows of a manifest make sense."""
+"""Checks of the rows of a manifest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from objcat.timeline.entry import BUCKETS_MAX
 
 
 def check_rows(rows: pa.Table, *, rows_expected: int) -> None:
-    """Raises ValueError for rows of a manifest that make no sense. Looks at whole columns at once."""
+    """Check rows of a manifest, whole columns at once. Raises ValueError."""
     if rows.num_rows != rows_expected:
         raise ValueError(f"it has {rows.num_rows:,} rows, and {rows_expected:,} by its root")
     for name in ("partition", "bucket", "bucket_count", "slot", "as_of", "logs"):

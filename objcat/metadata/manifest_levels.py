@@ -1,8 +1,8 @@
-"""How the manifests of a table are kept few and small: which runs a checkpoint merges, and which base shards it writes anew.
+"""Levels of manifests: which runs a checkpoint merges, and which base shards it rewrites.
 
-A checkpoint needs no older manifest: what changed since the last one becomes a run of its own. That alone would make runs without end, so
-runs of like size are merged, as in a log-structured merge tree: each merge at least grows a row's run by a factor, which bounds how often
-a row is written. Once all runs are one, it is folded into those base shards of which it changes a good part; the others are named again.
+A checkpoint needs no older manifest: the changes since the last one become a run of their own. So that runs do not pile up, runs of similar
+size are merged, as in a log-structured merge tree. Each merge grows the run of a row by a factor, which limits how often a row is written.
+Once all runs are one, it is merged into those base shards of which it changes a large part. The other base shards are named again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import LogState
 
 SHARD_ITEMS = 16_384
-"""File groups and log slices of a shard, about."""
+"""Approximate number of file groups and log slices of a shard."""
 RUNS_MAX = 3
-"""Runs besides the base: what a scan of one partition reads at most, besides base shards."""
+"""Runs besides the base: the most that a scan of one partition reads, besides base shards."""
 GROWTH = 8
-"""A run is merged with one that is at most so many times larger, and folded into a base shard of which it changes one part in so many."""
+"""A run is merged with one that is at most this many times larger.
+
+It is merged into a base shard of which it changes at least one part in this many.
+"""
 ITEMS_SMALL = 1024
-"""Below this, writing again costs less than one more object to read."""
+"""Below this, writing again costs less than reading one more object."""
 FOLDS_MAX = 8
-"""Base shards that one checkpoint writes anew, or a quarter of them if that is more: a checkpoint is never as large as the table."""
+"""Base shards that one checkpoint rewrites, or a quarter of them if that is more. So a checkpoint is never as large as the table."""
 
 
 def runs_to_merge(new: int, runs: Sequence[int]) -> int:
@@ -47,16 +50,23 @@ def runs_to_merge(new: int, runs: Sequence[int]) -> int:
 
 
 def shards_to_fold(changed: Sequence[int], base: Sequence[int]) -> list[int]:
-    """Which base shards are written anew, most changed first. changed: items of the run in the range of each. base: items of each."""
+    """The base shards to rewrite, most changed first. changed: items of the run in the range of each. base: items of each."""
     ratios = [(part / max(1, size), i) for i, (part, size) in enumerate(zip(changed, base, strict=True)) if part]
     due = [(ratio, i) for ratio, i in ratios if ratio * GROWTH >= 1 or base[i] <= ITEMS_SMALL]
     return [i for _, i in sorted(due, reverse=True)[: max(FOLDS_MAX, len(base) // 4)]]
 
 
 def cut(items: Ints, partitions: Ints) -> list[int]:
-    """Where to cut sorted rows into shards of about `SHARD_ITEMS` or less, evenly, at the edges of partitions where these are small.
+    """Where to cut sorted rows into shards.
 
-    items: of each row. partitions: the number of the partition of each row. Returns the first row of every shard.
+    The shards are even, of about `SHARD_ITEMS` or less, and end where small partitions end.
+
+    Args:
+        items: Of each row.
+        partitions: The number of the partition of each row.
+
+    Returns:
+        The first row of every shard.
     """
     if not len(items):
         return []
@@ -83,7 +93,7 @@ def cut(items: Ints, partitions: Ints) -> list[int]:
 
 
 def write_manifests(fileio: FileIO, state: TableState, folder: str) -> TableState:
-    """The same table without an overlay: what it holds is written as manifests below `folder`. Reads only what is merged."""
+    """The same table without an overlay: its changes are written as manifests below `folder`. Reads only what is merged."""
     if not state.overlay:
         return state
     spec = state.spec
@@ -102,17 +112,19 @@ def write_manifests(fileio: FileIO, state: TableState, folder: str) -> TableStat
     give_way()
     changed = merge_rows([new, *tables], spec, whole=(lambda _: True) if is_whole and not base else None, pause=give_way)
     if is_whole:
-        base, changed = _fold_into_base(fileio, base, changed, spec, folder)
+        base, changed = _merge_into_base(fileio, base, changed, spec, folder)
     run = max([0, *runs]) + 1
     kept += put_shards(fileio, _shards(changed), folder, run=run)
     return replace(state, manifest=(*base, *kept), overlay={})
 
 
 def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Mapping[str, BaseFile | LogObject]) -> TableState:
-    """The same table on manifests that stand on no former one: with the file groups that are live, the partitions that have some, and the
-    bounds of their own files.
+    """The same table on new manifests that depend on no older one.
 
-    files: by path, as entries name them; bounds of others are not known. Reads all manifests.
+    They hold the live file groups, the partitions that have some, and the bounds of their own files. Reads all manifests.
+
+    Args:
+        files: By path, as entries name them. The bounds of other files are not known.
     """
     tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), state.manifest)]
     merged = merge_rows([*tables, rows_of(state.overlay.values(), state.spec)], state.spec, whole=lambda _: True)
@@ -134,10 +146,10 @@ def _unknown(path: str, rows: int) -> BaseFile:
     return BaseFile(path=path, bytes=0, rows=rows or 0, group_id=FileGroupId("", 0, 1))
 
 
-def _fold_into_base(
+def _merge_into_base(
     fileio: FileIO, base: list[ShardRef], changed: pa.Table, spec: TableSpec, folder: str
 ) -> tuple[list[ShardRef], pa.Table]:
-    """The base with the changes of the ranges that are due, and the changes that are left."""
+    """The base with the changes of the ranges that are due, and the remaining changes."""
     give_way = fileio.env.give_way
     if not base:
         return put_shards(fileio, _shards(changed), folder, run=0), changed.slice(0, 0)
@@ -161,7 +173,7 @@ def _fold_into_base(
 
 
 def _ranges(rows: pa.Table, firsts: Sequence[FileGroupId]) -> Ints:
-    """Of every row, the base shard whose range it falls into; the first one reaches down to the smallest file group there can be."""
+    """For every row, the base shard whose range it is in. The first range includes all smaller file groups."""
     group_ids = pa.table(
         {
             "partition": pa.array([group_id.partition for group_id in firsts], pa.string()),

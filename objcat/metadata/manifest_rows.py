@@ -1,19 +1,19 @@
-"""Rows of manifests, as Arrow: what is known of one file group, and the fold of all that several levels know of it.
+"""Rows of manifests as Arrow tables: what is known of one file group, and the merge of several levels.
 
-A row says of its group_id: the newest base file or retirement (an *event*) with the slot that it is as of, and the log rows on top. Rows of
-one file group fold in any order, because the slots say what supersedes what: the newest event wins, log rows up to the greatest `as_of` are
-part of it, and the others stay on top. So a level may know only what changed, and nothing older is read to write it.
+A row holds the newest base file or retirement of its file group (an *event*), the slot that it is as of, and the log rows on top. Rows of
+one file group merge in any order, because the slots decide what supersedes what. The newest event wins. Log rows up to the greatest `as_of`
+are part of it, and the others stay on top. So a level may hold only what changed, and is written without reading older levels.
 
-    partition, bucket, bucket_count                 the file group
+    partition, bucket, bucket_count                 the file group id
     slot, as_of                                     of the event; -1 for none. An event without a base file is a retirement
     base_path, base_bytes, base_rows, base_txn      null for none
-    base_order                                      how its rows lie, null: sorted by key; the column is left out where all are null
-    base_xxh3, base_footer_xxh3                     digests of the base file and of its footer, null: not known; left out likewise
-    logs                                            list of slices of log objects, by slot
-    rows                                            how many rows of data the bounds are about
+    base_order                                      order of its rows; null: sorted by key. The column is left out if all are null
+    base_xxh3, base_footer_xxh3                     digests of the base file and of its footer; null: not known. Left out likewise
+    logs                                            list of slices of log files, by slot
+    rows                                            how many rows of data the bounds cover
     lower_<id>, upper_<id>, nulls_<id>              bounds of a column, by its id and in its type; null: not known
 
-Bounds cover at least the rows that the row of the manifest names. A column is all null when its nulls are as many as `rows`.
+Bounds cover at least the rows that the row of the manifest names. A column is all null when it has as many nulls as `rows`.
 """
 
 from __future__ import annotations
@@ -76,16 +76,19 @@ CORE = pa.schema(
     ]
 )
 _FOLDED = ("as_of", "logs", "rows")
-"""Columns that a fold computes; the others are those of the row with the newest event."""
+"""Columns that a merge computes. The others are those of the row with the newest event."""
 BUCKET_BITS = 17
-"""A bucket and a bucket count are below 2 to the power of this."""
+"""Buckets and bucket counts are below 2 to this power."""
 
 
 class ManifestChange(msgspec.Struct, frozen=True):
-    """What some entries say of one file group: one row of a manifest, before it is one.
+    """What some entries change in one file group: one row of a manifest before it is written.
 
-    slot: of the newest event, -1 for none. base: that it brought, None for a retirement. as_of: the slot up to which nothing older counts.
-    logs: on top, with the bounds of their objects.
+    Args:
+        slot: Slot of the newest event, -1 for none.
+        base: The base file of the event. None for a retirement.
+        as_of: The slot up to which nothing older counts.
+        logs: On top, with the bounds of their files.
     """
 
     group_id: FileGroupId
@@ -110,7 +113,9 @@ def rows_of(
 ) -> pa.Table:
     """Changes as rows, with the bounds of every column that has any.
 
-    columns_bounded: ids of those that are wanted, None for all. pause: called between steps, each of a millisecond or so.
+    Args:
+        columns_bounded: Ids of the columns whose bounds are wanted, None for all.
+        pause: Called between steps of about a millisecond.
     """
     listed = list(changes)
     bases = [change.base for change in listed]
@@ -136,7 +141,7 @@ def rows_of(
     pause()
     made: dict[str, Any] = {field.name: pa.array(columns[field.name], field.type) for field in CORE}
     pause()
-    # Under the bucket index many rows are of the same log objects: their bounds are put together once.
+    # Under the bucket index many rows share log files, so their bounds are merged once.
     names = [tuple(map(id, of_row)) for of_row in files]
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     distinct = list(dict(zip(names, files, strict=True)).values())
@@ -151,7 +156,7 @@ def rows_of(
 
 
 def bounded_by(rows: pa.Table, files: Sequence[Sequence[BaseFile | LogObject]], spec: TableSpec) -> pa.Table:
-    """The rows with bounds of just these files, one sequence of them for each row, in the place of those that they have."""
+    """The rows with the bounds of exactly these files instead of their own. files: one sequence for each row."""
     counts = pa.array([sum(file.rows for file in of_row) for of_row in files], pa.int64())
     made = {name: counts if name == "rows" else rows.column(name) for name in CORE.names}
     known = {column_id for of_row in files for file in of_row for column_id in file.bounds}
@@ -220,7 +225,7 @@ _VALUES: Mapping[str, Callable[[Any], Any]] = {"decimal": decimal.Decimal, "bina
 
 
 def _typed(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """Values in the type of their column; nothing is known of those that do not fit it."""
+    """Values in the type of their column. Values that do not fit become unknown."""
     try:
         return pa.array(values, data_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -228,7 +233,10 @@ def _typed(values: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def aligned(tables: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
-    """Rows of several levels as one table in one chunk: with the bounds of every column of `spec` that any of them has, in its type."""
+    """Rows of several levels as one table in one chunk.
+
+    It has the bounds of every column of `spec` that any level has, in the column's type.
+    """
     present = {name for table in tables for name in table.column_names}
     fields = list(CORE)
     for column in bounded_columns(spec):
@@ -262,13 +270,14 @@ def integers(rows: pa.Table, name: str) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """The partitions of some rows: their names, sorted, and the number of the partition of every row."""
+    """The partitions of some rows: their names, sorted, and the number of every row's partition."""
 
     names: list[str]
     codes: Ints
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> Partitions:
+        """The partitions in a column of names."""
         encoded = column.combine_chunks().dictionary_encode()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.unify_dictionaries().combine_chunks()
@@ -280,12 +289,12 @@ class Partitions:
         return cls([names[i] for i in order], codes)
 
 
-# ---- the fold ----------------------------------------------------------------------------------------------------
+# ---- the merge ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Which rows say something of which group. group: dense from 0, of every member. row: of the table, of every member."""
+    """Which rows belong to which group. group: dense from 0, of every member. row: of the table, of every member."""
 
     group: Ints
     row: Ints
@@ -295,9 +304,12 @@ class Members:
 class MergedManifest:
     """What is live in every group.
 
-    winner: by group, the member with the newest event, any member where there is none. cut: by group, the slot up to which log rows are
-    superseded. slices: positions among the flattened slices of all rows, by group and in the order in which they count; slice_group and
-    slice_row are the group and the row of each. used: by member, whether anything of its row is live.
+    Args:
+        winner: By group, the member with the newest event; any member if there is none.
+        cut: By group, the slot up to which log rows are superseded.
+        slices: Positions in the flattened slices of all rows, by group and in the order in which they count.
+        slice_group: The group of each of these slices. `slice_row` is its row.
+        used: By member, whether anything of its row is live.
     """
 
     winner: Ints
@@ -317,7 +329,7 @@ class MergedManifest:
 
 
 def fold(rows: pa.Table, members: Members) -> MergedManifest:
-    """Fold the rows of every group. rows: in one chunk. Raises CorruptTable when a base file was written without the rows before it."""
+    """Merge the rows of every group. rows: in one chunk. Raises CorruptTable when a base file was written without the rows before it."""
     if not len(members.group):
         none = np.zeros(0, np.int64)
         return MergedManifest(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
@@ -340,7 +352,7 @@ def fold(rows: pa.Table, members: Members) -> MergedManifest:
     named_at = np.asarray(logs.values.field("named_at").to_numpy(), dtype=np.int64)[position]
     number = np.asarray(logs.values.field("number").to_numpy(), dtype=np.int64)[position]
     of_group = group[member]
-    # Deletes that a compaction kept count as of its `as_of`, but they are its own: they live as long as its base file is the newest.
+    # Deletes that a compaction retained count as of its `as_of`, but belong to it: they are live while its base file is the newest.
     kept = np.flatnonzero((counts_as > cut[of_group]) | (named_at == slot[winner][of_group]))
     kept = kept[np.lexsort((number[kept], named_at[kept], counts_as[kept], of_group[kept]))]
     used = np.zeros(len(row), np.bool_)
@@ -357,19 +369,19 @@ def _check_superseded(rows: pa.Table, members: Members, based: Mask, slot: Ints,
         row = int(members.row[first])
         newest = int(slot[winner[members.group[first]]])
         raise CorruptTable(
-            f"slot {newest} writes a base file for {group_id_at(rows, row)} without the rows of slot {int(slot[first])}: "
-            "run `objcat doctor` to see what the log holds"
+            f"Slot {newest} writes a base file for {group_id_at(rows, row)} without the rows of slot {int(slot[first])}. "
+            "Run `objcat doctor` to see what the log holds."
         )
 
 
 def group_id_at(rows: pa.Table, row: int) -> FileGroupId:
-    """The file group of a row."""
+    """The file group id of a row."""
     partition, bucket, count = (rows.column(name)[row].as_py() for name in ("partition", "bucket", "bucket_count"))
     return FileGroupId(partition, bucket, count)
 
 
 def order_keys(rows: pa.Table, partitions: Partitions) -> Ints:
-    """A number for every row, in the order of manifests: by partition, bucket count, bucket."""
+    """A number for every row, in the order of manifests: partition, bucket count, bucket."""
     return (partitions.codes << (2 * BUCKET_BITS)) | (integers(rows, "bucket_count") << BUCKET_BITS) | integers(rows, "bucket")
 
 
@@ -378,8 +390,11 @@ def merge_rows(
 ) -> pa.Table:
     """One row for every file group, sorted.
 
-    whole: whether the tables hold all that is known of a partition. Then file groups without a file are left out, unless rows of other
-    bucket counts are there, which they may supersede. pause: called between steps."""
+    Args:
+        whole: Whether the tables hold all that is known of a partition. Then file groups without a file are left out, unless rows of other
+            bucket counts are there, which they may supersede.
+        pause: Called between steps.
+    """
     rows = aligned(tables, spec)
     pause()
     if not rows.num_rows:
@@ -423,7 +438,7 @@ def _merged(rows: pa.Table, members: Members, folded: MergedManifest, pause: Cal
         "rows": pa.array(counts, mask=unknown),
     }
     pause()
-    # Where one row of a group is used, its bounds are taken as they are; -1 stands for none.
+    # If one row of a group is used, its bounds stay as they are; -1 means none.
     only = np.full(len(folded.winner), -1, dtype=np.int64)
     only[group] = row
     several = np.bincount(group, minlength=len(folded.winner)) > 1
@@ -432,7 +447,7 @@ def _merged(rows: pa.Table, members: Members, folded: MergedManifest, pause: Cal
     if names and several.any():
         chosen = several[group]
         union = _united(rows.select([*names, "rows"]).take(pa.array(row[chosen])), group[chosen], pause)
-        # Of groups with several rows, what is united, which lies behind the others.
+        # Groups with several rows have their merged bounds after the others.
         place = np.arange(len(several))
         place[several] = len(several) + np.arange(union.num_rows)
         bounds = pa.concat_tables([bounds, union.select(names)]).combine_chunks().take(pa.array(place))
@@ -441,9 +456,9 @@ def _merged(rows: pa.Table, members: Members, folded: MergedManifest, pause: Cal
 
 
 def _united(parts: pa.Table, group: Ints, pause: Callable[[], None]) -> pa.Table:
-    """The bounds of all columns over the rows of each group, by group: not known where those of a part are not.
+    """The bounds of all columns over the rows of each group. They are unknown if those of one row are.
 
-    A group has few rows, as many as there are levels: they are compared row by row. Arrow's own grouping loads pandas where it is there.
+    A group has few rows, one for each level, so they are compared row by row. Arrow's own grouping loads pandas if it is installed.
     """
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))

@@ -1,4 +1,4 @@
-"""Which partitions of a table are its newest: in the order of their values, which is not always that of their texts."""
+"""The newest partitions of a table, in the order of their values. Their texts may sort differently."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _Order: TypeAlias = tuple[Any, ...]
 
 
 def newest_first(partitions: Iterable[str], spec: TableSpec) -> list[str]:
-    """Partitions from the last one to the first, by the values of their columns in turn. A null comes before every value.
+    """Partitions from the last to the first, by the values of their columns in turn. A null comes before every value.
 
-    Numbers are compared as numbers, dates and times as such, texts by their bytes. Partitions of earlier partitionings, which no rule puts
-    among those of the present one, are the oldest: in the order of their texts.
+    Numbers, dates and times compare as such, texts by their bytes. Partitions of previous partition specs have no place among the current
+    ones. They are the oldest, in the order of their texts.
     """
     present = spec.partitioning
     fields = [(field, str(spec.table_schema.by_id(field.column).type)) for field in present.fields]
@@ -38,7 +38,7 @@ def newest_first(partitions: Iterable[str], spec: TableSpec) -> list[str]:
 
 
 def _order_of(value: str, field: PartitionField, data_type: str) -> _Order:
-    """What the text of one value is compared by."""
+    """The sort key of one value's text."""
     if value == NULL:
         return (0,)
     raw = unquote_to_bytes(value)
@@ -58,5 +58,5 @@ def _order_of(value: str, field: PartitionField, data_type: str) -> _Order:
 
 
 def _decimal(text: str) -> int:
-    """A decimal without its point: all values of a column have one scale."""
+    """A decimal without its point. All values of a column have one scale."""
     return int(text.replace(".", ""))

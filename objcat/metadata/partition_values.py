@@ -1,4 +1,4 @@
-"""Partition values: of rows by the partition spec, as texts, and the ranges of them that a filter leaves."""
+"""Partition values: texts of rows by the partition spec, and the ranges of them that a filter leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from objcat.metadata.schema import Column, TableSchema, arrow_type
 
 
 def value_text(partitioning: Partitioning, field: PartitionField, column: Column, unit: Any) -> str:
-    """The text of one value. unit: as `_units` gives it; None for null."""
+    """The text of one value. unit: as `_units` returns it; None for null."""
     if unit is None:
         return NULL
     assert isinstance(column.type, str)
@@ -28,7 +28,7 @@ def value_text(partitioning: Partitioning, field: PartitionField, column: Column
 _UNITS: Mapping[str, Callable[[int], str]] = {
     "year": lambda years: _year(1970 + years),
     "month": lambda months: f"{_year(1970 + months // 12)}-{months % 12 + 1:02d}",
-    "day": lambda days: _date(days),  # noqa: PLW0108 - it comes further down
+    "day": lambda days: _date(days),  # noqa: PLW0108 - it is defined below
     "hour": lambda hours: f"{_date(hours // 24)}-{hours % 24:02d}",
 }
 
@@ -69,7 +69,7 @@ def _date(days: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """The partition of every row. texts: ascending, each of some row. codes: of each row the number of its text."""
+    """The partition of every row. texts: ascending, each of some row. codes: for each row the number of its text."""
 
     texts: tuple[str, ...]
     codes: Codes
@@ -78,9 +78,12 @@ class Partitioned:
 def partitions_of(
     partitioning: Partitioning, former: Sequence[Partitioning], live: Collection[str], schema: TableSchema, rows: pa.Table
 ) -> Partitioned:
-    """The partition in which each row lives: of the oldest partitioning under which it is live, else of the present one.
+    """The partition of each row. It follows the oldest partition spec under which it is live, else the current one.
 
-    former: earlier partitionings, the oldest first. live: the partitions of those that have a file group. rows: under physical names.
+    Args:
+        former: Previous partition specs, the oldest first.
+        live: Partitions of previous partition specs that have a file group.
+        rows: Under physical names.
     """
     found = _of_one(partitioning, schema, rows)
     for earlier in reversed(former):
@@ -107,14 +110,14 @@ def _of_one(partitioning: Partitioning, schema: TableSchema, rows: pa.Table) -> 
         if len(said) == 1:
             values = [(*before, said[0]) for before in values]
         else:
-            # Kept dense, so that no number of fields overflows.
+            # Dense codes, so that no number of fields overflows.
             codes, used = _dense(codes * len(said) + own)
             values = [(*values[code // len(said)], said[code % len(said)]) for code in used.tolist()]
     return _ordered([partitioning.text(of_row) for of_row in values], codes.astype(np.int32))
 
 
 def _ordered(texts: Sequence[str], codes: Codes) -> Partitioned:
-    """The same with each text once, ascending, and none that no row has."""
+    """The same with each text once, ascending, without texts that no row has."""
     used = np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist()
     names = sorted({texts[i] for i in used})
     rank = {name: i for i, name in enumerate(names)}
@@ -131,7 +134,7 @@ def _dense(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def _units(field: PartitionField, column: Column, values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """What is equal in all rows of a partition: the number of each row's value, and the values; None is null."""
+    """What is equal in all rows of a partition: the number of each row's value, and the values. None is null."""
     assert isinstance(column.type, str)
     if field.transform != IDENTITY or column.type in ("date", *TIMES):
         values = _NUMBERS[field.transform](values, field.width)
@@ -158,7 +161,7 @@ def _integers(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _mapped(values: pa.ChunkedArray, function: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]) -> pa.ChunkedArray:
-    """A function of whole numbers over a column; null stays null."""
+    """A function of whole numbers over a column. Null stays null."""
     chunks = []
     for chunk in _integers(values).chunks:
         result = function(np.asarray(chunk.fill_null(0).to_numpy(zero_copy_only=False), np.int64))
@@ -179,7 +182,7 @@ def _calendar(unit: str) -> Callable[[pa.ChunkedArray, int], pa.ChunkedArray]:
 
 
 def _truncated(values: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
-    """Of numbers, how many widths fit: the lowest number of a partition may be below what the type holds."""
+    """For numbers, how many widths fit: the lowest number of a partition may be below the range of the type."""
     if pa.types.is_string(values.type):
         return pc.utf8_slice_codeunits(values, 0, min(width, 2**31 - 1))
     return _mapped(values, lambda numbers: np.floor_divide(numbers, width))
@@ -197,13 +200,14 @@ _NUMBERS: Mapping[str, Callable[[pa.ChunkedArray, int], pa.ChunkedArray]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionRanges:
-    """Ranges of partitions, both ends included: ascending, and none meets another. No range: no partition."""
+    """Ranges of partitions, both ends included: ascending and disjoint. No range: no partition."""
 
     lows: tuple[str, ...]
     highs: tuple[str, ...]
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[str, str]]) -> PartitionRanges:
+        """The ranges as disjoint ones."""
         lows: list[str] = []
         highs: list[str] = []
         for low, high in sorted(ranges):
@@ -216,11 +220,12 @@ class PartitionRanges:
 
     @classmethod
     def of_names(cls, partitions: Iterable[str]) -> PartitionRanges:
+        """One range for each of some partitions."""
         names = tuple(sorted(set(partitions)))
         return cls(names, names)
 
     def meets(self, first: str, last: str) -> bool:
-        """Whether a partition between two, these included, may be in a range."""
+        """Whether a partition from `first` to `last`, both included, may be in a range."""
         at = bisect_left(self.highs, first)
         return at < len(self.lows) and self.lows[at] <= last
 
@@ -229,16 +234,17 @@ class PartitionRanges:
 
 
 COMBINATIONS_MAX = 10_000
+"""Combinations of values that a filter may look up one by one."""
 
 
 _END = "\x7f"
-"""Comes after every character of a partition."""
+"""Sorts after every character of a partition."""
 
 
 def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: Mapping[str, Sequence[Any]]) -> PartitionRanges | None:
-    """The partitions in which a row can live whose columns have one of some values; None where no column has.
+    """The partitions that may hold a row whose columns have one of some values. None if no column does.
 
-    fixed: by the name of a column, its values; null is none.
+    fixed: values by the name of a column; null is none.
     """
     if not fixed:
         return None
@@ -249,7 +255,7 @@ def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: 
         for field in partitioning.fields:
             column = schema.by_id(field.column)
             values = fixed.get(column.name)
-            # As 0.1 in a column of 32 bits, a literal of a floating column is not the value that it equals.
+            # A floating literal may differ from the stored value that it matches, such as 0.1 in a column of 32 bits.
             if values is None or column.type in ("float", "double") or len(begins) * len(values) > COMBINATIONS_MAX:
                 whole = False
                 break
@@ -261,7 +267,7 @@ def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: 
         if whole:
             ranges += [(begin, begin) for begin in begins]
         elif begins in ([""], [partitioning.mark]):
-            # Which partitions there are of this partitioning, its shape says; they need not be next to one another.
+            # The shape tells which partitions belong to this partition spec. They need not be adjacent.
             first = partitioning.shape[0]
             ranges.append((first, f"{first}{_END}"))
         else:
@@ -270,9 +276,9 @@ def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: 
 
 
 def leading_bounds(partitioning: Partitioning, schema: TableSchema, first: str, last: str) -> tuple[int, int] | None:
-    """The least and the greatest value of the first field's column in the partitions between two, where their texts say so.
+    """The least and greatest value of the first field's column in the partitions from `first` to `last`.
 
-    They do for transforms of dates and times, in years of four digits: as days or microseconds since 1970. No value is null then.
+    Known for transforms of dates and times in years of four digits, as days or microseconds since 1970. Then no value is null. Else None.
     """
     if not partitioning.fields or partitioning.mark:
         return None
@@ -291,7 +297,7 @@ _MOMENT = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?:-(\d\d))?")
 
 
 def _least_day_and_hour(found: re.Match[str], *, later: bool) -> tuple[int, int]:
-    """When a year, month, day or hour begins, or the one after it: the day since 1970, and the hour."""
+    """When a year, month, day or hour begins, or with `later` the next one: the day since 1970, and the hour."""
     year, month, day, hour = (None if part is None else int(part) for part in found.groups())
     months = (year or 0) * 12 + (month or 1) - 1970 * 12 - 1
     if later and day is None:

@@ -1,7 +1,7 @@
-"""Partitionings: which rows lie together, by the values of columns, and the text that names a partition in file groups and paths.
+"""Partition specs: how rows are grouped by column values, and the text that names a partition.
 
-The text is made of `name=value` parts with slashes between them, as Hive's is: `pickup_at_hour=2026-11-20-09/city=Rome`. It is ASCII, legal
-in keys of every store, and no two partitions have the same: see `docs/spec/protocol.md`.
+The text has `name=value` parts with slashes between them, like Hive's: `pickup_at_hour=2026-11-20-09/city=Rome`. It is ASCII and legal in
+keys of every store. No two partitions have the same text. See `docs/spec/protocol.md`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TRANSFORMS = (IDENTITY, "year", "month", "day", "hour", TRUNCATE)
 FIELDS_MAX = 8
 WIDTH_MAX = 2**63 - 1
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null. No value's text begins with an underscore."""
+"""The text of null. No value's text begins with an underscore."""
 VALUE_BYTES_MAX, VALUES_BYTES_MAX = 180, 480
-"""Of the text of one value; and of those of all fields together, which share it evenly. What is longer is cut, and its digest added."""
+"""Bytes of the text of one value, and of all fields together, which share it evenly. A longer text is cut, and its digest added."""
 NAME_BYTES_MAX, NAMES_BYTES_MAX = 60, 240
 DIGEST_CHARACTERS = 32
 
@@ -49,8 +49,11 @@ Codes = npt.NDArray[np.int32]
 class PartitionField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One part of a partition's text.
 
-    name: what the text says before the `=`; fixed, whatever the column is called later. column: the id of the source column. transform: one
-    of `TRANSFORMS`. width: of `truncate`, how many numbers, or code points, are one partition.
+    Args:
+        name: The text before the `=`. It is fixed, whatever the column is called later.
+        column: The id of the source column.
+        transform: One of `TRANSFORMS`.
+        width: For `truncate`, how many numbers or code points make one partition.
     """
 
     name: str
@@ -60,9 +63,9 @@ class PartitionField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Partitioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How rows are dealt to partitions. No fields: all of them are in one.
+    """A partition spec. No fields: all rows are in one partition.
 
-    mark: a part of its own that the text begins with, where an earlier partitioning of the table had fields of the same names.
+    mark: a first part of the text, for a spec whose fields have the names of those of a previous one.
     """
 
     fields: tuple[PartitionField, ...] = ()
@@ -70,16 +73,16 @@ class Partitioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """What tells its partitions from those of the other partitionings of the table."""
+        """What distinguishes its partitions from those of the table's other partition specs."""
         return (*([self.mark] if self.mark else []), *(field.name for field in self.fields))
 
     @property
     def value_bytes_max(self) -> int:
-        """Of the text of each value."""
+        """Bytes of the text of each value."""
         return min(VALUE_BYTES_MAX, VALUES_BYTES_MAX // max(1, len(self.fields)))
 
     def text(self, values: Sequence[str]) -> str:
-        """The partition of some values, as `value_text` gives them."""
+        """The partition of some values, which are texts of `value_text`."""
         parts = [f"{field.name}={value}" for field, value in zip(self.fields, values, strict=True)]
         return "/".join(([self.mark] if self.mark else []) + parts)
 
@@ -88,12 +91,12 @@ UNPARTITIONED = Partitioning()
 
 
 def shape_of(partition: str) -> tuple[str, ...]:
-    """The shape of the partitioning that a partition is of."""
+    """The shape of the partition spec of a partition."""
     return tuple(part.partition("=")[0] for part in partition.split("/")) if partition else ()
 
 
 def transforms_of(column: Column) -> tuple[str, ...]:
-    """The transforms that the type of a column has."""
+    """The transforms for the type of a column."""
     return tuple(name for name in TRANSFORMS if name == IDENTITY or column.type in _VALID_TYPES[name])
 
 
@@ -101,13 +104,15 @@ def transforms_of(column: Column) -> tuple[str, ...]:
 
 
 def parse_partitioning(asked: Any, schema: TableSchema, *, others: Collection[Partitioning] = ()) -> Partitioning:
-    """A partitioning from a list of texts: a column, or `hour(column)`, `day`, `month`, `year`, `truncate(column, width)`, `identity`.
+    """A partition spec from texts.
 
-    others: partitionings that the table has had; their names keep their meaning. Raises InvalidInput and InvalidSchema that name what fits.
+    A text is a column, or `hour(column)`, `day`, `month`, `year`, `truncate(column, width)`, `identity`.
+
+    others: the table's previous partition specs, whose names keep their meaning. Raises InvalidInput and InvalidSchema that name what fits.
     """
     texts = name_list(asked, what="partition_by")
     if len(texts) > FIELDS_MAX:
-        raise InvalidInput(f"partition_by has {len(texts)} fields: use at most {FIELDS_MAX}")
+        raise InvalidInput(f"partition_by has {len(texts)} fields. Use at most {FIELDS_MAX}.")
     known = {(field.column, field.transform, field.width): field.name for other in others for field in other.fields}
     taken = {name.lower() for name in known.values()}
     fields: list[PartitionField] = []
@@ -115,7 +120,7 @@ def parse_partitioning(asked: Any, schema: TableSchema, *, others: Collection[Pa
         column, transform, width = _parse_field(text, schema)
         identity = (column.id, transform, width)
         if any((field.column, field.transform, field.width) == identity for field in fields):
-            raise InvalidInput(f"partition_by names {text!r} twice: name each field once")
+            raise InvalidInput(f"partition_by names {text!r} twice. Name each field once.")
         name = known.get(identity)
         if name is None:
             name = _free_name(column.name, transform, width, taken, len(texts))
@@ -131,7 +136,7 @@ def parse_partitioning(asked: Any, schema: TableSchema, *, others: Collection[Pa
 
 
 def fields_asked(partitioning: Partitioning, schema: TableSchema) -> list[str]:
-    """The texts that `parse_partitioning` makes a partitioning of, by the names that its columns have now."""
+    """The texts of a partition spec, as for `parse_partitioning`, with current column names."""
     texts = []
     for field in partitioning.fields:
         name = schema.by_id(field.column).name
@@ -146,19 +151,19 @@ def _parse_field(text: str, schema: TableSchema) -> tuple[Column, str, int]:
     if call is not None:
         transform, argument = call.group(1).lower(), call.group(2)
         if transform not in TRANSFORMS:
-            raise InvalidInput(f"partition_by has {text!r}, and {transform!r} is no transform: {nearest(transform, TRANSFORMS)}")
+            raise InvalidInput(f"partition_by has {text!r}, but {transform!r} is no transform: {nearest(transform, TRANSFORMS)}")
     if transform == TRUNCATE:
         argument, _, said = argument.rpartition(",")
         if not argument or not re.fullmatch(r"\s*[0-9]{1,19}\s*", said) or not 1 <= int(said) <= WIDTH_MAX:
-            raise InvalidInput(f"partition_by has {text!r}, which lacks a width of 1 or more: write truncate(column, 10)")
+            raise InvalidInput(f"partition_by has {text!r}, which lacks a width of 1 or more. Write truncate(column, 10).")
         width = int(said)
     column = _column(argument, schema, text)
     if not isinstance(column.type, str):
-        raise InvalidSchema(f"partition_by has {text!r}, but the column {column.name!r} is nested: partition by a column of plain values")
+        raise InvalidSchema(f"partition_by has {text!r}, but the column {column.name!r} is nested. Partition by a column of plain values.")
     valid = _VALID_TYPES.get(transform)
     if valid is not None and column.type not in valid:
         raise InvalidSchema(
-            f"partition_by has {text!r}, but the column {column.name!r} is of type {column.type}: {transform} takes {', '.join(valid)}"
+            f"partition_by has {text!r}, but the column {column.name!r} has the type {column.type}. {transform} takes {', '.join(valid)}."
         )
     return column, transform, width
 
@@ -167,7 +172,7 @@ def _column(argument: str, schema: TableSchema, text: str) -> Column:
     said = argument if argument in schema.names else argument.strip()
     name = said[1:-1].replace("``", "`") if len(said) > 1 and said.startswith("`") and said.endswith("`") else said
     if name not in schema.names and said in schema.names:
-        # The backticks are of the name.
+        # The backticks belong to the name.
         name = said
     try:
         return schema.column(name)
@@ -188,13 +193,13 @@ def _free_name(column: str, transform: str, width: int, taken: Collection[str], 
 
 # ---- text --------------------------------------------------------------------------------------------------------
 
-_KEPT = re.compile(rb"[^A-Za-z0-9._-]")
+_ESCAPED = re.compile(rb"[^A-Za-z0-9._-]")
 
 
 def encoded(text: str, *, most: int) -> str:
-    """Text as a part of a partition's text, of at most so many bytes: see `docs/spec/protocol.md`."""
+    """Text as a part of a partition's text, of at most `most` bytes: see `docs/spec/protocol.md`."""
     raw = text.encode()
-    kept = _KEPT.sub(lambda found: b"%%%02X" % found.group()[0], raw).decode()
+    kept = _ESCAPED.sub(lambda found: b"%%%02X" % found.group()[0], raw).decode()
     if kept.startswith("_"):
         kept = "%5F" + kept[1:]
     if kept.endswith("."):
@@ -203,6 +208,6 @@ def encoded(text: str, *, most: int) -> str:
         return kept
     digest = hashlib.sha256(raw).hexdigest()[: min(DIGEST_CHARACTERS, most - 1)]
     head = kept[: most - len(digest) - 1]
-    # An escape is never cut in two.
+    # Never cut an escape in two.
     escape = head.rfind("%", len(head) - 2) if len(head) > 1 else -1
     return f"{head[:escape] if escape >= 0 else head}~{digest}"

@@ -1,4 +1,4 @@
-"""Properties of a table that are settings of objcat's own: what they are called, and what they take. All others are notes of its users."""
+"""Properties of a table that are settings of objcat: their names and values. All others are notes of its users."""
 
 from __future__ import annotations
 
@@ -78,16 +78,23 @@ STATISTICS_KINDS = ("values", "none")
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of which columns a file says the least and greatest values, by their ids. always: however many columns come before. never: nowhere,
-    neither in entries, manifests and footers nor by bloom filters."""
+    """The columns whose least and greatest values a file holds, by id.
+
+    Args:
+        always: Columns that have them, however many columns come before.
+        never: Columns that have them nowhere: not in entries, manifests, footers or bloom filters.
+    """
 
     always: frozenset[int] = frozenset()
     never: frozenset[int] = frozenset()
 
 
 class SchemaMode(enum.StrEnum):
-    """What a write may do to the schema. STRICT: nothing. ADD: columns and fields of the batch that the table lacks come last, nullable.
-    WIDEN: that, and types become as wide as the batch's where every value survives."""
+    """What a write may do to the schema.
+
+    STRICT: nothing. ADD: append columns and fields of the batch that the table lacks, as nullable. WIDEN: also make types as wide as the
+    batch's, where every value survives.
+    """
 
     STRICT = "strict"
     ADD = "add"
@@ -96,7 +103,7 @@ class SchemaMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NumberProperty:
-    """A property whose value is a whole number between two others, both included. example: a value to show in errors."""
+    """A property whose value is a whole number from `least` to `most`, both included. example: a value to show in errors."""
 
     example: int
     least: int = 1
@@ -137,21 +144,21 @@ DEFAULTS: Mapping[str, str] = {
     AUTO_CLEAN: "true",
     KEEP_HOURS: str(KEEP_HOURS_DEFAULT),
 }
-"""The values that hold without the property. One that is not here does nothing until it is set."""
+"""The values that apply without the property. A property that is not here does nothing until it is set."""
 SINCE: Mapping[str, str] = {}
-"""The version that brought a property, where that is not `FIRST_VERSION`."""
+"""The version that introduced a property, if it is not `FIRST_VERSION`."""
 FIRST_VERSION = "0.1.0"
 
 _SAID_AT_CREATION = ("key", "ordering", "allowed_lateness", "partition_by", "key_scope", "index", "table_type", "shared_log")
-"""Settings of a table that are no properties: as one, each would be a note that changes nothing."""
+"""Settings of a table that are no properties. As a property, each would be a note without effect."""
 _FAMILIES = ("keep_", "compact_")
-"""What several settings begin with: another one that does was meant for a setting too."""
+"""Prefixes of settings. Another name with such a prefix was meant as a setting too."""
 _ALIKE = 0.8
-"""From which on two names are taken for one that was mistyped; 1 is the same."""
+"""Similarity from which a name counts as a mistyped setting; 1 is equal."""
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises InvalidInput for a value that a setting does not take."""
+    """Check the values of settings. Raises InvalidInput."""
     for name, words in WORDS.items():
         if name in properties:
             one_of(properties[name], words, what=f"the property {name}")
@@ -162,50 +169,50 @@ def check_properties(properties: Mapping[str, str]) -> None:
         if not said.isascii() or not said.isdigit() or len(said) > 18 or not number.least <= int(said) <= number.most:
             most = f"to {number.most:,}" if number.most < 10**18 - 1 else "up"
             raise InvalidInput(
-                f"the property {name!r} is {said!r}: give a whole number from {number.least:,} {most} as text, e.g. '{number.example}'"
+                f"The property {name!r} is {said!r}. Give a whole number from {number.least:,} {most} as text, e.g. '{number.example}'."
             )
 
 
 def check_together(properties: Mapping[str, str]) -> None:
-    """Raises InvalidInput for settings of one table that contradict one another."""
+    """Check that settings of one table do not contradict each other. Raises InvalidInput."""
     if COMPACT_PARTITIONS_NEWEST in properties and COMPACT_PARTITIONS_OLDER in properties:
         raise InvalidInput(
-            f"the properties {COMPACT_PARTITIONS_NEWEST} and {COMPACT_PARTITIONS_OLDER} say what the other leaves: unset one of them; "
-            "nothing was written"
+            f"The properties {COMPACT_PARTITIONS_NEWEST} and {COMPACT_PARTITIONS_OLDER} exclude each other. Nothing was written. "
+            "Unset one of them."
         )
 
 
 def check_statistics(properties: Mapping[str, str], columns: Sequence[str]) -> None:
-    """Raises InvalidInput for a column that is not there, and for what no column can have. columns: their names."""
+    """Check the `statistics.` properties against the names of the columns. Raises InvalidInput."""
     for name, said in properties.items():
         if name.startswith(STATISTICS):
             column = name.removeprefix(STATISTICS)
             if column not in columns:
-                raise InvalidInput(f"the property {name!r} names no column of the table: {nearest(column, columns)}; nothing was written")
+                raise InvalidInput(f"Nothing was written. The property {name!r} names no column of the table: {nearest(column, columns)}")
             one_of(said, STATISTICS_KINDS, what=f"the property {name}")
 
 
 def silenced(properties: Mapping[str, str]) -> frozenset[str]:
-    """The names of the columns of which metadata says nothing."""
+    """The names of the columns without statistics."""
     return frozenset(name.removeprefix(STATISTICS) for name, said in properties.items() if name.startswith(STATISTICS) and said == "none")
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises InvalidInput for the name of a note that looks as if it were meant for a setting, whose value nobody would look at."""
+    """Refuse the name of a note that looks like a mistyped setting, since it would have no effect. Raises InvalidInput."""
     for name in names:
         if name in NUMBERS or name in WORDS:
             continue
         near = _nearest(name)
         if near is not None:
-            which = ", which is said when a table is created, and is no property" if near in _SAID_AT_CREATION else ""
+            which = ", which is no property but is given when a table is created" if near in _SAID_AT_CREATION else ""
             raise InvalidInput(
-                f"the property {name!r} would be a note that changes nothing: did you mean {near!r}{which}? A note of your own may be "
-                f"called {_noted(name)!r}; nothing was written"
+                f"The property {name!r} would be a note without effect. Nothing was written. Did you mean {near!r}{which}? "
+                f"Call a note of your own {_noted(name)!r}."
             )
 
 
 def _nearest(name: str) -> str | None:
-    """The setting that a name looks like; None for what is no one's business but the user's: a name with a prefix of its own is that."""
+    """The setting that a name looks like. None for a user's own name; a name with a prefix of its own is one."""
     own = name.casefold().removeprefix("objcat.")
     if "." in own:
         return None

@@ -1,4 +1,4 @@
-"""What entries mean to tables: the fold of their log. Nothing here reads the store but what saves a checkpoint."""
+"""`TablesReducer`: replays the entries of a log to tables. Only saving a checkpoint reads or writes the store."""
 
 from __future__ import annotations
 
@@ -41,20 +41,24 @@ _SAVED = msgspec.json.Decoder(_SavedPayload)
 
 
 class TablesReducer:
-    """What entries mean to tables: the `Fold` of their log."""
+    """The `LogReducer` of a log of tables."""
 
     def begin(self) -> Tables:
+        """No tables."""
         return {}
 
     def advance(self, state: Tables, entry: Entry, at: Callable[[int], Tables]) -> Tables:
-        """The tables after one more entry. Raises CorruptTable for one that breaks the protocol, and CheckpointCollected where an erasure
-        has made it forget partitions which these tables may hold."""
+        """The tables after one more entry.
+
+        Raises CorruptTable for an entry that breaks the protocol. Raises CheckpointCollected when an erasure removed partitions from it
+        that these tables may hold.
+        """
         _check_erased(state, entry)
         if not entry.changes and not entry.footprint:
             return state
         changed = dict(state)
         for table, footprint in entry.footprint.items():
-            # The empty id stands for the log itself.
+            # The empty id means the log itself.
             if table and table not in changed and table not in entry.changes:
                 raise CorruptTable(f"{log_key(entry.slot)} names table {table}. No slot before it creates that table. {RESTORE}")
             if footprint.restores is not None:
@@ -71,7 +75,7 @@ class TablesReducer:
         return changed
 
     def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
-        """Write what changed since the manifests that the state stands on. Raises CheckpointCollected, CorruptTable and storage errors."""
+        """Write what changed since the state's manifests. Raises CheckpointCollected, CorruptTable and storage errors."""
         saved = {
             table: replace(
                 write_manifests(fileio, known, folder), index=None if known.index is None else write_manifests(fileio, known.index, folder)
@@ -103,14 +107,17 @@ def _decode(payload: msgspec.Raw) -> _SavedPayload:
 
 
 def _check_erased(state: Tables, entry: Entry) -> None:
-    """An entry without partitions that an erasure emptied can be folded by whoever has never heard of them: since the table's creation,
-    which is the last to be told, or since a checkpoint above."""
+    """Check that the tables may replay an entry without the partitions that an erasure emptied.
+
+    Only a reader that never saw these partitions may: one that began at the table's creation, whose slot is redacted last, or at a later
+    checkpoint.
+    """
     for table, ids in entry.erased.items():
         known = state.get(table)
         if known is not None and not known.erasures.issuperset(ids):
             raise CheckpointCollected(
-                f"an erasure has taken rows of table {table} out of slot {entry.slot}, and what was read of the log before holds them: "
-                "open the table again; if that ends here too, an erasure was cut short, and erasing again finishes it"
+                f"An erasure removed rows of table {table} from slot {entry.slot}, but the state read before still holds them. "
+                "Open the table again. If that fails in the same way, an erasure was interrupted. Then erase again to finish it."
             )
 
 
@@ -118,14 +125,16 @@ def _loaded(table: str, saved: _SavedTable) -> TableState:
     check_spec(saved.spec, table, where=f"the payload of a checkpoint: tables.{table}.spec")
     for ref in (*saved.shards, *saved.index_shards):
         if not is_path(ref.path) or not ref.path.startswith("checkpoints/") or not ref.rows:
-            raise CorruptTable(f"the payload of a checkpoint names the shard {ref.path!r}, which has no rows or lies elsewhere")
+            raise CorruptTable(
+                f"The payload of a checkpoint names the shard {ref.path!r}, which has no rows or is not below checkpoints/. {RESTORE}"
+            )
     of_index = index_spec(saved.spec)
     index = None if of_index is None else TableState(of_index, manifest=saved.index_shards)
     return TableState(saved.spec, saved.bucket_counts, saved.shards, index=index)
 
 
 def _with_index(state: TableState, delta: TableDelta | None, entry: Entry) -> TableState:
-    """The table with what an entry says of its record index; delta: None where it says nothing."""
+    """The table with an entry's changes of its record index. delta: None if there are none."""
     spec = index_spec(state.spec)
     if spec is None:
         return state
@@ -134,6 +143,7 @@ def _with_index(state: TableState, delta: TableDelta | None, entry: Entry) -> Ta
 
 
 def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
+    """The table with the changes of an entry."""
     split = state
     if delta.spec is not None or delta.splits:
         split = replace(state, spec=delta.spec or state.spec, bucket_counts={**state.bucket_counts, **delta.splits})
@@ -146,8 +156,8 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
     for number, log in enumerate(delta.logs):
         bare = msgspec.structs.replace(log, slices=())
         for rows in log.slices:
-            # Deletes that a base file of their file group leaves out count as of that file, below the log rows that it left. Without such a
-            # file they are log rows like all others: a compaction that came in between took nothing of them over.
+            # Deletes that come with a base file of their file group count as of that file, below the log rows above it. Without such a file
+            # they are ordinary log rows: a compaction in between has not taken them over.
             kept = delta.as_of is not None and rows.group_id in rewritten
             slot = delta.as_of if kept and delta.as_of is not None else entry.slot
             part = LogSlice(slot, bare, rows.start, rows.end, rows.group_id, entry.slot, number, 0 if kept else entry.committed_at_ms)
@@ -156,8 +166,10 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
 
 
 def _with_log(change: ManifestChange | None, part: LogSlice) -> ManifestChange:
-    """What is known of a file group, with one more log slice. Written out: `replace` takes several times as long, and this runs for each
-    file group of each entry."""
+    """What is known of a file group, with one more log slice.
+
+    Written out: `replace` takes several times as long, and this runs for each file group of each entry.
+    """
     if change is None:
         return ManifestChange(part.group_id, logs=(part,))
     return ManifestChange(change.group_id, change.slot, change.base, change.txn, change.as_of, (*change.logs, part))
@@ -168,18 +180,18 @@ def _replaced(before: ManifestChange, base: BaseFile, delta: TableDelta, entry: 
     count = state.bucket_count(group_id.partition)
     if group_id.bucket_count != count:
         raise CorruptTable(
-            f"slot {entry.slot} writes a base file for {group_id}, but {count} is the bucket count there: it was split before"
+            f"Slot {entry.slot} writes a base file for {group_id}, but the bucket count there is {count} since an earlier split. {RESTORE}"
         )
     as_of = -1 if delta.as_of is None else delta.as_of
     known = before.slot if before.slot < entry.slot else -1
     if as_of < known and (before.base is not None or delta.as_of is not None):
-        raise CorruptTable(f"slot {entry.slot} writes a base file for {group_id} without the rows of slot {known}")
+        raise CorruptTable(f"Slot {entry.slot} writes a base file for {group_id} without the rows of slot {known}. {RESTORE}")
     cut = max(before.as_of, as_of)
     return ManifestChange(group_id, entry.slot, base, entry.txn, cut, tuple(part for part in before.logs if part.slot > cut))
 
 
 def _restored(state: TableState, now: TableState | None) -> TableState:
-    """A former state, but column ids that were given since then are not given again."""
+    """An earlier state. Column ids assigned since then are not assigned again."""
     if now is None:
         return state
     schema = state.spec.table_schema

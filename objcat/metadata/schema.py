@@ -1,7 +1,7 @@
-"""Table schemas: columns with ids and physical names that never change, and the types that every engine of ours reads alike.
+"""Table schemas: columns with permanent ids and physical names, and types that all engines read alike.
 
-A type is written as Spark and Hive do (`bigint`, `decimal(10,2)`, `struct<...>` as JSON), with an id for every nested field, so that
-nested fields are renamed, added and dropped without rewriting files, as columns are. `schema_evolution` says how a schema changes.
+A type is written as in Spark and Hive (`bigint`, `decimal(10,2)`, `struct<...>` as JSON). Every nested field has an id, so nested fields
+are renamed, added and dropped without rewriting files, as columns are. `schema_evolution` defines the changes of a schema.
 """
 
 from __future__ import annotations
@@ -17,35 +17,46 @@ from objcat.common.validation import folded
 from objcat.errors import InvalidSchema
 
 HIDDEN_PREFIX = "_objcat_"
-"""Of the names of columns that files have besides those of the table."""
+"""The prefix of columns that files have besides those of the table."""
 HIDDEN_NAMES = frozenset({"_file", "_commit_slot", "_commit_time", "_change_type"})
-"""What reads say of a row besides its columns, where they are asked to: see `Table.scan` and `Table.changes`."""
+"""Columns that reads add on request: see `Table.scan` and `Table.changes`."""
 FIELD_ID_KEY = b"PARQUET:field_id"
 NESTING_MAX = 98
-"""Of groups of Parquet in one another, of which a struct is one, a list and a map are two. Arrow writes more, and does not read them."""
+"""The deepest nesting in levels of Parquet: a struct is one, a list and a map are two. Arrow writes more, but cannot read them."""
 
 
 class StructType(msgspec.Struct, frozen=True, tag="struct"):
+    """A struct with named fields."""
+
     fields: tuple[Column, ...]
 
 
 class ListType(msgspec.Struct, frozen=True, tag="list"):
+    """A list of elements."""
+
     element: Column
 
 
 class MapType(msgspec.Struct, frozen=True, tag="map"):
+    """A map from keys to values."""
+
     key: Column
     value: Column
 
 
 ColumnType: TypeAlias = str | StructType | ListType | MapType
+"""A primitive's name, or a nested type."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column, or one field inside a nested one.
 
-    id: unique in the table for ever. name: what users say. physical: what files say, fixed when the column is added and never used again
-    among its neighbours. type: a primitive's name or a nested type. nullable: whether nulls are allowed.
+    Args:
+        id: Unique in the table for ever.
+        name: What users call it.
+        physical: Its name in files. It is fixed when the column is added, and never used again among its neighbours.
+        type: A primitive's name or a nested type.
+        nullable: Whether nulls are allowed.
     """
 
     id: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
@@ -56,41 +67,44 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """Columns in their order. last_id: the highest id ever given."""
+    """Columns in their order. last_id: the highest id ever assigned."""
 
     columns: tuple[Column, ...]
     last_id: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
     @property
     def names(self) -> list[str]:
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     def column(self, name: str) -> Column:
-        """The column of that name. Raises KeyError."""
+        """The column of a name. Raises KeyError."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(name)
 
     def by_id(self, column_id: int) -> Column:
-        """The column of that id. Raises KeyError."""
+        """The column of an id. Raises KeyError."""
         for column in self.columns:
             if column.id == column_id:
                 return column
         raise KeyError(column_id)
 
     def to_arrow(self) -> pa.Schema:
-        """As a user sees it: logical names, canonical types."""
+        """The Arrow schema for users: logical names, canonical types."""
         return pa.schema([_field(column, physical=False) for column in self.columns])
 
     def to_arrow_physical(self, *, nullable: bool = False, only: Collection[str] | None = None) -> pa.Schema:
-        """As files hold it, see `to_arrow_physical`. only: just the columns of these physical names."""
+        """The Arrow schema of files, see `to_arrow_physical`. only: the columns of these physical names."""
         return to_arrow_physical([column for column in self.columns if only is None or column.physical in only], nullable=nullable)
 
 
 def to_arrow_physical(columns: Iterable[Column], *, nullable: bool = False) -> pa.Schema:
-    """Columns as files hold them: physical names, field ids. nullable: allow nulls everywhere at the top (rows of a delete carry only their
-    key)."""
+    """Columns as files hold them: physical names, field ids.
+
+    nullable: allow nulls in all top-level columns, since rows of a delete carry only their key.
+    """
     fields = [_field(column, physical=True) for column in columns]
     return pa.schema([field.with_nullable(True) for field in fields] if nullable else fields)
 
@@ -134,14 +148,14 @@ _RULES: list[tuple[Callable[[pa.DataType], bool], str]] = [
 
 
 def schema_from_arrow(schema: pa.Schema) -> TableSchema:
-    """A table schema from an Arrow one; ids are given in order, depth first.
+    """A table schema from an Arrow one. Ids are assigned in order, depth first.
 
     Types narrow to those that Spark, Parquet and Arrow share: views, large and dictionary types lose their encoding, unsigned integers
-    widen, timestamps are microseconds. Raises InvalidSchema for a type with no such equal, for empty or repeated names, and for names
-    beginning with `_objcat_`.
+    widen, timestamps are microseconds. Raises InvalidSchema for a type without an equal, for empty or repeated names, and for names that
+    begin with `_objcat_`.
     """
     if len(schema) == 0:
-        raise InvalidSchema("a table needs at least one column: give a schema with the key columns in it")
+        raise InvalidSchema("A table needs at least one column. Give a schema with the key columns in it.")
     check_nesting(schema)
     found = columns_from_arrow(schema)
     check_names(found.names, where="the schema")
@@ -149,68 +163,84 @@ def schema_from_arrow(schema: pa.Schema) -> TableSchema:
 
 
 def columns_from_arrow(schema: pa.Schema) -> TableSchema:
-    """As `schema_from_arrow`, for filters over a batch, whose columns may have names that no table's have: changes have `_change_type`."""
+    """As `schema_from_arrow`, for filters over a batch. Its columns may have reserved names such as `_change_type`."""
     ids = Ids()
     columns = tuple(column_from_arrow(field, ids, path=field.name) for field in schema)
     return TableSchema(columns=columns, last_id=ids.last)
 
 
 def check_nesting(fields: Iterable[pa.Field]) -> None:
-    """Raises InvalidSchema for a column that is nested deeper than files are read."""
+    """Check that no column is nested deeper than files can be read. Raises InvalidSchema."""
     for field in fields:
         inside: list[tuple[pa.DataType, int]] = [(field.type, 0)]
         while inside:
             data_type, depth = inside.pop()
             if not pa.types.is_nested(data_type):
                 continue
-            # The entries of a map are a struct in it.
+            # The entries of a map are a struct inside it.
             depth += 2 if is_list(data_type) else 1
             if depth > NESTING_MAX:
                 raise InvalidSchema(
-                    f"the column {field.name!r} is nested deeper than Parquet files are read ({NESTING_MAX} levels, of which a struct is "
-                    "one, a list and a map are two): make it flatter, or text"
+                    f"The column {field.name!r} is nested deeper than Parquet files can be read ({NESTING_MAX} levels; a struct is one, a "
+                    "list and a map are two). Make it flatter, or text."
                 )
             inside += [(data_type.field(number).type, depth) for number in range(data_type.num_fields)]
 
 
 def check_names(names: list[str], *, where: str, nested: bool = False, known: Iterable[str] = ()) -> None:
-    """Raises InvalidSchema when a name is empty, hidden, or equal to another but for case or Unicode normalisation: Spark would not tell
-    the ones apart, and people not the others.
+    """Check that no name is empty, reserved, or equal to another except for case or Unicode normalisation.
 
-    nested: fields of a struct, which may have the names of columns that reads add. known: names of neighbours that are there already, and
-    are not looked at: a table may be older than this rule.
+    Spark would confuse names that differ in case, and people those that differ in normalisation. Raises InvalidSchema.
+
+    Args:
+        nested: Whether these are fields of a struct, which may have the names of columns that reads add.
+        known: Names of existing neighbours. They are not checked themselves: a table may be older than this rule.
     """
     seen = {folded(name): name for name in known}
     for name in names:
         if not name:
-            raise InvalidSchema(f"{where} has a column without a name: name every column")
+            raise InvalidSchema(f"{_capital(where)} has a column without a name. Name every column.")
         if name.lower().startswith(HIDDEN_PREFIX):
-            raise InvalidSchema(f"{where} has the column {name!r}, but names beginning with {HIDDEN_PREFIX!r} are reserved: rename it")
+            raise InvalidSchema(
+                f"{_capital(where)} has the column {name!r}, but names beginning with {HIDDEN_PREFIX!r} are reserved. Rename it."
+            )
         if name.lower() in HIDDEN_NAMES and not nested:
-            raise InvalidSchema(f"{where} has the column {name!r}, but every table has one of that name that nobody writes: rename it")
+            raise InvalidSchema(
+                f"{_capital(where)} has the column {name!r}, but reads add a column of that name to every table. Rename it."
+            )
         if folded(name) in seen:
             first = seen[folded(name)]
-            raise InvalidSchema(f"{where} has both {first!r} and {name!r}, but names must {DIFFER}: rename one")
+            raise InvalidSchema(f"{_capital(where)} has both {first!r} and {name!r}, but names must {DIFFER}. Rename one.")
         seen[folded(name)] = name
 
 
+def _capital(where: str) -> str:
+    return where[:1].upper() + where[1:]
+
+
 DIFFER = "differ in more than case and Unicode normalisation"
+"""What names of columns must do, for errors."""
 
 
 class Ids:
-    """Gives ids to columns. last: the highest one given so far."""
+    """Assigns ids to columns. last: the highest one so far."""
 
     def __init__(self, last: int = 0) -> None:
         self.last = last
 
     def next(self) -> int:
+        """The next id."""
         self.last += 1
         return self.last
 
 
 def column_from_arrow(field: pa.Field, ids: Ids, *, path: str, joins: bool = False) -> Column:
-    """A column of an Arrow field; nested fields get ids after its own. path: how the user says it. joins: whether files of its table, or of
-    the column that it is a field of, may be older than the column. Raises InvalidSchema."""
+    """A column from an Arrow field. Nested fields get ids after its own. Raises InvalidSchema.
+
+    Args:
+        path: How the user calls it.
+        joins: Whether files of its table, or of the column around it, may be older than the column.
+    """
     own = ids.next()
     numbered = joins or _NUMBERED.search(field.name) is not None or field.name == _ROW_INDEX
     return Column(
@@ -223,13 +253,13 @@ def column_from_arrow(field: pa.Field, ids: Ids, *, path: str, joins: bool = Fal
 
 
 _NUMBERED = re.compile(r"_[0-9]+\Z")
-"""A physical name that ends so ends in the id of its column. So no two columns ever have one physical name, whatever their names are."""
+"""A physical name with this ending ends in the id of its column. So no two columns ever share a physical name."""
 _ROW_INDEX = "_tmp_metadata_row_index"
-"""Spark's Parquet reader fills a column of this name with the numbers of rows, whatever the file holds."""
+"""Spark's Parquet reader fills a column of this name with row numbers, whatever the file holds."""
 
 
 def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnType:
-    """The type that stands for an Arrow type. Raises InvalidSchema where there is none."""
+    """The type for an Arrow type. Raises InvalidSchema if there is none."""
     if pa.types.is_dictionary(data_type):
         return type_from_arrow(data_type.value_type, ids, path=path)
     if pa.types.is_decimal(data_type) and data_type.precision <= 38 and 0 <= data_type.scale <= data_type.precision:
@@ -237,7 +267,7 @@ def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnTyp
     if pa.types.is_struct(data_type):
         if data_type.num_fields == 0:
             raise InvalidSchema(
-                f"the column {path!r} is a struct without fields, which Parquet cannot hold: give it a field or leave it out"
+                f"The column {path!r} is a struct without fields, which Parquet cannot hold. Give it a field, or leave it out."
             )
         fields = tuple(column_from_arrow(f, ids, path=f"{path}.{f.name}") for f in data_type)
         check_names([f.name for f in fields], where=f"the column {path!r}", nested=True)
@@ -251,24 +281,24 @@ def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnTyp
         if matches(data_type):
             return name
     raise InvalidSchema(
-        f"the column {path!r} has the type {data_type}, which Spark cannot hold: "
-        "cast it (uint64 to decimal(20,0), time and duration to bigint)"
+        f"The column {path!r} has the type {data_type}, which Spark cannot hold. "
+        "Cast it (uint64 to decimal(20,0), time and duration to bigint)."
     )
 
 
 def is_list(data_type: pa.DataType) -> bool:
-    """Whether a type is one of lists, in any of Arrow's forms."""
+    """Whether a type is a list, in any of Arrow's forms."""
     kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view, pa.types.is_large_list_view)
     return any(kind(data_type) for kind in kinds)
 
 
 def nullable_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns as those of a table that is made from rows: these may hold no null, and later ones may."""
+    """The schema of a table made from rows: these rows may hold no null, but later ones may."""
     return pa.schema([all_nullable(field) for field in schema])
 
 
 def all_nullable(field: pa.Field) -> pa.Field:
-    """The same with nulls allowed in it and in all that it holds, but the keys of maps."""
+    """The same field with nulls allowed in it and in all that it holds, except in keys of maps."""
     return field.with_type(_nullable_type(field.type)).with_nullable(True)
 
 
@@ -286,7 +316,7 @@ def _nullable_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def arrow_type(column_type: ColumnType, *, physical: bool = False) -> pa.DataType:
-    """The canonical Arrow type. physical: nested fields under their physical names and with their ids."""
+    """The canonical Arrow type. physical: nested fields have physical names and ids."""
     match column_type:
         case StructType(fields):
             return pa.struct([_field(f, physical=physical) for f in fields])
@@ -300,17 +330,17 @@ def arrow_type(column_type: ColumnType, *, physical: bool = False) -> pa.DataTyp
     try:
         return _PRIMITIVES[column_type]
     except KeyError:
-        raise InvalidSchema(f"the column type {column_type!r} is not known to this objcat: upgrade objcat to read this table") from None
+        raise InvalidSchema(f"This objcat does not know the column type {column_type!r}. Upgrade objcat to read this table.") from None
 
 
 def decimal_digits(column_type: ColumnType) -> tuple[int, int] | None:
-    """Precision and scale of a decimal type; None for any other."""
+    """Precision and scale of a decimal type. None for any other."""
     found = _DECIMAL.match(column_type) if isinstance(column_type, str) else None
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 def type_text(column_type: ColumnType) -> str:
-    """A type in words that a user knows."""
+    """A type in words that users know."""
     return column_type if isinstance(column_type, str) else str(arrow_type(column_type))
 
 

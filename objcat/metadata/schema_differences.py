@@ -1,4 +1,4 @@
-"""What differs between two schemas of one table, in words and by column ids."""
+"""Differences between two schemas of one table, in words and by column ids."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from objcat.metadata.type_widening import Siblings, child_fields
 
 
 def changed_ids(old: TableSchema, new: TableSchema) -> tuple[int, ...]:
-    """Ids of the columns and fields that were added, dropped, renamed or widened, or that allow nulls now."""
+    """Ids of columns and fields that were added, dropped, renamed or widened, or that allow nulls now."""
     before, after = ({column.id: _facts(column) for _, column in _paths(schema.columns)} for schema in (old, new))
     return tuple(sorted(column_id for column_id in before.keys() | after.keys() if before.get(column_id) != after.get(column_id)))
 
 
 def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
-    """What has changed between two schemas of a table, in words: one phrase for each column or field."""
+    """The differences between two schemas of a table in words: one phrase for each column or field."""
     before = {column.id: (path, column) for path, column in _paths(old.columns)}
     after = {column.id: (path, column) for path, column in _paths(new.columns)}
     said = []
@@ -41,7 +41,7 @@ def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
 
 
 def _describe_order(old: TableSchema, new: TableSchema) -> list[str]:
-    """Where columns that both have follow each other otherwise, their order."""
+    """The new order, where columns of both schemas follow each other differently."""
     before, after = (dict(_orders(schema.columns, ())) for schema in (old, new))
     names = {column.id: column.name for _, column in _paths(new.columns)}
     said = []

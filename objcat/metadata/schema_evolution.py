@@ -1,7 +1,8 @@
-"""How a schema changes: a schema and a change give the next schema, or the sentence that says why not. Nothing is read or written here.
+"""Schema evolution: a schema and a change give the next schema, or an error that says why not.
 
-No change touches a file. A column keeps its id and its physical name for ever, and neither is ever given to another one; a file is read by
-physical names, whatever its age: what it lacks is null, what it has too much is left out, and a narrower type becomes the wider one.
+Nothing is read or written here, and no change touches a file. A column keeps its id and physical name for ever; neither is assigned to
+another column. Files of every age are read by physical names: a missing column is null, an extra one is left out, and a narrower type
+becomes the wider one.
 """
 
 from __future__ import annotations
@@ -47,17 +48,20 @@ _STEP = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A change of one column, or of one field inside of one. path: its name, or `struct.field`."""
+    """A change of one column, or of a field inside one. path: its name, or `struct.field`."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumn(ColumnChange):
-    """A new column, or a new field of a struct: null in all rows that are there.
+    """Add a column, or a field of a struct. It is null in all existing rows.
 
-    path: its name, or `struct.name`. type: an Arrow type, or a name as in `docs/spec/protocol.md`: `bigint`, `decimal(10,2)`. after: the
-    neighbour that it comes after; first: whether it comes before all of them. Else it comes last.
+    Args:
+        path: Its name, or `struct.name`.
+        type: An Arrow type, or a name as in `docs/spec/protocol.md`: `bigint`, `decimal(10,2)`.
+        after: The neighbour that it follows. None: it is the last one.
+        first: Whether it comes before all others.
     """
 
     type: pa.DataType | str
@@ -67,19 +71,36 @@ class AddColumn(ColumnChange):
 
 @dataclass(frozen=True, slots=True)
 class DropColumn(ColumnChange):
-    """A column, or a field of a struct, that is no more. Older snapshots still have it; a later column of that name is another one."""
+    """Drop a column, or a field of a struct.
+
+    Older snapshots still have it. A later column of the same name is another column.
+
+    Args:
+        path: Its name, or `struct.field`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn(ColumnChange):
-    """Another name for a column or a field. name: the new one alone, without the structs that it is in."""
+    """Rename a column or a field.
+
+    Args:
+        path: Its name, or `struct.field`.
+        name: The new name alone, without the structs around it.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class MoveColumn(ColumnChange):
-    """Another place among its neighbours. after: the neighbour that it comes after; first: before all of them. Say one of the two."""
+    """Move a column among its neighbours. Give one of `after` and `first`.
+
+    Args:
+        path: Its name, or `struct.field`.
+        after: The neighbour that it follows.
+        first: Whether it comes before all others.
+    """
 
     after: str | None = None
     first: bool = False
@@ -87,21 +108,30 @@ class MoveColumn(ColumnChange):
 
 @dataclass(frozen=True, slots=True)
 class WidenColumn(ColumnChange):
-    """A type that holds every value of the present one: see `is_wider`. path: a column, a field, or the `element` or `value` in one."""
+    """Give a column a type that holds every value of its current type: see `is_wider`.
+
+    Args:
+        path: A column, a field, or the `element` or `value` in one.
+        type: An Arrow type, or a name as in `docs/spec/protocol.md`.
+    """
 
     type: pa.DataType | str
 
 
 @dataclass(frozen=True, slots=True)
 class DropNotNull(ColumnChange):
-    """Nulls are allowed from now on. path: a column, a field, or the `element` or `value` in one."""
+    """Allow nulls in a column from now on.
+
+    Args:
+        path: A column, a field, or the `element` or `value` in one.
+    """
 
 
 def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
-    """The spec after some changes, one after the other. Ids go on from the highest one ever given.
+    """The spec after some changes, one after another. New ids follow the highest one ever assigned.
 
-    Raises InvalidSchema and InvalidInput that name the column and what would fit: for a name that is not there or taken, a type that is
-    not wider, and what the key, the buckets, the partitions or the ordering of rows rest on.
+    Raises InvalidSchema and InvalidInput that name the column and what would fit: for a missing or taken name, a type that is not wider,
+    and columns that the key, the buckets, the partitions or the ordering need.
     """
     for change in changes:
         ids = Ids(spec.table_schema.last_id)
@@ -114,7 +144,7 @@ def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
 
 
 def _followed(spec: TableSpec, schema: TableSchema) -> dict[str, str]:
-    """The properties with those of columns under the names that these have in another schema; of columns that are gone, none."""
+    """The properties of columns under their names in another schema. Those of dropped columns are left out."""
     names = {column.id: column.name for column in schema.columns}
     now = {f"{STATISTICS}{column.name}": names.get(column.id) for column in spec.table_schema.columns}
     renamed = {name: f"{STATISTICS}{now[name]}" if now.get(name) is not None else None if name in now else name for name in spec.properties}
@@ -128,26 +158,26 @@ _NAMED_TYPES = (*INTEGERS, "boolean", "float", "double", "string", "binary", "da
 # ---- one change --------------------------------------------------------------------------------------------------
 
 _Edit: TypeAlias = Callable[[Siblings, str, type | None], Siblings]
-"""Siblings, the name of the one that is meant, and the nested type that they are in (None: the table) -> the siblings after it."""
+"""Siblings, the name of the changed one, and the nested type around them (None: the table) -> the siblings after the change."""
 
 
 def _steps(path: str, schema: TableSchema) -> list[str]:
-    """The names along a path. One that is a column's whole name is that column; a dot inside of a name is written in backticks."""
+    """The names along a path. A whole column name is that column; a name with a dot is written in backticks."""
     text(path, what="column")
     if path in schema.names:
         return [path]
     if not _PATH.fullmatch(path):
-        raise InvalidInput(f"column={shown(path)} is no column: write its name, or struct.field; a name with a dot in it in backticks")
+        raise InvalidInput(f"column={shown(path)} is no column. Write its name, or struct.field. Put a name with a dot in it in backticks.")
     return [quoted.replace("``", "`") or plain for quoted, plain in _STEP.findall(path)]
 
 
 def _changed(columns: Siblings, steps: Sequence[str], edit: _Edit, *, said: str, inside: type | None = None) -> Siblings:
-    """The columns with the edit made where the path leads. inside: the nested type that they are in."""
+    """The columns with the edit made at the end of the path. inside: the nested type around them."""
     if len(steps) == 1:
         return edit(columns, steps[0], inside)
     column = _named(columns, steps[0], said=said)
     if inside is MapType and column.name == "key":
-        raise InvalidSchema(f"{said!r} is inside of the keys of a map, which never change: make another column, or change its values")
+        raise InvalidSchema(f"{said!r} is inside of the keys of a map, which never change. Add another column, or change the values.")
     new: ColumnType
     match column.type:
         case StructType(fields):
@@ -159,7 +189,7 @@ def _changed(columns: Siblings, steps: Sequence[str], edit: _Edit, *, said: str,
             key, value = _changed((key, value), steps[1:], edit, said=said, inside=MapType)
             new = MapType(key=key, value=value)
         case _:
-            raise InvalidSchema(f"{said!r} leads into {column.name!r}, which is {column.type} and has no fields: name a struct")
+            raise InvalidSchema(f"{said!r} leads into {column.name!r}, which is {column.type} and has no fields. Name a struct.")
     return tuple(msgspec.structs.replace(column, type=new) if one.id == column.id else one for one in columns)
 
 
@@ -170,7 +200,8 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
         if inside in (ListType, MapType) and not isinstance(change, (WidenColumn, DropNotNull)):
             _named(siblings, name, said=change.path)
             raise InvalidSchema(
-                f"{change.path!r} is the {name} of a {_word(inside)}, which can only be widened or allow nulls: change the column around"
+                f"{change.path!r} is the {name} of a {_word(inside)}, which can only be widened or allow nulls. "
+                "Change the column around it."
             )
         match change:
             case AddColumn():
@@ -183,7 +214,7 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
                 column = _named(siblings, name, said=change.path)
                 others = tuple(one for one in siblings if one.id != column.id)
                 if (change.after is None) != change.first:
-                    raise InvalidInput(f"{change.path!r} is to be moved, but not to one place: say after='a neighbour' or first=True")
+                    raise InvalidInput(f"{change.path!r} needs exactly one place to move to. Give after='a neighbour' or first=True.")
                 return _placed(others, column, after=change.after, first=change.first)
             case WidenColumn():
                 column = _named(siblings, name, said=change.path)
@@ -191,13 +222,13 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
             case DropNotNull():
                 column = _named(siblings, name, said=change.path)
                 return _optional(siblings, column, change, spec, is_key=inside is MapType and name == "key")
-        raise InvalidInput(f"{shown(change)} is no change of a schema: give {KINDS_OF_CHANGE}")
+        raise InvalidInput(f"{shown(change)} is no change of a schema. Give {KINDS_OF_CHANGE}.")
 
     return edit
 
 
 def _roles(spec: TableSpec) -> dict[int, str]:
-    """What columns are to the table beyond their values, by id; the first of several."""
+    """The roles of columns in the table, by id. The first of several."""
     found = {} if spec.ordering is None else {spec.ordering: "the ordering column"}
     found |= {column.id: "a column that partitions are made of" for column in spec.partition_columns}
     found |= dict.fromkeys(spec.index.columns, "a bucket column")
@@ -210,14 +241,14 @@ def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids) -> Siblin
     column = column_from_arrow(field, ids, path=change.path, joins=True)
     same = [one.name for one in siblings if folded(one.name) == folded(name)]
     if same:
-        raise InvalidSchema(f"there is a column {same[0]!r} already: give {change.path!r} another name, since names must {DIFFER}")
+        raise InvalidSchema(f"There is a column {same[0]!r} already. Give {change.path!r} another name, since names must {DIFFER}.")
     check_names([name], where="the change")
     return _placed(siblings, column, after=change.after, first=change.first)
 
 
 def _placed(others: Siblings, column: Column, *, after: str | None, first: bool) -> Siblings:
     if after is not None and first:
-        raise InvalidInput(f"{column.name!r} cannot be both first and after {after!r}: say one of them")
+        raise InvalidInput(f"{column.name!r} cannot be both first and after {after!r}. Give one of them.")
     if first:
         return (column, *others)
     at = len(others) if after is None else others.index(_named(others, after, said=after)) + 1
@@ -226,9 +257,9 @@ def _placed(others: Siblings, column: Column, *, after: str | None, first: bool)
 
 def _dropped(siblings: Siblings, column: Column, change: DropColumn, roles: dict[int, str]) -> Siblings:
     if column.id in roles:
-        raise InvalidSchema(f"{change.path!r} is {roles[column.id]}, without which the rows that are there have no place: it stays")
+        raise InvalidSchema(f"{change.path!r} is {roles[column.id]}. It cannot be dropped, because the table finds its rows by it.")
     if len(siblings) == 1:
-        raise InvalidSchema(f"{change.path!r} is the only one there, and neither a table nor a struct is empty: add another one first")
+        raise InvalidSchema(f"{change.path!r} is the only one there, and neither a table nor a struct can be empty. Add another one first.")
     return tuple(one for one in siblings if one.id != column.id)
 
 
@@ -237,7 +268,7 @@ def _renamed(siblings: Siblings, column: Column, change: RenameColumn) -> Siblin
     check_names([change.name], where="the change")
     same = [one.name for one in siblings if one.id != column.id and folded(one.name) == folded(change.name)]
     if same:
-        raise InvalidSchema(f"there is a column {same[0]!r} already: give {change.path!r} another name, since names must {DIFFER}")
+        raise InvalidSchema(f"There is a column {same[0]!r} already. Give {change.path!r} another name, since names must {DIFFER}.")
     return tuple(msgspec.structs.replace(one, name=change.name) if one.id == column.id else one for one in siblings)
 
 
@@ -247,11 +278,11 @@ def _widened(siblings: Siblings, column: Column, change: WidenColumn, roles: dic
         return siblings
     role = "a map's key" if is_key else roles.get(column.id, "")
     if role and role != "the ordering column":
-        raise InvalidSchema(f"{change.path!r} is {role}, by whose type rows are found: its type stays {type_text(column.type)}")
+        raise InvalidSchema(f"{change.path!r} is {role}. Its type stays {type_text(column.type)}, because the table finds its rows by it.")
     if not is_wider(wanted, column.type):
         raise InvalidSchema(
-            f"{change.path!r} is {type_text(column.type)}, and {type_text(wanted)} does not hold all its values, or is not read from the "
-            f"files that are there: {_wider_text(column.type)}"
+            f"{change.path!r} is {type_text(column.type)}, and {type_text(wanted)} does not hold all its values, or cannot be read from "
+            f"the existing files. {_wider_text(column.type)}."
         )
     return tuple(msgspec.structs.replace(one, type=wanted) if one.id == column.id else one for one in siblings)
 
@@ -267,7 +298,7 @@ def _optional(siblings: Siblings, column: Column, change: DropNotNull, spec: Tab
         else ""
     )
     if role:
-        raise InvalidSchema(f"{change.path!r} is {role}, which is never null: make another column for what may be")
+        raise InvalidSchema(f"{change.path!r} is {role}, which is never null. Add another column for values that may be null.")
     return tuple(msgspec.structs.replace(one, nullable=True) if one.id == column.id else one for one in siblings)
 
 
@@ -276,31 +307,31 @@ def _wider_text(old: ColumnType) -> str:
     digits = decimal_digits(old)
     if digits is not None:
         wider = [f"decimals of more digits and the scale {digits[1]}"]
-    return f"it can become {', '.join(wider)}" if wider else "its type stays, so add another column"
+    return f"It can become {', '.join(wider)}" if wider else "Its type stays, so add another column"
 
 
 def _named(columns: Siblings, name: str, *, said: str) -> Column:
     for column in columns:
         if column.name == name:
             return column
-    where = "" if said == name else f"{said!r} names {name!r}: "
-    raise InvalidInput(f"{where}there is no column {name!r}: {nearest(name, [column.name for column in columns])}")
+    where = "" if said == name else f"{said!r} names {name!r}. "
+    raise InvalidInput(f"{where}There is no column {name!r}: {nearest(name, [column.name for column in columns])}")
 
 
 def _asked(asked: pa.DataType | str, *, said: str) -> pa.DataType:
-    """The type that a user asks for, by its name or as Arrow's."""
+    """The requested type, from its name or an Arrow type."""
     if isinstance(asked, pa.DataType):
         return asked
     if not isinstance(asked, str):
-        raise InvalidInput(f"the type of {said!r} is {shown(asked)}: give an Arrow type, or a name such as 'bigint'")
+        raise InvalidInput(f"The type of {said!r} is {shown(asked)}. Give an Arrow type, or a name such as 'bigint'.")
     name = asked.replace(" ", "").lower()
     digits = decimal_digits(name)
     if digits is not None:
         if not 1 <= digits[0] <= 38 or digits[1] > digits[0]:
-            raise InvalidSchema(f"the type of {said!r} is {asked!r}: a decimal has 1 to 38 digits, and at most as many after the point")
+            raise InvalidSchema(f"The type of {said!r} is {asked!r}. Give a decimal 1 to 38 digits, and at most as many after the point.")
     elif name not in _NAMED_TYPES:
         raise InvalidSchema(
-            f"the type of {said!r} is {asked!r}, which is none: give an Arrow type, or a name; {nearest(name, _NAMED_TYPES)}"
+            f"The type of {said!r} is {asked!r}, which is no type. Give an Arrow type, or a name: {nearest(name, _NAMED_TYPES)}"
         )
     return arrow_type(name)
 
@@ -313,11 +344,12 @@ def _word(kind: type | None) -> str:
 
 
 def widened_spec(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSpec:
-    """The spec under which a batch can be written: the same one where the batch brings nothing new, or nothing may change.
+    """The spec under which a batch can be written. The same spec if the batch has nothing new, or nothing may change.
 
-    given: the columns of the batch. What it has and the table lacks is added at the end, nullable, in nested columns too. Under WIDEN,
-    types become as wide as the batch's; those of columns that rows are found by stay, and the batch must fit them. Raises InvalidSchema
-    and InvalidBatch.
+    What the batch has and the table lacks is appended, nullable, in nested columns too. Under WIDEN, types become as wide as the batch's.
+    The types of columns that find rows stay, and the batch must fit them. Raises InvalidSchema and InvalidBatch.
+
+    given: the columns of the batch.
     """
     if mode is SchemaMode.STRICT:
         return spec
@@ -334,13 +366,14 @@ def widened_spec(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSp
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """fixed: ids of columns whose type stays."""
+    """A schema that grows to fit a batch. fixed: ids of columns whose type stays."""
 
     ids: Ids
     fixed: set[int]
     widens: bool
 
     def siblings(self, columns: Siblings, given: Sequence[pa.Field], *, path: str) -> Siblings:
+        """The columns, grown to fit the fields of the batch."""
         by_name = {column.name: column for column in columns}
         added = []
         for field in given:
@@ -350,18 +383,19 @@ class _Growth:
                 by_name[field.name] = msgspec.structs.replace(known, type=self.type(known, field.type, path=where))
             elif pa.types.is_null(field.type):
                 raise InvalidBatch(
-                    f"the batch has the column {where!r}, which the table does not, and only nulls in it, so that nobody knows its type: "
-                    "give it a type or leave it out; nothing was written"
+                    f"The batch has the column {where!r}, which the table lacks. It holds only nulls, so its type is unknown. "
+                    "Nothing was written. Give it a type, or leave it out."
                 )
             else:
                 added.append(column_from_arrow(all_nullable(field), self.ids, path=where, joins=True))
         found = (*(by_name[column.name] for column in columns), *added)
         if added:
-            where = f"the batch, beside {path.rstrip('.') or 'the table'},"
+            where = f"the batch, compared with {path.rstrip('.') or 'the table'},"
             check_names([column.name for column in added], where=where, known=by_name)
         return found
 
     def type(self, column: Column, given: pa.DataType, *, path: str) -> ColumnType:
+        """The type of a column, grown to fit that of the batch."""
         if pa.types.is_dictionary(given):
             given = given.value_type
         match column.type:

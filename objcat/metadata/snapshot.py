@@ -1,4 +1,8 @@
-"""A table as of one slot, and what is live in it: found, when it is asked for, in the manifests of a checkpoint and in later entries."""
+"""`Snapshot`: a table as of one slot, and its live file groups.
+
+Live files are looked up on demand, in the manifests of a checkpoint and in the entries after it. `snapshot_of` takes a snapshot from a view
+of the log. `Snapshot.file_groups` is the usual way to the files. Scans, writes and table services all begin here.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +52,17 @@ class Snapshot:
 
     @property
     def spec(self) -> TableSpec:
+        """The settings of the table."""
         return self.table.spec
 
     @property
     def index(self) -> Snapshot | None:
-        """The record index of the table, as a table; None where it has none."""
+        """The record index of the table, as a table. None if there is none."""
         return None if self.table.index is None else Snapshot(self.log, self.table.index)
 
     @property
     def slot(self) -> int:
-        """The newest slot folded."""
+        """The newest slot replayed."""
         return self.log.slot
 
     @property
@@ -75,11 +80,17 @@ class Snapshot:
         hashes: Collection[int] | None = None,
         unmerged: bool = False,
     ) -> list[FileGroup]:
-        """The live file groups, sorted by file group. Reads the manifests whose ranges match, each once.
+        """The live file groups, sorted by id. Reads the manifests whose ranges match, each once.
 
-        where: leave out groups of which no row can pass. group_ids: only those that have keys in common with one of these. partitions: only
-        these. hashes: only groups that may have a key with one of these hashes. unmerged: only groups that are more than one base file of
-        their own. Raises as `Manifests.load`.
+        Args:
+            where: Leave out file groups without a row that can pass.
+            group_ids: Only file groups that have keys in common with one of these.
+            partitions: Only these partitions.
+            hashes: Only file groups that may hold a key with one of these hashes.
+            unmerged: Only file groups that are more than one base file of their own.
+
+        Raises:
+            CheckpointCollected, CorruptTable: As `Manifests.load`.
         """
         live = self.live(manifests, () if where is None else where.columns, group_ids, partitions, hashes, where)
         chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)
@@ -88,33 +99,37 @@ class Snapshot:
         return live.groups(np.flatnonzero(chosen))
 
     def all_groups(self, manifests: Manifests, *, group_ids: Collection[FileGroupId] | None = None) -> list[FileGroup]:
-        """The live file groups of the table and of its index, which have file groups of their own. Arguments as of `file_groups`."""
+        """The live file groups of the table and of its index. Arguments as in `file_groups`."""
         own = self.file_groups(manifests, group_ids=group_ids)
         return own if self.index is None else own + self.index.file_groups(manifests, group_ids=group_ids)
 
     def live_group_ids(
         self, manifests: Manifests, *, group_ids: Collection[FileGroupId] | None = None, partitions: Collection[str] | None = None
     ) -> frozenset[FileGroupId]:
-        """The file groups that have a file group: what `file_groups` would return, for a fraction of its cost."""
+        """The ids of the live file groups: what `file_groups` would return, for a fraction of its cost."""
         live = self.live(manifests, (), group_ids, partitions)
         return frozenset(live.group_ids(np.flatnonzero(live.folded.is_live)))
 
     def live_partitions(self, manifests: Manifests) -> frozenset[str]:
-        """The partitions that have a file group."""
+        """The partitions with a live file group."""
         live = self.live(manifests)
         return frozenset(live.partitions.names[code] for code in np.unique(live.partition[live.folded.is_live]).tolist())
 
     def paths(self, manifests: Manifests) -> frozenset[str]:
-        """Every data file that the snapshot needs, those of an index too."""
+        """Every data file that the snapshot needs, including those of an index."""
         own = self.live(manifests).paths()
         return own if self.index is None else own | self.index.paths(manifests)
 
     def bounds(self, manifests: Manifests, columns: Iterable[Column], *, group_ids: Collection[FileGroupId] | None = None) -> pa.Table:
-        """What is known of columns of live files: `base_path`, `rows`, and the bounds of `objcat.metadata.manifest_rows`.
+        """Known bounds of columns of live files.
 
-        The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
-        within those of some row here. group_ids: only what is known of these, from the manifests of their partitions. Raises as
-        `Manifests.load`.
+        The table has `base_path`, `rows`, and the bound columns of `objcat.metadata.manifest_rows`.
+
+        The bounds of a row cover its base file, which may be none (null) or superseded, and the log rows on top. All rows of the table lie
+        within the bounds of some row here. Raises as `Manifests.load`.
+
+        Args:
+            group_ids: Only these file groups, from the manifests of their partitions.
         """
         return self.live(manifests, {column.id for column in columns}, group_ids=group_ids).bounds()
 
@@ -127,10 +142,12 @@ class Snapshot:
         hashes: Collection[int] | None = None,
         where: Pruning | None = None,
     ) -> LiveFiles:
-        """The rows that say something of the chosen file groups, folded, for who looks at all of them at once.
+        """The manifest rows of the chosen file groups, merged, for work on all of them at once.
 
-        columns: ids of those whose bounds are read, None for all. file groups, partitions, hashes: as of `file_groups`. where: leaves out
-        partitions whose text says that no row in them can pass, and reads no manifest for them.
+        Args:
+            columns: Ids of columns whose bounds are read, None for all.
+            group_ids: As in `file_groups`, like `partitions` and `hashes`.
+            where: Leaves out partitions whose text excludes every row, and reads no manifest for them.
         """
         wanted = partitions if partitions is None or isinstance(partitions, PartitionRanges) else PartitionRanges.of_names(partitions)
         if group_ids is not None and not self._is_all_in({group_id.partition for group_id in group_ids}):
@@ -145,7 +162,7 @@ class Snapshot:
         return _group(rows, self.table, group_ids, hashes)
 
     def _is_all_in(self, partitions: Collection[str]) -> bool:
-        """Whether there is one partition, and it is these."""
+        """Whether the table has one partition, and these are it."""
         ends = [group_id.partition for ref in self.table.manifest for group_id in (ref.first, ref.last)]
         return len(partitions) == 1 and all(
             name in partitions for name in (*ends, *(group_id.partition for group_id in self.table.overlay))
@@ -166,7 +183,7 @@ class Snapshot:
 
 
 class _Chosen:
-    """Which partitions are asked for. What is known of a partition is left out as a whole, or not at all."""
+    """The requested partitions. Manifest rows of a partition are left out as a whole, or not at all."""
 
     def __init__(self, spec: TableSpec, wanted: PartitionRanges | None, where: Pruning | None) -> None:
         self._spec = spec
@@ -179,20 +196,20 @@ class _Chosen:
         return self._wanted is None and self._where is None
 
     def meet(self, ranges: Sequence[tuple[str, str]]) -> Mask:
-        """Of each range of partitions, ends included, whether it may hold one that is asked for."""
+        """For each range of partitions, ends included, whether it may contain a requested one."""
         mask = np.array([self._wanted is None or self._wanted.meets(*ends) for ends in ranges], np.bool_)
         if self._where is not None:
             mask[mask] = self._may_match([ends for ends, may in zip(ranges, mask.tolist(), strict=True) if may], self._where)
         return mask
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The rows that are of these partitions."""
+        """The rows of the requested partitions."""
         partitions = Partitions.of(rows.column("partition"))
         mask = self.meet([(name, name) for name in partitions.names])
         return rows if mask.all() else rows.filter(pa.array(mask[partitions.codes]))
 
     def _may_match(self, ranges: Sequence[tuple[str, str]], where: Pruning) -> Mask:
-        """Whether a filter leaves rows in partitions of times, whose texts are in the order of the times."""
+        """Whether a filter can match in partitions by time, whose texts sort by time."""
         spec = self._spec
         known = [leading_bounds(spec.partitioning, spec.table_schema, first, last) for first, last in ranges]
         mask = np.ones(len(known), np.bool_)
@@ -214,8 +231,13 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
-    """Rows of manifests, dealt to the live file groups that they concern. partition, bucket: of every group; counts: by number of
-    partition."""
+    """Manifest rows, grouped by live file group.
+
+    Args:
+        counts: Bucket counts, by number of partition.
+        partition: The number of the partition, by file group.
+        bucket: The bucket, by file group.
+    """
 
     rows: pa.Table
     partitions: Partitions
@@ -226,12 +248,13 @@ class LiveFiles:
     folded: MergedManifest
 
     def group_ids(self, chosen: Ints) -> list[FileGroupId]:
+        """The ids of the chosen file groups."""
         names, counts = self.partitions.names, self.counts.tolist()
         pairs = zip(self.partition[chosen].tolist(), self.bucket[chosen].tolist(), strict=True)
         return [FileGroupId(names[partition], bucket, counts[partition]) for partition, bucket in pairs]
 
     def may_match(self, where: Pruning, spec: TableSpec) -> Mask:
-        """By group: a row of data lies in one file, whole, so a group is left out when each of its rows that is live rules a match out."""
+        """By file group, whether a row may match. A row lies whole in one file, so all live rows of a group must rule out a match."""
         of_member = where.may_match(self.rows, spec)[self.members.row] & self.folded.used
         mask = np.zeros(len(self.folded.winner), np.bool_)
         mask[self.members.group[of_member]] = True
@@ -239,7 +262,7 @@ class LiveFiles:
 
     @property
     def is_plain(self) -> Mask:
-        """By group, as `FileGroup.is_plain`."""
+        """By file group, as `FileGroup.is_plain`."""
         row = self.members.row[self.folded.winner]
         whole = integers(self.rows, "bucket_count")[row] % self.counts[self.partition] == 0
         counts_as = self.slices().field("slot").to_numpy()
@@ -249,12 +272,13 @@ class LiveFiles:
         return result
 
     def paths(self) -> frozenset[str]:
+        """The paths of all live files."""
         row = self.members.row[self.folded.winner[self.folded.has_base]]
         bases = self.rows.column("base_path").take(pa.array(row)).to_pylist()
         return frozenset(bases) | frozenset(self.slices().field("path").unique().to_pylist())
 
     def files(self) -> pa.Table:
-        """Every live file once: `path`, `bytes` and `xxh3`, the digest, null where it is not known."""
+        """Every live file once: `path`, `bytes` and `xxh3`, the digest (null: not known)."""
         bases = np.unique(self.members.row[self.folded.winner[self.folded.has_base]])
         found = self.rows.select(["base_path", "base_bytes", "base_xxh3"]).take(pa.array(bases)).rename_columns(["path", "bytes", "xxh3"])
         slices = self.slices()
@@ -264,16 +288,18 @@ class LiveFiles:
         return pa.concat_tables([found, pa.table({name: logs.field(name) for name in found.column_names}, schema=found.schema)])
 
     def bounds(self) -> pa.Table:
+        """See `Snapshot.bounds`."""
         used = np.unique(self.members.row[self.folded.used])
         names = [name for name in self.rows.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
         return self.rows.select(["base_path", "rows", *names]).take(pa.array(used))
 
     def slices(self) -> pa.StructArray:
+        """The live log slices, in the order of `folded.slices`."""
         values = self.rows.column("logs").combine_chunks().values
         return values.take(pa.array(self.folded.slices))
 
     def groups(self, chosen: Ints) -> list[FileGroup]:
-        """As values, with Python's own loop: only of those that a plan goes on with."""
+        """File groups as Python values. It is a plain loop, so pass only those that a plan uses."""
         if not len(chosen):
             return []
         folded = self.folded
@@ -295,7 +321,7 @@ class LiveFiles:
         return groups
 
     def _logs(self, chosen: Ints) -> dict[int, tuple[LogSlice, ...]]:
-        """The slices of the chosen groups, by group."""
+        """The log slices of the chosen file groups, by group."""
         folded = self.folded
         wanted = np.zeros(len(folded.winner), np.bool_)
         wanted[chosen] = True
@@ -328,7 +354,7 @@ class LiveFiles:
 def _group(
     rows: pa.Table, table: TableState, group_ids: Collection[FileGroupId] | None, hashes: Collection[int] | None = None
 ) -> LiveFiles:
-    """Deal rows to the live group_ids: those of the partition's present bucket count that have keys in common with the row's."""
+    """Assign rows to the live file groups: those of the partition's current bucket count that have keys in common with the row's."""
     partitions = Partitions.of(rows.column("partition"))
     counts = np.array([table.bucket_count(name) for name in partitions.names], dtype=np.int64)
     own, addressed = integers(rows, "bucket_count"), integers(rows, "bucket")
@@ -364,7 +390,7 @@ def _keys_of(group_ids: Collection[FileGroupId], partitions: Partitions, counts:
 
 
 def _holds_any(bucket: Ints, count: Ints, hashes: Collection[int]) -> Mask:
-    """Of each file group, whether it is that of one of these hashes."""
+    """For each file group, whether one of these hashes belongs to it."""
     mask = np.zeros(len(bucket), np.bool_)
     for one in set(hashes):
         mask |= one % np.maximum(count, 1) == bucket
@@ -372,23 +398,29 @@ def _holds_any(bucket: Ints, count: Ints, hashes: Collection[int]) -> Mask:
 
 
 def snapshot_of(view: LogView[Tables], table: str | None = None, *, where: str) -> Snapshot:
-    """One table of a view; the only one when `table` is None.
+    """One table of a view. The only one when `table` is None.
 
-    where: its URL, for the error. Raises TableNotFound when the log does not begin, CorruptTable when it holds no such table, TableClosed
-    when it was dropped.
+    Args:
+        where: Its URL, for the error.
+
+    Raises:
+        TableNotFound: The log is empty.
+        CorruptTable: The log holds no such table.
+        TableClosed: The table was dropped.
     """
     if view.slot < 0:
-        raise TableNotFound(f"there is no table at {where}: create it")
+        raise TableNotFound(f"There is no table at {where}. Create it.")
     if table is None and len(view.state) == 1:
         (table,) = view.state
     if table is None or table not in view.state:
-        stood_on = f", as {root_key(view.checkpoint)} says" if view.checkpoint >= 0 else ""
+        source = f", as {root_key(view.checkpoint)} says" if view.checkpoint >= 0 else ""
         raise CorruptTable(
-            f"the log of {where} does not hold the table {table or 'of that name'}{stood_on}: is this the prefix of an objcat table?"
+            f"The log of {where} does not hold the table {table or 'of that name'}{source}. "
+            "Check that this is the prefix of an objcat table."
         )
     closed_at = view.log.marks(table).closed_at
     if closed_at is not None:
         raise TableClosed(
-            f"table {table} at {where} was dropped at slot {closed_at}: bring it back with undrop_table(), as long as it is not purged"
+            f"Table {table} at {where} was dropped at slot {closed_at}. Call undrop_table() to restore it, unless it was purged."
         )
     return Snapshot(view.log, view.state[table])

@@ -1,4 +1,9 @@
-"""The settings that a table is created with: key, ordering, index, partitioning, kind."""
+"""`TableSpec`: the settings of a table: key, ordering, index, partition spec, table type, properties.
+
+The index classes that users pass to `create_table` (`BucketIndex` and others) are here too, each with its stored form (`BucketIndexSpec`).
+`make_spec` makes a spec from what a user asked for, and refuses what does not fit. `catalog.table_lifecycle` stores it in slot 0; every
+reader and writer has it as `Snapshot.spec`. Columns are named by id, so renames change nothing here.
+"""
 
 from __future__ import annotations
 
@@ -32,29 +37,31 @@ from objcat.metadata.schema import Column, TableSchema
 from objcat.timeline.entry import BUCKETS_MAX, Buckets, Count
 
 MERGE_ON_READ: Final = "merge_on_read"
-"""Writes add log rows, which readers merge with the base files below them."""
+"""Writes add log rows. Readers merge them with the base files below."""
 COPY_ON_WRITE: Final = "copy_on_write"
-"""Writes merge with what is there and rewrite the base files of the buckets that they touch; readers merge nothing."""
+"""Writes merge with existing rows and rewrite the base files of the buckets that they touch. Readers merge nothing."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
 """Types of ordering columns that a lateness can be measured by."""
 UNFILTERED = ("float", "double", "boolean")
-"""Types of key columns without bloom filters: equal floats may differ in their bits, and of booleans there are two."""
+"""Types of key columns without bloom filters: equal floats may differ in bits, and booleans have only two values."""
 TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_SCOPE: Final = "table"
 """A key identifies one row of the table: every partition column is a key column, or keys are looked up in all partitions."""
 PARTITION_SCOPE: Final = "partition"
-"""A key identifies one row of its partition: the same key with another value of a partition column is another row."""
+"""A key identifies one row of its partition: the same key in another partition is another row."""
 KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
 BUCKET_BYTES = 1000**3
-"""What a bucket shall hold at most when its count is chosen; it holds at least half of it."""
+"""Upper limit of a bucket when its count is chosen. It holds at least half of it."""
 ROW_BYTES = 100
-"""Of a row in a compressed file, where nothing better is known."""
+"""Bytes of a row in a compressed file, when nothing better is known."""
 
 
 class BucketIndex(msgspec.Struct, frozen=True):
-    """The bucket index as a user asks for it: a key lives in bucket `pmod(hash(columns), count)`, with Spark's own hash.
+    """The bucket index: a key is stored in bucket `pmod(hash(columns), count)`, with Spark's own hash.
 
-    count: file groups of a partition. columns: the key columns that are hashed, all of them when None.
+    Args:
+        count: File groups of a partition.
+        columns: The key columns that are hashed. None: all of them.
     """
 
     count: int = 16
@@ -64,13 +71,24 @@ class BucketIndex(msgspec.Struct, frozen=True):
     def for_size(
         cls, size_bytes: int | None = None, *, rows: int | None = None, row_bytes: int = ROW_BYTES, columns: tuple[str, ...] | None = None
     ) -> BucketIndex:
-        """An index whose buckets come to hold between 512 MB and 1 GB, when a partition holds that much; the count is a power of two.
+        """An index whose buckets will hold 512 MB to 1 GB each, for a given size of a partition. The count is a power of two.
 
-        size_bytes: of the files of a partition (Parquet, compressed), as far as it will grow. rows: how many it will hold, when its bytes
-        are not known. row_bytes: of a row in a file; measure it in a table like it. Raises InvalidInput.
+        Give exactly one of `size_bytes` and `rows`.
+
+        Args:
+            size_bytes: Bytes of the files of a partition (compressed Parquet) when it is full-grown.
+            rows: Rows of a partition when it is full-grown.
+            row_bytes: Bytes of a row in a file. Measure it in a similar table.
+            columns: The key columns that are hashed. None: all of them.
+
+        Returns:
+            The index.
+
+        Raises:
+            InvalidInput: None or both of the sizes are given, or one is no whole number.
         """
         if (size_bytes is None) == (rows is None):
-            raise InvalidInput("BucketIndex.for_size() takes size_bytes or rows: give exactly one of them")
+            raise InvalidInput("BucketIndex.for_size() takes size_bytes or rows. Give exactly one of them.")
         if rows is not None:
             size_bytes = whole_number(rows, what="rows") * whole_number(row_bytes, what="row_bytes", least=1)
         total = whole_number(size_bytes, what="size_bytes")
@@ -79,25 +97,34 @@ class BucketIndex(msgspec.Struct, frozen=True):
 
 
 class SimpleIndex(msgspec.Struct, frozen=True):
-    """The simple index as a user asks for it: a key lives in whatever file group it was inserted to, and every write reads the keys of the
-    file groups that may hold its own. File groups grow to the property `target_file_bytes`, whatever a partition holds."""
+    """The simple index: a key stays in the file group that it was inserted to.
+
+    Every write reads the keys of the file groups that may hold its own keys. File groups grow to the property `target_file_bytes`, whatever
+    a partition holds.
+    """
 
 
 class BloomIndex(msgspec.Struct, frozen=True):
-    """The bloom index as a user asks for it: as `SimpleIndex`, but base files hold bloom filters of their keys, and a write reads the keys
-    of those row groups only in which one of its own may lie. Floats and booleans have no filter."""
+    """The bloom index: as `SimpleIndex`, with bloom filters of the keys in base files.
+
+    A write reads only the keys of row groups that may hold one of its own keys. Floats and booleans have no filter.
+    """
 
 
 class MemoryIndex(msgspec.Struct, frozen=True):
-    """The memory index as a user asks for it: as `SimpleIndex`, but whoever writes remembers where keys live, in 12 bytes for each, as far
-    as the property `memory_index_bytes` allows. For writers in this process; Spark does not write such tables."""
+    """The memory index: as `SimpleIndex`, but the writer remembers the locations of keys.
+
+    A key takes 12 bytes, up to the property `memory_index_bytes`. It works for writers in this process. Spark does not write such tables.
+    """
 
 
 class RecordIndex(msgspec.Struct, frozen=True):
-    """The record index as a user asks for it: as `SimpleIndex`, but the table says of every key where it lives, in index files that each
-    commit writes with its data. A write reads those that its own keys hash to, and no others, however large the table is.
+    """The record index: as `SimpleIndex`, but the table stores the location of every key in index files.
 
-    buckets: of the index, over the whole table; a batch of more keys than that reads all of them.
+    Each commit writes index files with its data. A write reads those that its own keys hash to, and no others, however large the table is.
+
+    Args:
+        buckets: Buckets of the index, over the whole table. A batch with more keys than that reads all of them.
     """
 
     buckets: int = 16
@@ -108,75 +135,89 @@ Index: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | MemoryIndex | Record
 
 
 class BucketIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
-    """The bucket index as a table keeps it. columns: ids, in hashing order."""
+    """The stored form of `BucketIndex`. columns: ids, in hashing order."""
 
     count: Buckets
     columns: tuple[int, ...]
 
 
 class SimpleIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
-    """The simple index as a table keeps it. count: of file groups that a partition can have, as of `NoIndex`."""
+    """The stored form of `SimpleIndex`. count: the most file groups of a partition, as in `NoIndex`."""
 
     count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
+        """No columns are hashed."""
         return ()
 
 
 class BloomIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
-    """The bloom index as a table keeps it. count: as of `SimpleIndexSpec`."""
+    """The stored form of `BloomIndex`. count: as in `SimpleIndexSpec`."""
 
     count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
+        """No columns are hashed."""
         return ()
 
 
 class MemoryIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
-    """The memory index as a table keeps it. count: as of `SimpleIndexSpec`."""
+    """The stored form of `MemoryIndex`. count: as in `SimpleIndexSpec`."""
 
     count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
+        """No columns are hashed."""
         return ()
 
 
 class RecordIndexSpec(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
-    """The record index as a table keeps it. buckets: of its own files. count: as of `SimpleIndexSpec`."""
+    """The stored form of `RecordIndex`. buckets: of its own files. count: as in `SimpleIndexSpec`."""
 
     buckets: Buckets
     count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
+        """No columns are hashed."""
         return ()
 
 
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
-    """Of a table without a key: a row may live in any of `count` file groups of its partition, so that each insert finds free ones."""
+    """The index of a table without a key.
+
+    A row may be in any of `count` file groups of its partition, so inserts find free ones.
+    """
 
     count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
+        """No columns are hashed."""
         return ()
 
 
 IndexSpec: TypeAlias = BucketIndexSpec | SimpleIndexSpec | BloomIndexSpec | MemoryIndexSpec | RecordIndexSpec | NoIndex
-"""An index as a table keeps it."""
+"""The stored form of an index."""
 
 
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What slot 0 of a table says. Columns are meant by id, so that a rename changes nothing here.
+    """The stored settings of a table. Columns are given by id, so a rename changes nothing here.
 
-    table: the table's id. key: the columns whose values identify a row; none in a table that only grows. ordering: the column whose greater
-    value wins, None for commit order. table_type: what a write does to the files of the buckets that it touches, one of `TABLE_TYPES`.
-    lateness_ms: rows whose ordering value lies further before the commit time of their own slot count for nothing; None: all count.
-    key_scope: within what a key is unique, one of `KEY_SCOPES`. partitioning: where new rows go. former: earlier partitionings under which
-    rows still live, the oldest first."""
+    Args:
+        table: The table's id.
+        key: The columns whose values identify a row. Empty in an append-only table.
+        ordering: The column whose greater value wins. None: commit order.
+        table_type: What a write does to the files of the buckets that it touches, one of `TABLE_TYPES`.
+        lateness_ms: Rows count for nothing when their ordering value is further before the commit time of their own slot. None: all count.
+        key_scope: Where a key is unique, one of `KEY_SCOPES`.
+        partitioning: The partition spec of new rows.
+        former: Previous partition specs that still have rows, the oldest first.
+        properties: Settings and notes as text.
+    """
 
     table: str
     table_schema: TableSchema
@@ -192,6 +233,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_columns(self) -> list[Column]:
+        """The columns of the key."""
         return [self.table_schema.by_id(column_id) for column_id in self.key]
 
     @property
@@ -201,86 +243,92 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ordering_column(self) -> Column | None:
+        """The ordering column, if there is one."""
         return None if self.ordering is None else self.table_schema.by_id(self.ordering)
 
     @property
     def partition_columns(self) -> list[Column]:
-        """The columns that partitions are made of, in the order of the schema; those of former partitionings too."""
+        """The columns of the current and the previous partition specs, in schema order."""
         ids = {field.column for partitioning in (self.partitioning, *self.former) for field in partitioning.fields}
         return [column for column in self.table_schema.columns if column.id in ids]
 
     @property
     def bounded(self) -> frozenset[int]:
-        """Ids of the columns of which files always know the bounds."""
+        """Ids of the columns whose bounds every file has."""
         ordering = () if self.ordering is None else (self.ordering,)
         return frozenset((*self.key, *ordering, *(column.id for column in self.partition_columns)))
 
     @property
     def filtered(self) -> frozenset[int]:
-        """Ids of the columns of which base files have bloom filters."""
+        """Ids of the columns for which base files have bloom filters."""
         if not isinstance(self.index, BloomIndexSpec):
             return frozenset()
         return frozenset(column.id for column in self.key_columns if column.type not in UNFILTERED) - self.statistics.never
 
     @property
     def statistics(self) -> Statistics:
-        """Of which columns files say the least and greatest values."""
+        """The columns whose least and greatest values files hold."""
         silent = silenced(self.properties)
         never = frozenset(column.id for column in self.table_schema.columns if column.name in silent)
         return Statistics(always=self.bounded - never, never=never)
 
     @property
     def is_keyless(self) -> bool:
-        """Whether rows have no key: then the table keeps all of them, and only grows."""
+        """Whether rows have no key. Such a table is append-only."""
         return not self.key
 
     @property
     def is_located(self) -> bool:
-        """Whether a key lives in whatever file group took it: then a write looks it up, where the bucket index computes its file group."""
+        """Whether a write looks up the file group of a key. The bucket index computes it instead."""
         return not isinstance(self.index, (BucketIndexSpec, NoIndex))
 
     @property
     def has_free_groups(self) -> bool:
-        """Whether a row may lie in any file group of its partition."""
+        """Whether a row may be in any file group of its partition."""
         return not isinstance(self.index, BucketIndexSpec)
 
     @property
     def is_global(self) -> bool:
-        """Whether keys are looked up in all partitions, since the key does not say in which one it lives: rows may move between them."""
+        """Whether keys are looked up in all partitions, since a key does not determine its partition. Rows may move between partitions."""
         return self.is_located and self.key_scope == TABLE_SCOPE and any(column.id not in self.key for column in self.partition_columns)
 
     @property
     def rewrites(self) -> bool:
-        """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
+        """Whether writes rewrite what they touch (copy-on-write) instead of appending to it."""
         return self.table_type == COPY_ON_WRITE
 
     @property
     def schema_mode(self) -> SchemaMode:
-        """What writes that do not say it themselves may do to the schema."""
+        """What a write may do to the schema, unless it says otherwise."""
         return SchemaMode(self.properties.get(SCHEMA_MODE, SchemaMode.STRICT))
 
     @property
     def target_file_bytes(self) -> int:
-        """How large files shall become where rows may lie in any."""
+        """Target size of files when rows may be in any file."""
         return int(self.properties.get(TARGET_FILE_BYTES, TARGET_FILE_BYTES_DEFAULT))
 
     @property
     def target_log_bytes(self) -> int | None:
-        """How many bytes of rows, as Arrow holds them, become one log file, about; None where the table does not say it."""
+        """Bytes of Arrow rows for about one log file. None when the table does not set it."""
         said = self.properties.get(TARGET_LOG_BYTES)
         return None if said is None else int(said)
 
     @property
     def memory_index_bytes(self) -> int:
-        """What a writer may remember of where keys live."""
+        """Bytes that a writer may use to remember locations of keys."""
         return int(self.properties.get(MEMORY_INDEX_BYTES, MEMORY_INDEX_BYTES_DEFAULT))
 
     def partition_of(self, rows: pa.Table, live: Collection[str] = ()) -> Partitioned:
-        """The partition of every row. rows: under physical names. live: partitions of former partitionings that have a file group."""
+        """The partition of every row.
+
+        Args:
+            rows: Under physical names.
+            live: Partitions of previous partition specs that have a file group.
+        """
         return partitions_of(self.partitioning, self.former, live, self.table_schema, rows)
 
     def is_former(self, partition: str) -> bool:
-        """Whether a partition is of a former partitioning."""
+        """Whether a partition belongs to a previous partition spec."""
         return shape_of(partition) in {partitioning.shape for partitioning in self.former}
 
 
@@ -297,7 +345,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     key_scope: str = TABLE_SCOPE,
     lateness_ms: int | None = None,
 ) -> TableSpec:
-    """A spec from what a user asked for, by name. Raises InvalidInput that names what would fit."""
+    """A spec from what a user asked for, by name. Raises InvalidInput and InvalidSchema that name what would fit."""
     properties = text_mapping(properties, what="properties")
     check_names(properties)
     check_properties(properties)
@@ -324,27 +372,27 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         )
     key = name_list(key, what="key")
     if not key:
-        raise InvalidInput("a table needs a key: give key=['column', ...], or key=None where it shall only grow and keep every row")
+        raise InvalidInput("A table needs a key. Give key=['column', ...], or key=None for a table that is append-only.")
     if len(set(key)) != len(key):
-        raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
-    kept = (
+        raise InvalidInput(f"The key {list(key)} names a column twice. Name each once.")
+    stored = (
         _bucketed(schema, index or BucketIndex(), key) if index is None or isinstance(index, BucketIndex) else _located(index, lateness_ms)
     )
     key_columns = [_named(schema, name) for name in key]
     for column in key_columns:
         if not isinstance(column.type, str):
-            raise InvalidSchema(f"the key column {column.name!r} is nested: a key column holds one plain value")
+            raise InvalidSchema(f"The key column {column.name!r} is nested. Use columns of plain values as the key.")
     ordering_column = None if ordering is None else _named(schema, ordering)
     if ordering_column is not None and (not isinstance(ordering_column.type, str) or ordering_column.type in ("binary", "boolean")):
         raise InvalidSchema(
-            f"the ordering column {ordering!r} has the type {ordering_column.type}: use a number, a date, a timestamp or a string"
+            f"The ordering column {ordering!r} has the type {ordering_column.type}. Use a number, a date, a timestamp or a string."
         )
     spec = TableSpec(
         table=table,
         table_schema=schema,
         key=tuple(column.id for column in key_columns),
         ordering=None if ordering_column is None else ordering_column.id,
-        index=kept,
+        index=stored,
         table_type=table_type,
         lateness_ms=lateness_ms,
         key_scope=key_scope,
@@ -356,7 +404,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
 
 
 def index_asked(spec: TableSpec, count: int) -> Index | None:
-    """The index of a table as a user asks for it; None without a key. count: of buckets, as of now."""
+    """The index of a table as a user would ask for it. None without a key. count: the current number of buckets."""
     match spec.index:
         case BucketIndexSpec(columns=columns):
             names = tuple(column.name for column in spec.bucket_columns)
@@ -376,9 +424,9 @@ def index_asked(spec: TableSpec, count: int) -> Index | None:
 def _bucketed(schema: TableSchema, index: BucketIndex, key: Sequence[str]) -> BucketIndexSpec:
     hashed = key if index.columns is None else name_list(index.columns, what="BucketIndex(columns)")
     if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
-        raise InvalidInput(f"BucketIndex(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
+        raise InvalidInput(f"BucketIndex(count={index.count!r}) is out of range. Use a whole number from 1 to {BUCKETS_MAX}.")
     if not hashed or any(name not in key for name in hashed):
-        raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
+        raise InvalidInput(f"The bucket index hashes {hashed}, but it can only hash key columns. Use some of {list(key)}.")
     return BucketIndexSpec(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
 
 
@@ -387,12 +435,12 @@ def _located(
 ) -> SimpleIndexSpec | BloomIndexSpec | MemoryIndexSpec | RecordIndexSpec:
     if lateness_ms is not None:
         raise InvalidInput(
-            "allowed_lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
-            "leave allowed_lateness out, or choose index=objcat.BucketIndex(...)"
+            "allowed_lateness is for tables with the bucket index. Under the other indexes new rows go to base files, where rows are never "
+            "late. Leave allowed_lateness out, or choose index=objcat.BucketIndex(...)."
         )
     if isinstance(index, RecordIndex):
         if type(index.buckets) is not int or not 1 <= index.buckets <= BUCKETS_MAX:
-            raise InvalidInput(f"RecordIndex(buckets={index.buckets!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
+            raise InvalidInput(f"RecordIndex(buckets={index.buckets!r}) is out of range. Use a whole number from 1 to {BUCKETS_MAX}.")
         return RecordIndexSpec(buckets=index.buckets)
     if isinstance(index, MemoryIndex):
         return MemoryIndexSpec()
@@ -400,45 +448,47 @@ def _located(
 
 
 def check_key_scope(spec: TableSpec) -> None:
-    """Raises InvalidInput when equal keys could lie in two partitions of a table whose keys are unique."""
+    """Check that equal keys cannot be in two partitions of a table whose keys are unique. Raises InvalidInput."""
     if spec.is_keyless or spec.is_located or spec.key_scope == PARTITION_SCOPE:
         return
     for field in spec.partitioning.fields:
         if field.column not in spec.key:
             name = spec.table_schema.by_id(field.column).name
             raise InvalidInput(
-                f"the partition column {name!r} is not in the key {[column.name for column in spec.key_columns]}, so one key could lie in "
-                "several partitions: add it to the key; or say key_scope='partition', where a key is unique in its partition only; or "
-                "choose an index that looks keys up wherever they are, index=objcat.SimpleIndex()"
+                f"The partition column {name!r} is not in the key {[column.name for column in spec.key_columns]}, so one key could be in "
+                "several partitions. Add it to the key. Or give key_scope='partition': then a key is unique in its partition only. Or "
+                "choose an index that looks up keys in all partitions, index=objcat.SimpleIndex()."
             )
 
 
 def _check_lateness(schema: TableSchema, ordering: str | None, table_type: str) -> None:
     if ordering is None:
         raise InvalidInput(
-            "allowed_lateness measures the ordering column, and the table has none: give ordering='column', or leave allowed_lateness out"
+            "allowed_lateness measures the ordering column, but the table has none. Give ordering='column', or leave allowed_lateness out."
         )
     found = _named(schema, ordering).type
     if found not in TIMES:
         raise InvalidInput(
-            f"allowed_lateness measures times, but the ordering column {ordering!r} is {found}: order by a timestamp or a date"
+            f"allowed_lateness measures times, but the ordering column {ordering!r} is {found}. Order by a timestamp or a date."
         )
     if table_type != MERGE_ON_READ:
         raise InvalidInput(
-            f"allowed_lateness is for tables of table_type={MERGE_ON_READ!r}: a {table_type} write merges rows before it knows the commit "
-            "time by which they are measured; leave allowed_lateness out, or choose the other table type"
+            f"allowed_lateness is for tables of table_type={MERGE_ON_READ!r}. A {table_type} write merges rows before it knows the commit "
+            "time that measures them. Leave allowed_lateness out, or choose the other table type."
         )
 
 
 def _check_keyless(ordering: str | None, index: Index | None) -> None:
     if ordering is not None:
-        raise InvalidInput(f"ordering={ordering!r} says which row of a key wins, but the table has no key: leave it out, or give a key")
+        raise InvalidInput(
+            f"ordering={ordering!r} decides which row of a key wins, but the table has no key. Leave ordering out, or give a key."
+        )
     if index is not None:
-        raise InvalidInput("an index says where a key lives, but the table has no key: leave index out, or give a key")
+        raise InvalidInput("An index finds the location of a key, but the table has no key. Leave index out, or give a key.")
 
 
 def _named(schema: TableSchema, name: str) -> Column:
     try:
         return schema.column(name)
     except KeyError:
-        raise InvalidInput(f"the schema has no column {name!r}: {nearest(name, schema.names)}") from None
+        raise InvalidInput(f"The schema has no column {name!r}: {nearest(name, schema.names)}") from None

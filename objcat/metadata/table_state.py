@@ -1,4 +1,4 @@
-"""The state of a table as of one slot: the manifests of a checkpoint, and what entries changed since."""
+"""`TableState`: manifests of a checkpoint, and the changes of the entries since."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from objcat.timeline.entry import FileGroupId
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """One table as of one slot; small, however many files it has.
+    """One table as of one slot. It is small, however many files the table has.
 
-    bucket_counts: of partitions that were split, as they are now. manifest: the shards of the checkpoint that it stands on. overlay: what
-    entries since that checkpoint changed, by the file group that they addressed. index: the record index of the table, where it has one.
-    erasures: those whose partitions the log did not mention any more when the table was folded from its creation on.
+    Args:
+        bucket_counts: Current bucket counts of partitions that were split.
+        manifest: The shards of its checkpoint.
+        overlay: What entries since that checkpoint changed, by the file group id that they used.
+        index: The record index of the table, if it has one.
+        erasures: Erasures whose partitions were already gone from the log when the table was replayed from its creation.
     """
 
     spec: TableSpec

@@ -1,4 +1,4 @@
-"""Which types hold every value of another: what columns may be widened to, and what a batch may widen."""
+"""Type widening: which types hold every value of another."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from objcat.metadata.table_spec import TableSpec
 
 
 def is_wider(new: ColumnType, old: ColumnType) -> bool:
-    """Whether every value of a type is one of the other, and every reader of old files reads it so.
+    """Whether a type holds every value of another, and every reader of old files reads them so.
 
-    Wider are: a larger integer type; double than float; a decimal of more digits before the point and the same scale; double than an
+    Wider are: a larger integer type; double than float; a decimal with more digits before the point and the same scale; double than an
     integer type of up to 32 bits; a decimal with at least 10 digits before the point than those, and with at least 20 than bigint.
     """
     if not isinstance(new, str) or not isinstance(old, str) or new == old:
@@ -38,8 +38,10 @@ def is_wider(new: ColumnType, old: ColumnType) -> bool:
 
 
 def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
-    """The schema with every column, and every field in one, in the widest type that it has in any of these, and with nulls where one of
-    these allows them. Of two types of which neither holds the values of the other, the first that is met stays."""
+    """The schema with every column and nested field in its widest type among these schemas.
+
+    It allows nulls where one of them does. Of two types that do not hold each other's values, the first one stays.
+    """
     found: dict[int, ColumnType] = {}
     nullable: set[int] = set()
 
@@ -72,8 +74,10 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
 
 
 def under(spec: TableSpec, schema: TableSchema) -> TableSpec:
-    """The spec of one slot with the columns of another, in types that hold the values of both. Columns by which rows are found and ordered
-    stay, under names that no user's column has where the other slot has none of them."""
+    """The settings of one slot with the columns of another, in types that hold the values of both.
+
+    Columns that find and order rows stay. If the other slot lacks one, it gets a name that no user's column has.
+    """
     known = {column.id for column in schema.columns}
     lost = (column for column in spec.table_schema.columns if column.id in spec.bounded and column.id not in known)
     columns = (*schema.columns, *(msgspec.structs.replace(column, name=f"_objcat_{column.id}") for column in lost))
@@ -87,6 +91,7 @@ Siblings: TypeAlias = tuple[Column, ...]
 
 
 def child_fields(column: Column) -> Siblings:
+    """The fields directly inside a column."""
     match column.type:
         case StructType(fields):
             return fields

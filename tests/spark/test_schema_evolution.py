@@ -238,7 +238,7 @@ def test_a_frame_adds_and_widens_in_its_own_commit(spark: SparkSession, tmp_path
         getattr(table, operation)(frame(spark, new))
     with pytest.raises(InvalidBatch, match="does not cast without loss"):
         getattr(table, operation)(frame(spark, new), schema_mode="add")
-    with pytest.raises(InvalidInput, match="nobody knows its type"):
+    with pytest.raises(InvalidInput, match="its type is unknown"):
         getattr(table, operation)(frame(spark, "50L id, null nothing"), schema_mode="widen")
     slot = table.refresh().slot
     getattr(table, operation)(frame(spark, new), schema_mode="widen")

@@ -152,6 +152,6 @@ def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_a_type_that_some_engine_cannot_hold_is_refused_at_once(tmp_path: Path, kind: TableType, data_type: pa.DataType) -> None:
     lake = objcat.connect(tmp_path)
-    with pytest.raises(InvalidSchema, match=r"'v' has the type .*, which Spark cannot hold: cast it"):
+    with pytest.raises(InvalidSchema, match=r"'v' has the type .*, which Spark cannot hold\. Cast it"):
         lake.create_table("t", pa.schema([pa.field("id", pa.int64()), pa.field("v", data_type)]), key=["id"], table_type=kind)
     assert lake.tables() == []

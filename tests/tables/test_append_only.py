@@ -238,8 +238,8 @@ def test_what_needs_a_key_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"ordering": "id"}, "has no key: leave it out"),
-        ({"index": objcat.BucketIndex(4)}, "has no key: leave index out"),
+        ({"ordering": "id"}, r"has no key\. Leave ordering out"),
+        ({"index": objcat.BucketIndex(4)}, r"has no key\. Leave index out"),
         ({"properties": {"target_file_bytes": "many"}}, "'target_file_bytes' is 'many'"),
         ({"properties": {"target_file_bytes": "0"}}, "whole number from 1,024"),
         ({"key": []}, "needs a key"),

@@ -128,24 +128,24 @@ def test_the_key_and_the_ordering_column_may_be_renamed_and_moved_and_the_orderi
         (DropColumn("stops.element.n"), "the only one there"),
         (DropColumn("stops.n"), "no column 'n'"),
         (DropColumn("tags.key"), "can only be widened"),
-        (DropColumn("place..x"), "write its name"),
+        (DropColumn("place..x"), "Write its name"),
         (DropColumn(""), "is empty"),
-        (RenameColumn("fare", "PLACE"), "there is a column 'place' already"),
+        (RenameColumn("fare", "PLACE"), "There is a column 'place' already"),
         (RenameColumn("fare", "_objcat_x"), "reserved"),
         (RenameColumn("fare", ""), "is empty"),
-        (RenameColumn("place.x", "Name"), "there is a column 'name' already"),
-        (AddColumn("Fare", "int"), "there is a column 'fare' already"),
-        (AddColumn("place.X", "int"), "there is a column 'x' already"),
+        (RenameColumn("place.x", "Name"), "There is a column 'name' already"),
+        (AddColumn("Fare", "int"), "There is a column 'fare' already"),
+        (AddColumn("place.X", "int"), "There is a column 'x' already"),
         (AddColumn("new", "bigin"), "did you mean 'bigint'"),
         (AddColumn("new", "decimal(40,2)"), "1 to 38 digits"),
         (AddColumn("new", pa.uint64()), "which Spark cannot hold"),
-        (AddColumn("new", 5), "give an Arrow type"),
+        (AddColumn("new", 5), "Give an Arrow type"),
         (AddColumn("new", "int", after="nope"), "no column 'nope'"),
         (AddColumn("new", "int", after="id", first=True), "both first and after"),
         (AddColumn("fare.x", "int"), "has no fields"),
-        (MoveColumn("fare"), "not to one place"),
+        (MoveColumn("fare"), "exactly one place"),
         (MoveColumn("fare", after="fare"), "no column 'fare'"),
-        (WidenColumn("fare", "int"), "it can become double"),
+        (WidenColumn("fare", "int"), "It can become double"),
         (WidenColumn("a.b", "binary"), "add another column"),
         (WidenColumn("place", "string"), "add another column"),
         (WidenColumn("tags.key", "binary"), "is a map's key"),
@@ -232,7 +232,7 @@ def test_widen_widens_what_is_wider_and_leaves_the_rest() -> None:
     [
         (("Fare", pa.int32()), InvalidSchema, "differ in more than case and"),
         (("place", pa.struct([("X", pa.int32())])), InvalidSchema, "differ in more than case and"),
-        (("new", pa.null()), InvalidBatch, "nobody knows its type"),
+        (("new", pa.null()), InvalidBatch, "its type is unknown"),
         (("new", pa.uint64()), InvalidSchema, "which Spark cannot hold"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_column_that_is_nested_deeper_than_files_are_read_is_refused(wrap: Cal
     buffer = pa.BufferOutputStream()
     pq.write_table(table.table_schema.to_arrow_physical().empty_table(), buffer)
     assert pq.read_table(buffer.getvalue()).num_columns == len(keyed) + 1
-    says = "is nested deeper than Parquet files are read"
+    says = "is nested deeper than Parquet files can be read"
     for data_type in (deeper, nested(5000, wrap)):
         with pytest.raises(InvalidSchema, match=says):
             spec(pa.schema([*keyed, ("deep", data_type)]))

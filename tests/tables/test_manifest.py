@@ -173,7 +173,7 @@ def test_an_older_state_stays_readable(history: History) -> None:
 
 def test_a_manifest_that_was_collected_means_open_again(history: History) -> None:
     history.fileio.delete([history.state[TABLE].manifest[3].path])
-    with pytest.raises(CheckpointCollected, match="open the table again"):
+    with pytest.raises(CheckpointCollected, match="Open the table again"):
         history.groups()
 
 

@@ -547,7 +547,7 @@ def test_rows_say_from_which_file_and_commit_they_are(table: objcat.Table) -> No
 
 @pytest.mark.parametrize("name", ["_file", "_commit_slot", "_COMMIT_TIME"])
 def test_no_column_takes_the_name_of_a_hidden_one(lake: objcat.Lake, name: str) -> None:
-    with pytest.raises(objcat.errors.InvalidSchema, match="rename it"):
+    with pytest.raises(objcat.errors.InvalidSchema, match="Rename it"):
         lake.create_table("t", SCHEMA.append(pa.field(name, pa.string())), key=["id"])
 
 

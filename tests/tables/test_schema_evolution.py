@@ -270,7 +270,7 @@ def test_two_that_change_the_schema_at_once_both_get_what_they_asked_for_or_are_
     ids = [one.id for one in table.spec.table_schema.columns]
     assert len(set(ids)) == len(ids)
     backend.races = [lambda: other.alter.add_column("same", "int")]
-    with pytest.raises(InvalidSchema, match="there is a column 'same' already"):
+    with pytest.raises(InvalidSchema, match="There is a column 'same' already"):
         table.alter.add_column("same", "int")
     backend.races = [lambda: other.set_properties({"a": "b"})]
     table.alter.drop_column("same")
