@@ -10,7 +10,7 @@
 
 Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.check` (what a
 bucket keeps and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by
-an entry point of the group `objcat.fileio`, see `fileio.registry`. SDKs are imported when their scheme is first opened.
+an entry point of the group `objcat.fileio`, see `fileio.schemes`. SDKs are imported when their scheme is first opened.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from fileio.errors import (
 )
 from fileio.options import Secret
 from fileio.read_stream import ReadStream
-from fileio.registry import StoreDescription, describe_store, open_store
-from fileio.store import FileIO
+from fileio.registry import describe_store, open_store
+from fileio.store import FileIO, StoreDescription
 from fileio.stream_settings import StreamSettings
 from fileio.wrappers import MetricsSnapshot
 from fileio.write_outcomes import RetryPolicy

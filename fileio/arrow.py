@@ -1,11 +1,11 @@
-"""Any `FileIO` as a `pyarrow.fs.FileSystem`, so that Arrow, and through Arrow datasets DuckDB and Polars, read and write it.
+"""Any `FileIO` as a `pyarrow.fs.FileSystem`. Arrow reads and writes it, and so do DuckDB and Polars through Arrow datasets.
 
     filesystem = arrow_filesystem(open_store("s3://lake"))
     dataset = pyarrow.dataset.dataset("city/trips", filesystem=filesystem, format="parquet")
     duckdb.sql("select count(*) from dataset")
     polars.scan_pyarrow_dataset(dataset)
 
-Paths are keys. A directory is there as long as a key begins with it and a slash: making one does nothing, and it goes with its last key.
+Paths are keys. A directory exists while a key begins with its name and a slash. Creating one does nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, Fi
 
 from fileio.contract import ObjectMeta, require_written
 from fileio.errors import NotFound, PermissionDenied, Unsupported
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 
 
 def arrow_filesystem(fileio: FileIO) -> FileSystem:
-    """A filesystem whose paths are the keys of `fileio`. Safe for many threads; pickles as the store's description.
+    """A filesystem whose paths are the keys of a store. Safe for many threads; it is pickled as the store's description.
 
-    Objects appear whole when their stream is closed, and replace what was there. Raises `FileNotFoundError` and `PermissionError` as Arrow
-    expects; `move` and appending raise Unsupported.
+    An object appears whole when its stream is closed, and replaces an existing one. Errors are `FileNotFoundError` and `PermissionError`,
+    as Arrow expects. `move` and appending raise Unsupported.
+
+    Args:
+        fileio: The store.
+
+    Returns:
+        The filesystem.
     """
     return PyFileSystem(FileIOHandler(fileio))
 
 
 class FileIOHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """What Arrow calls; see `arrow_filesystem`."""
+    """The handler that Arrow calls; see `arrow_filesystem`."""
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
@@ -56,18 +61,22 @@ class FileIOHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         return _reopen, (self._fileio.describe(),)
 
     def get_type_name(self) -> str:
+        """Always `fileio`."""
         return "fileio"
 
     def normalize_path(self, path: str) -> str:
+        """The path without slashes at its ends."""
         return path.strip("/")
 
     # ---- looking
 
     def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
+        """One HEAD per path, in parallel; one listing more for a path that is not an object."""
         with _arrow_errors():
             return list(self._fileio.env.map(self._info, paths)) if len(paths) > 1 else [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        """The objects and directories below a directory, by listing."""
         base = self.normalize_path(selector.base_dir)
         prefix = base + "/" if base else ""
         found: dict[str, FileInfo] = {}
@@ -81,8 +90,8 @@ class FileIOHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
                     found[meta.key] = _file_info(meta)
             if not found and base and not selector.allow_not_found:
                 if self._fileio.exists(base):
-                    raise NotADirectoryError(f"{base!r} in {self._fileio.url} is an object, not a directory")
-                raise FileNotFoundError(f"no key in {self._fileio.url} begins with {prefix!r}")
+                    raise NotADirectoryError(f"{base!r} in {self._fileio.url} is an object, not a directory.")
+                raise FileNotFoundError(f"No key in {self._fileio.url} begins with {prefix!r}.")
         return list(found.values())
 
     def _info(self, path: str) -> FileInfo:
@@ -98,51 +107,61 @@ class FileIOHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
     # ---- streams
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
+        """The same as `open_input_file`."""
         return self.open_input_file(path)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
+        """By `FileIO.open_read`."""
         with _arrow_errors():
             return pa.PythonFile(self._fileio.open_read(self.normalize_path(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+        """By `FileIO.open_write`. Raises Unsupported for metadata."""
         if metadata:
-            raise Unsupported(f"metadata of Arrow cannot be kept with {path!r} in {self._fileio.url}: leave it out")
+            raise Unsupported(f"Arrow's metadata cannot be stored with {path!r} in {self._fileio.url}. Leave it out.")
         with _arrow_errors():
             return pa.PythonFile(self._fileio.open_write(self.normalize_path(path)), mode="w")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:  # noqa: ARG002  (Arrow gives it)
-        raise Unsupported(f"{path!r} in {self._fileio.url} cannot be appended to through Arrow: write a new object")
+        """Raises Unsupported."""
+        raise Unsupported(f"{path!r} in {self._fileio.url} cannot be appended to through Arrow. Write a new object.")
 
     # ---- changing
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        """Nothing to do: directories are only beginnings of keys."""
+        """Does nothing: directories are only beginnings of keys."""
 
     def delete_file(self, path: str) -> None:
+        """Delete one object. Raises FileNotFoundError."""
         key = self.normalize_path(path)
         with _arrow_errors():
             self._fileio.head(key)
             self._delete([key])
 
     def delete_dir(self, path: str) -> None:
+        """Delete all keys below the directory."""
         self.delete_dir_contents(path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        """Delete all keys below the directory."""
         prefix = self.normalize_path(path) + "/"
         with _arrow_errors():
             if self._delete(self._fileio.list_keys(prefix)) == 0 and not missing_dir_ok:
-                raise FileNotFoundError(f"no key in {self._fileio.url} begins with {prefix!r}")
+                raise FileNotFoundError(f"No key in {self._fileio.url} begins with {prefix!r}.")
 
     def delete_root_dir_contents(self) -> None:
+        """Delete all keys of the store."""
         with _arrow_errors():
             self._delete(self._fileio.list_keys())
 
     def copy_file(self, src: str, dest: str) -> None:
+        """By `FileIO.copy`, within the store."""
         with _arrow_errors():
             require_written(self._fileio.copy(self.normalize_path(src), self.normalize_path(dest)), repr(dest))
 
     def move(self, src: str, dest: str) -> None:
-        raise Unsupported(f"{src!r} in {self._fileio.url} cannot become {dest!r}: object stores have no rename; copy it, then delete it")
+        """Raises Unsupported: object stores have no rename."""
+        raise Unsupported(f"{src!r} in {self._fileio.url} cannot become {dest!r}. Object stores have no rename. Copy it, then delete it.")
 
     def _delete(self, keys: Sequence[str] | Iterator[str]) -> int:
         results = self._fileio.delete(keys)
@@ -177,7 +196,7 @@ def _directories(key: str, prefix: str) -> Iterator[str]:
 
 @contextmanager
 def _arrow_errors() -> Iterator[None]:
-    """Arrow knows the system's own classes of what is missing or forbidden."""
+    """Missing and forbidden objects as the system's error classes, which Arrow knows."""
     try:
         yield
     except NotFound as error:

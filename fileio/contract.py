@@ -1,11 +1,11 @@
-"""The storage contract: values, capabilities, and what an implementation of a scheme must supply.
+"""The storage contract: its values, its capabilities, and the methods that a backend implements.
 
-A `Backend` is one attempt at one request, with the SDK's own retries switched off for everything that changes the store.
-`fileio.store.FileIO` is what callers use: it adds bounded retries, the settling of lost responses, streams, and coalesced ranges, once, for
-every backend.
+`Backend` is the class to implement for a new scheme. Each method is one attempt at one request. The retries of an SDK are
+switched off for everything that changes the store. `fileio.store.FileIO` calls it, and adds retries, settled outcomes, streams
+and coalesced ranges for every backend. `fileio.testing` holds the conformance suite that a backend must pass.
 
-Keys are relative to the opened URL: segments joined by `/`, no leading slash, no empty, `.` or `..` segment, at most 900 bytes of UTF-8
-(1,024 together with the prefix in the URL).
+Keys are relative to the opened URL. They are segments joined by `/`, without a leading slash and without empty, `.` or `..`
+segments: at most 900 bytes of UTF-8, and 1,024 bytes together with the prefix in the URL.
 Never use one key both as an object and as the prefix of another key: several stores cannot hold both.
 """
 
@@ -20,34 +20,38 @@ from typing import Any, NewType, TypeAlias
 from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotWritten
 
 Version = NewType("Version", str)
-"""Opaque: changes whenever the object's bytes change (S3 and Azure: the etag without quotes; GCS: the generation).
+"""An opaque version of an object. It changes whenever the bytes change. S3 and Azure: the etag without quotes. GCS: the generation.
 
-On S3 it is a hash of the content, so writing the former bytes again brings the former version back: bodies that are swapped carry a nonce.
+On S3 it is a hash of the content: the same bytes have the same version again. So every body that is swapped carries a nonce.
 """
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 WRITE_ID = "writeid"
-"""Metadata key under which every write leaves its own identifier, so that a lost response can be settled by reading back."""
+"""Metadata name of the write id, which every write stores. Reading it back settles a lost response."""
 WRITE_BASE = "writebase"
-"""Metadata key: what a conditional write replaced (`absent`, or the version), so that a foreign write can be *proved* to have come instead
-of ours."""
+"""Metadata name of what a conditional write replaced: `absent`, or the version. It can prove that another write took the place of ours."""
 
 KEY_BYTES_MAX = 900
 FULL_KEY_BYTES_MAX = 1024
-"""Of a key together with the prefix of the opened URL: what every cloud takes."""
+"""The longest key together with the prefix of the URL that every cloud accepts."""
 METADATA_BYTES_MAX = 1536
-"""Names and values of the caller's own metadata together: S3 takes 2 KiB, and a write leaves its marks there too."""
+"""Names and values of user metadata together. S3 accepts 2 KiB, and every write stores its own marks there too."""
 
 
-# ---- what is asked -----------------------------------------------------------------------------------------------
+# ---- requests -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes `start` (included) to `end` (excluded; None: to the end). Clipped to the object; wholly past the end is empty.
+    """Bytes from `start` to `end`, without `end`. The range is clipped to the object; past the end of the object it is empty.
 
-    Raises ValueError for a negative start, or an end before the start.
+    Args:
+        start: The first byte.
+        end: The byte behind the last one; None reads to the end.
+
+    Raises:
+        ValueError: `start` is negative, or `end` is before it.
     """
 
     start: int
@@ -55,18 +59,18 @@ class Range:
 
     def __post_init__(self) -> None:
         if self.start < 0 or (self.end is not None and self.end < self.start):
-            raise ValueError(f"{self!r} is not a byte range: it needs 0 <= start <= end")
+            raise ValueError(f"{self!r} is not a byte range. It needs 0 <= start <= end.")
 
 
 @dataclass(frozen=True, slots=True)
 class Suffix:
-    """The last `length` bytes (fewer when the object is shorter). Raises ValueError for a negative length."""
+    """The last `length` bytes, or all of a shorter object. Raises ValueError for a negative length."""
 
     length: int
 
     def __post_init__(self) -> None:
         if self.length < 0:
-            raise ValueError(f"{self!r} is not a byte range: it needs a length of 0 or more")
+            raise ValueError(f"{self!r} is not a byte range. It needs a length of 0 or more.")
 
 
 ByteRange: TypeAlias = Range | Suffix
@@ -74,17 +78,17 @@ ByteRange: TypeAlias = Range | Suffix
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Write whatever is there."""
+    """Write in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Write only when nothing is there."""
+    """Write only when there is no object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Write only when what is there still has this version."""
+    """Write only when the object still has this version."""
 
     version: Version
 
@@ -92,14 +96,16 @@ class Update:
 PutMode: TypeAlias = Overwrite | Create | Update
 
 
-# ---- what is answered --------------------------------------------------------------------------------------------
+# ---- answers ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """The write took effect, exactly once.
 
-    version: of the object now. store_time_ms: the store's own clock at the response (ms since 1970 UTC), None where it has none.
+    Args:
+        version: The version of the object after the write.
+        store_time_ms: The store's clock at the response, in ms since 1970 UTC; None where the store has no clock.
     """
 
     version: Version
@@ -108,9 +114,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class PreconditionFailed:
-    """The write did not and will not take effect: somebody else's object is there (or, for `Update`, nothing is).
+    """The write did not and will not take effect. Another writer's object is there, or, for `Update`, none is.
 
-    current: the version that is there now, None when not known or absent. found: the object that is there, when the write asked for it.
+    Args:
+        current: The version of the object that is there; None when it is not known or there is none.
+        found: That object, when the write asked for it.
     """
 
     current: Version | None = None
@@ -119,7 +127,7 @@ class PreconditionFailed:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown:
-    """Nobody can tell (yet) whether the write took, or will take, effect. Treating it as a failure loses data."""
+    """It is not known whether the write took effect or still will. Treating it as a failure loses data."""
 
     cause: Exception
 
@@ -129,10 +137,14 @@ PutOutcome: TypeAlias = Written | PreconditionFailed | OutcomeUnknown
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store says of an object without its bytes.
+    """An object without its bytes.
 
-    size: bytes. modified_ms: last modification, ms since 1970 UTC, the store's clock. metadata: user metadata with lower-case keys;
-    listings leave it empty.
+    Args:
+        key: The key.
+        size: The size in bytes.
+        version: The version.
+        modified_ms: The last modification by the store's clock, in ms since 1970 UTC.
+        metadata: User metadata with lower-case names. Listings leave it empty.
     """
 
     key: str
@@ -146,8 +158,11 @@ class ObjectMeta:
 class GetResult:
     """Bytes of an object.
 
-    offset: where `data` begins within it. store_time_ms: the store's own clock at the response (ms since 1970 UTC), None where it does not
-    tell that with a read.
+    Args:
+        meta: The object.
+        data: The bytes.
+        offset: Where `data` begins within the object, in bytes.
+        store_time_ms: The store's clock at the response, in ms since 1970 UTC; None where a read does not tell it.
     """
 
     meta: ObjectMeta
@@ -158,12 +173,18 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class NotModified:
-    """The object still has the version given as `if_none_match`."""
+    """The object still has the version passed as `if_none_match`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a listing. prefixes: common prefixes (ending in the delimiter) below the asked prefix. cursor: None on the last page."""
+    """One page of a listing.
+
+    Args:
+        objects: The objects, without metadata.
+        prefixes: Common prefixes below the listed prefix. Each ends with the delimiter.
+        cursor: Where the next page begins; None on the last page.
+    """
 
     objects: Sequence[ObjectMeta]
     prefixes: Sequence[str] = ()
@@ -172,24 +193,34 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """error: None when the object is gone (or was never there)."""
+    """The result for one key. `error` is None when the object is gone or never existed."""
 
     key: str
     error: FileIOError | None = None
 
 
-# ---- what a store can do -----------------------------------------------------------------------------------------
+# ---- capabilities and backend -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Declared by a backend and checked at open; nothing is guessed at call time.
+    """What a store can do. A backend declares it, and it is checked when the store is opened; no call guesses.
 
-    conditional_*: the store honours `Create` and `Update` there. append: `append` at an expected offset.
-    parallel_parts: parts of one upload may be sent at the same time and in any order; otherwise one at a time, in order.
-    list_ordered: listings come in byte order of the keys. store_clock: `Written.store_time_ms` is set.
-    content_versions: equal bytes have equal versions. part_bytes_*: bounds of every part but the last. part_bytes_multiple: each part but
-    the last is a multiple of this. parts_max: parts per upload. put_bytes_max: the largest single `put`.
+    Args:
+        conditional_put: `put` honours `Create` and `Update`.
+        conditional_complete: The completion of an upload honours them.
+        conditional_copy: `copy` honours them.
+        append: The store appends at an expected offset.
+        parallel_parts: Parts of an upload may be sent at once and in any order. Otherwise send them one by one, in order.
+        list_ordered: Listings are in byte order of the keys.
+        store_clock: `Written.store_time_ms` is set.
+        content_versions: Equal bytes have equal versions.
+        delete_batch_max: The largest number of keys of one `delete_batch`.
+        part_bytes_min: The smallest size of every part but the last.
+        part_bytes_max: The largest size of a part.
+        part_bytes_multiple: Every part but the last is a multiple of this.
+        parts_max: The largest number of parts of an upload.
+        put_bytes_max: The largest single `put`, in bytes.
     """
 
     conditional_put: bool = True
@@ -209,100 +240,141 @@ class Capabilities:
 
 
 class Upload(ABC):
-    """A multipart upload under way. Nothing of it is visible until `complete`."""
+    """A multipart upload in progress. Nothing of it is visible before `complete`."""
 
     @abstractmethod
     def put_part(self, number: int, data: Buffer) -> None:
-        """Send part `number` (from 1, dense). Repeating a part with the same bytes is harmless.
+        """Send one part. Sending a part again with the same bytes is harmless.
 
-        Raises Throttled or Unavailable when it may be sent again; UploadLost when the upload is gone.
+        Args:
+            number: The number of the part, from 1, without gaps.
+            data: The bytes.
+
+        Raises:
+            Throttled: The part may be sent again.
+            Unavailable: The part may be sent again.
+            UploadLost: The upload is gone.
         """
 
     @abstractmethod
     def complete(self) -> PutOutcome:
-        """Make the object visible under the mode that the upload was started with: one attempt.
+        """Make the object visible under the mode of the upload. This is one attempt.
 
-        A store's answer "no such upload" is `PreconditionFailed(None)`: the read-back decides whether an earlier attempt had completed it.
+        When the store answers "no such upload", return `PreconditionFailed(None)`: reading the object back then decides whether an earlier
+        attempt completed the upload.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove everything that was sent. Harmless when there is nothing (left) to remove."""
+        """Remove everything that was sent. Harmless when there is nothing to remove."""
 
 
 class Backend(ABC):
     """One scheme of storage: single attempts at single requests. Safe for use by many threads at once.
 
-    Every method may raise the typed errors of `fileio.errors`. For methods that answer `PutOutcome`: an error that is *raised* means that
-    the write certainly had no effect (Throttled, PermissionDenied, CredentialsError, NotFound, ...); a time-out, a reset or any 5xx is
-    returned as `OutcomeUnknown(Unavailable(...))`; a failed condition is `PreconditionFailed`.
+    Every method may raise the errors of `fileio.errors`. For methods that return `PutOutcome`:
+
+    - Raise an error (Throttled, PermissionDenied, CredentialsError, NotFound, ...) only if the write certainly had no effect.
+    - Return a time-out, a reset or any 5xx as `OutcomeUnknown(Unavailable(...))`.
+    - Return a failed condition as `PreconditionFailed`.
     """
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where this backend points, without secrets."""
+        """The URL of this backend, without secrets."""
 
     @property
     @abstractmethod
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What the store can do."""
 
     @abstractmethod
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
-        """Bytes, version and metadata of one state of the object; NotModified when its version is `if_none_match`. Raises NotFound."""
+        """Read an object, or a range of it.
+
+        Args:
+            key: The key of the object.
+            byte_range: The bytes to read; None reads all.
+            if_none_match: The version that the caller already has.
+
+        Returns:
+            Bytes, version and metadata of one state of the object, or NotModified when its version is `if_none_match`.
+
+        Raises:
+            NotFound: There is no such object.
+        """
 
     @abstractmethod
     def head(self, key: str) -> ObjectMeta:
-        """What there is to say of the object, metadata included. Raises NotFound."""
+        """Size, version, time and metadata of an object. Raises NotFound."""
 
     @abstractmethod
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
-        """Write the whole object in one request; `len(data)` counts bytes, at most `put_bytes_max`."""
+        """Write the whole object in one request.
+
+        Args:
+            key: The key of the object.
+            data: At most `put_bytes_max` bytes. `len(data)` counts bytes.
+            mode: The condition.
+            metadata: The user metadata to store with it.
+        """
 
     @abstractmethod
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
-        """Add bytes to an object whose size is `offset` (0 creates it); another size is `PreconditionFailed`. Unsupported where not
-        declared."""
+        """Add bytes to an object of size `offset`; 0 creates it. Another size is `PreconditionFailed`.
+
+        Raises:
+            Unsupported: The capability is not declared.
+        """
 
     @abstractmethod
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
-        """Begin an upload whose completion is under `mode`. A condition that fails already may be told by `complete` alone."""
+        """Start an upload that completes under `mode`. Only `complete` may report a condition that already fails."""
 
     @abstractmethod
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
-        """Keys that begin with `prefix` and are greater than `start_after` (excluded)."""
+        """List one page of keys.
+
+        Args:
+            prefix: The keys begin with this text.
+            start_after: The keys are greater than this text.
+            delimiter: Groups keys with this text behind the prefix into common prefixes.
+            cursor: The cursor of the previous page; None for the first page.
+            limit: The largest number of keys and prefixes in the page.
+        """
 
     @abstractmethod
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
-        """Delete at most `delete_batch_max` keys; a missing key is success. One result a key, in order."""
+        """Delete at most `delete_batch_max` keys; a missing key is a success. One result for each key, in order."""
 
     @abstractmethod
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
-        """Copy within the store, without the bytes passing through here. `metadata` replaces the source's."""
+        """Copy within the store; the bytes do not pass through this process. `metadata` replaces that of the source."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release connections. Harmless when repeated."""
+        """Release connections. May be called again."""
 
 
 def check_key(key: str) -> str:
-    """The key itself, when every store accepts it; InvalidKey otherwise."""
+    """Return the key when every store accepts it. Raises InvalidKey otherwise."""
     if not 0 < _utf8_length(key) <= KEY_BYTES_MAX or "\0" in key:
-        raise InvalidKey(f"{key[:80]!r} is not a key: it must be 1 to {KEY_BYTES_MAX} bytes of UTF-8 without NUL")
+        raise InvalidKey(f"{key[:80]!r} is not a key. Use 1 to {KEY_BYTES_MAX} bytes of UTF-8 without NUL.")
     if any(segment in ("", ".", "..") for segment in key.split("/")):
-        raise InvalidKey(f"{key[:80]!r} is not a key: no segment between slashes may be empty, '.' or '..'")
+        raise InvalidKey(f"{key[:80]!r} is not a key. No segment between slashes may be empty, '.' or '..'.")
     return key
 
 
 def check_key_part(text: str) -> str:
-    """The text itself, when a key can begin with it or sort behind it; InvalidKey otherwise."""
+    """Return the text when a key can begin with it or sort behind it. Raises InvalidKey otherwise."""
     if not 0 <= _utf8_length(text) <= KEY_BYTES_MAX or "\0" in text:
-        raise InvalidKey(f"no key begins with {text[:80]!r}: keys are at most {KEY_BYTES_MAX} bytes of UTF-8 without NUL")
+        raise InvalidKey(f"No key begins with {text[:80]!r}. Keys are at most {KEY_BYTES_MAX} bytes of UTF-8 without NUL.")
     return text
 
 
 def _utf8_length(text: str) -> int:
-    """In bytes; -1 when the text holds half of a surrogate pair, which UTF-8 cannot write."""
+    """The length in bytes; -1 when the text holds half of a surrogate pair, which UTF-8 cannot encode."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -314,30 +386,30 @@ _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The caller's own metadata itself, when every store brings it back as it was given; InvalidConfig otherwise.
+    """Return the user metadata when every store returns it unchanged. Raises InvalidConfig otherwise.
 
-    Names are lower-case letters and digits, a letter first; values are printable ASCII without spaces at their ends, and not empty.
+    Names are lower-case letters and digits and begin with a letter. Values are printable ASCII, not empty, without spaces at the ends.
     """
     given: Mapping[str, Any] = metadata or {}
     for name, value in given.items():
         if not _METADATA_NAME.fullmatch(name) or name in (WRITE_ID, WRITE_BASE):
             raise InvalidConfig(
-                f"{name!r} cannot name metadata: use lower-case letters and digits, a letter first, but not {WRITE_ID!r} or {WRITE_BASE!r}"
+                f"{name!r} cannot name metadata. Use lower-case letters and digits, a letter first, but not {WRITE_ID!r} or {WRITE_BASE!r}."
             )
         if not isinstance(value, str) or not _METADATA_VALUE.fullmatch(value):
             raise InvalidConfig(
-                f"the metadata {name!r} cannot be {value!r:.80}: stores keep printable ASCII without spaces at its ends; encode what is not"
+                f"The metadata {name!r} cannot be {value!r:.80}. Stores keep printable ASCII without spaces at its ends. Encode it."
             )
     size = sum(len(name) + len(value) for name, value in given.items())
     if size > METADATA_BYTES_MAX:
-        raise InvalidConfig(f"metadata of {size} bytes is too large: every store keeps {METADATA_BYTES_MAX}; put the rest into the object")
+        raise InvalidConfig(f"Metadata of {size} bytes is too large. Every store keeps {METADATA_BYTES_MAX}. Put the rest into the object.")
     return given
 
 
 def as_bytes(data: Buffer) -> Buffer:
-    """The same bytes as a buffer that every SDK understands and whose `len` counts them; copied when they are scattered.
+    """The same bytes as a buffer that every SDK accepts and whose `len` counts bytes. Scattered bytes are copied.
 
-    Takes whatever has the buffer protocol, such as a NumPy array. Raises TypeError for anything else.
+    Accepts anything with the buffer protocol, such as a NumPy array. Raises TypeError for anything else.
     """
     if isinstance(data, (bytes, bytearray)):
         return data
@@ -353,11 +425,24 @@ def as_bytes(data: Buffer) -> Buffer:
 
 
 def require_written(outcome: PutOutcome, what: str) -> Written:
-    """The outcome itself when it is Written; otherwise raises NotWritten, which says what happened to `what`."""
+    """Return the outcome when it is Written, and raise an error otherwise.
+
+    Args:
+        outcome: The outcome of a write.
+        what: The name of what was written, for the message.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        NotWritten: The outcome is PreconditionFailed or OutcomeUnknown.
+    """
     match outcome:
         case Written():
             return outcome
         case PreconditionFailed(current):
-            raise NotWritten(f"{what} was not written: another object (version {current}) is there; read it, then decide", outcome)
+            raise NotWritten(f"{what} was not written. Another object (version {current}) is there. Read it, then decide.", outcome)
         case OutcomeUnknown(cause):
-            raise NotWritten(f"whether {what} was written is not known ({cause}): read it back before writing again", outcome) from cause
+            raise NotWritten(
+                f"It is not known whether {what} was written ({cause}). Read it back before you write again.", outcome
+            ) from cause

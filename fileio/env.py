@@ -1,7 +1,7 @@
-"""The one source of nondeterminism: clock, sleep, randomness, identifiers and threads; and what memory may be held.
+"""`Env`: the one source of clock, sleep, randomness, identifiers and threads, and the limit of memory. `SystemEnv` is the real one.
 
-Everything else in `fileio` and `objcat` is a pure function of its inputs and of what the store answers, so that the real code can run under
-a state explorer. `time`, `random`, `uuid`, `datetime.now` and thread pools are banned elsewhere by lint.
+All other code in `fileio` and `objcat` is a pure function of its inputs and of the store's answers. So a state explorer can run the real
+code. Lint bans `time`, `random`, `uuid`, `datetime.now` and thread pools elsewhere.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ R = TypeVar("R")
 
 
 GIVE_WAY_S_MAX = 0.05
-"""How long work that nobody waits for gives way between two of its steps, at most."""
+"""The longest time that background work gives way between two steps."""
 MEMORY_BYTES = 1024**3
-"""What work with rows holds in a process that nobody has said anything of."""
+"""The default limit of memory for work with rows in a process."""
 STEP_S_MIN = 0.001
-"""Work that nobody waits for goes on for as long before it gives way again."""
+"""The time that background work runs before it gives way again."""
 
 
 class Env(Protocol):
     """What a program may ask of the world besides the store."""
 
     def now_ms(self) -> int:
-        """Wall clock: milliseconds since 1970-01-01 UTC."""
+        """The wall clock, in ms since 1970-01-01 UTC."""
 
     def monotonic_s(self) -> float:
-        """A clock in seconds that never goes back; only differences mean anything."""
+        """A clock in seconds that never goes back. Only differences mean anything."""
 
     def sleep(self, seconds: float) -> None:
         """Let at least this many seconds pass."""
@@ -49,56 +49,66 @@ class Env(Protocol):
         """A uniform number in [0, 1), for jitter."""
 
     def new_id(self) -> str:
-        """A fresh identifier of 16 hexadecimal digits (64 bits) that no other call anywhere returns."""
+        """A new identifier of 16 hexadecimal digits (64 bits). No other call anywhere returns it."""
 
     def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
-        """Run a task, perhaps in another thread; at most `parallelism` run at once, in order of submission.
+        """Run a task, perhaps in another thread. At most `parallelism` tasks run at once, in order of submission.
 
-        A process that is about to end begins no thread for anybody: what is asked of it then is done at once, by whoever asks, so that
-        threads which outlive the main one, and what is called at exit, get on all the same. So does a process that may begin no
-        more threads, as under a limit of its memory. idle: nobody waits for this task, and the end of the process shall not either: in
-        both cases it is refused with RuntimeError, and at the end so is whatever it asks for.
+        A process that is about to end starts no threads. Then the calling thread runs the task at once. So threads that outlive the main
+        one, and functions called at exit, still work. A process that may not start more threads, as under a memory limit, does the same.
+
+        Args:
+            function: The task.
+            idle: Nobody waits for this task, and the end of the process must not wait either. In both cases above it is refused with
+                RuntimeError. At the end of the process, so is everything that it submits.
         """
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Apply `function`, a task, to every item, perhaps in parallel; results in the order of the items."""
+        """Apply `function`, a task, to every item, perhaps in parallel. Results are in the order of the items."""
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
-        """Run one call to a store (its retries included) beside the tasks, perhaps in another thread.
+        """Run one call to a store, its retries included, perhaps in another thread.
 
-        Tasks may wait for such calls, so the calls have threads of their own; a call waits for nothing but the store.
+        Tasks may wait for such calls, so the calls have their own threads. A call waits for nothing but the store.
         """
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
-        """Call `function` every so many seconds, beside everything else, until what is returned is called.
+        """Call a function repeatedly, in parallel to everything else.
 
-        first_s: when to call it first, in seconds from now; after `every_s` when None. What is stopped before costs next to nothing.
-        It must not raise. A call that is under way when it is stopped comes to its end. It ends with the process; a forked one has none.
+        A repetition that is stopped before its first call costs almost nothing. It ends with the process; a forked process has none.
+
+        Args:
+            function: Must not raise.
+            every_s: The pause between calls, in seconds.
+            first_s: The time until the first call, in seconds; None means `every_s`.
+
+        Returns:
+            A function that stops the repetition. A call in progress comes to its end.
         """
 
     def urgent(self) -> AbstractContextManager[None]:
-        """Somebody waits for what is done within, such as a write: what runs beside it gives way."""
+        """A block whose result somebody waits for, such as a write. Background work gives way to it."""
 
     def give_way(self) -> None:
-        """For work that nobody waits for, between two steps of it: come back when something urgent has just ended, or none is under way.
+        """Called by background work between two steps. Returns when something urgent has just ended, or nothing urgent runs.
 
-        So each of many short writes meets one step at most. It is a courtesy: it ends after `GIVE_WAY_S_MAX` in any case, and what it
-        waits for must not wait for the caller. A step may be as small as one likes: before `STEP_S_MIN` of one is over, this does nothing.
+        So each of many short writes meets one step at most. It returns after `GIVE_WAY_S_MAX` in any case. What it waits for must not wait
+        for the caller. Steps may be arbitrarily small: less than `STEP_S_MIN` after the last wait this does nothing.
         """
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory whoever works with rows may hold in this process: the rest waits on disk, or for its turn."""
+        """About how much memory work with rows may use in this process. The rest goes to disk or waits."""
 
 
 def map_io(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Apply `function`, one call to a store, to every item by `submit_io`; results in the order of the items.
+    """Apply `function`, one call to a store, to every item by `submit_io`. Results are in the order of the items.
 
-    Raises the first error in that order, after the calls that have begun; the others are dropped.
+    Raises the first error in that order, after the calls that have begun. The other calls are dropped.
     """
     listed = list(items)
     if len(listed) < 2:
@@ -114,9 +124,15 @@ def map_io(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 class SystemEnv:
-    """The real world: system clocks, `secrets`, and two lazily started pools of threads per process, for tasks and for calls to stores.
+    """The real world: system clocks, `secrets`, and two pools of threads per process, for tasks and for calls to stores.
 
-    No thread of a pool ever waits for the same pool: what a task submits as a task runs at once within it, and so does a call's call.
+    The threads start on first use. No thread of a pool waits for the same pool: a task runs the tasks that it submits at once, in its own
+    thread, and so does a call.
+
+    Args:
+        parallelism: The number of threads for tasks.
+        io_parallelism: The number of threads for calls to stores.
+        memory_bytes: About how much memory work with rows may use.
     """
 
     def __init__(self, *, parallelism: int = 16, io_parallelism: int = 32, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -128,33 +144,42 @@ class SystemEnv:
 
     @property
     def parallelism(self) -> int:
+        """The number of threads for tasks."""
         return self._tasks.threads
 
     def now_ms(self) -> int:
+        """From `time.time_ns`."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
+        """From `time.monotonic`."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """By `time.sleep`."""
         time.sleep(seconds)
 
     def random(self) -> float:
+        """From `random.random`."""
         return random.random()
 
     def new_id(self) -> str:
+        """From `secrets`."""
         return secrets.token_hex(8)
 
     def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
+        """In a thread of the pool for tasks."""
         return self._tasks.submit(partial(self._idly, function), needs_thread=True) if idle else self._submitted(self._tasks, function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """In the pool for tasks. One item alone, or a call within a task, runs here."""
         listed = list(items)
         if len(listed) < 2 or self._tasks.is_mine():
             return iter([function(item) for item in listed])
         return _results(deque(self._submitted(self._tasks, partial(function, item)) for item in listed))
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
+        """In a thread of the pool for calls."""
         return self._submitted(self._io, function)
 
     def _submitted(self, pool: _Pool, function: Callable[[], R]) -> Future[R]:
@@ -173,29 +198,32 @@ class SystemEnv:
             self._idle.yes = False
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
+        """One thread waits for the first calls of all repetitions. A repetition gets its own thread from then on."""
         repetition = _Repetition(function, every_s)
         _alarm.ring(every_s if first_s is None else first_s, repetition)
         return repetition.stop
 
     def urgent(self) -> AbstractContextManager[None]:
+        """Counts what runs; see `give_way`."""
         return self._way.used()
 
     def give_way(self) -> None:
+        """Waits on the count of `urgent`."""
         self._way.wait()
 
 
 class Forkable(Protocol):
-    """Something that holds what a fork cannot share: locks, threads, connections."""
+    """An object that holds what a fork cannot share: locks, threads, connections."""
 
     def after_fork(self) -> None:
-        """Called in the child, where only the thread that forked is left."""
+        """Called in the child, where only the thread that forked exists."""
 
 
 _forkables: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def on_fork(holder: Forkable) -> None:
-    """Call `holder.after_fork()` in every process that is forked from this one, before anything else runs there, while `holder` lives."""
+    """Call `holder.after_fork()` in every process forked from this one, before other code runs there, while `holder` lives."""
     _forkables.add(holder)
 
 
@@ -209,16 +237,16 @@ if hasattr(os, "register_at_fork"):
 
 
 _ENDING = "cannot schedule new futures after"
-"""What Python's pools say once the main thread has ended, although other threads may go on, and before functions are called at exit."""
+"""What Python's pools say after the main thread has ended. Other threads, and functions called at exit, may still run."""
 
 
 def is_ending(error: RuntimeError) -> bool:
-    """Whether a pool has refused a task because the main thread has ended."""
+    """Whether a pool refused a task because the main thread has ended."""
     return _ENDING in str(error)
 
 
 def _results(futures: deque[Future[R]]) -> Iterator[R]:
-    """As `Executor.map` gives them."""
+    """The results, as `Executor.map` yields them."""
     try:
         while futures:
             yield futures.popleft().result()
@@ -228,7 +256,7 @@ def _results(futures: deque[Future[R]]) -> Iterator[R]:
 
 
 class _Pool:
-    """Threads that are started when they are first needed, and anew in a forked process."""
+    """Threads that start on first use, and again in a forked process."""
 
     def __init__(self, threads: int, name: str) -> None:
         self.threads = threads
@@ -239,7 +267,7 @@ class _Pool:
         on_fork(self)
 
     def after_fork(self) -> None:
-        """Threads do not come along, and one of them may have held the lock."""
+        """Forget the threads, which a fork does not copy, and the lock, which one of them may have held."""
         self._lock = threading.Lock()
         self._executor = None
 
@@ -248,9 +276,9 @@ class _Pool:
         return getattr(self._mine, "yes", False)
 
     def submit(self, function: Callable[[], R], *, needs_thread: bool = False) -> Future[R]:
-        """Run a task in one of the threads; here and now when it is asked for in one of them, or where no thread can be begun.
+        """Run a task in a thread of the pool. A call within such a thread, or without any thread to be had, runs it here at once.
 
-        needs_thread: raise RuntimeError in the last case.
+        `needs_thread`: raise RuntimeError when there is no thread to be had.
         """
         if self.is_mine():
             return done_at_once(function)
@@ -258,7 +286,7 @@ class _Pool:
         try:
             self.executor().submit(task)
         except RuntimeError as error:
-            # The task may stand in the queue all the same, and a thread that is there may have taken it.
+            # The task may still be in the queue, and an existing thread may have taken it.
             if is_ending(error) or (needs_thread and task.future.cancel()):
                 raise
             task()
@@ -275,7 +303,7 @@ class _Pool:
 
 
 class _Task(Generic[R]):
-    """A function that is called once, whoever comes first: a thread of a pool, or whoever asked for it. future: of what it returns."""
+    """A function that is called once, by a thread of the pool or by the submitter. `future` holds its result."""
 
     def __init__(self, function: Callable[[], R]) -> None:
         self.future: Future[R] = Future()
@@ -295,7 +323,7 @@ class _Task(Generic[R]):
 
 
 class _Way:
-    """How many urgent things are under way, and how many have ended."""
+    """Counts what is urgent and still runs, and what has ended."""
 
     def __init__(self) -> None:
         self.after_fork()
@@ -315,12 +343,12 @@ class _Way:
             yield
         finally:
             with self._changed:
-                self._running = max(0, self._running - 1)  # A forked process begins with none, and may end one that began before.
+                self._running = max(0, self._running - 1)  # A forked process starts at 0, and may end a block that began before.
                 self._ended += 1
                 self._changed.notify_all()
 
     def wait(self) -> None:
-        """Once in `STEP_S_MIN` in each thread, so that what is done in many small steps does not take many waits."""
+        """Waits once per `STEP_S_MIN` in each thread, so that work in many small steps does not wait often."""
         if time.monotonic() < getattr(self._next, "step_s", 0.0):
             return
         with self._changed:
@@ -331,7 +359,7 @@ class _Way:
 
 @dataclass(eq=False, slots=True)
 class _Repetition:
-    """A function that is called again and again, in a thread of its own from its first call on."""
+    """A function that is called repeatedly, from its first call on in its own thread."""
 
     function: Callable[[], None]
     every_s: float
@@ -344,7 +372,7 @@ class _Repetition:
 
     def stop(self) -> None:
         self.stopped.set()
-        self.function = _do_nothing  # The alarm may hold this for a while, and must not hold what the function needs.
+        self.function = _do_nothing  # The alarm may hold this object longer, but must not hold what the function needs.
 
 
 def _do_nothing() -> None:
@@ -352,7 +380,7 @@ def _do_nothing() -> None:
 
 
 class _Alarm:
-    """One thread that waits for the first calls of all repetitions, since most are stopped before: so they need no thread each."""
+    """One thread that waits for the first calls of all repetitions. Most are stopped before, and so need no thread."""
 
     def __init__(self) -> None:
         self.after_fork()
@@ -371,7 +399,7 @@ class _Alarm:
             due = (time.monotonic() + seconds, self._count, repetition)
             heapq.heappush(self._due, due)
             if not self._is_awake:
-                with suppress(RuntimeError):  # At the end of the process nothing is called any more.
+                with suppress(RuntimeError):  # Nothing is called at the end of the process.
                     threading.Thread(target=self._watch, args=(self._changed,), name="objcat-alarm", daemon=True).start()
                     self._is_awake = True
             elif self._due[0] is due:
@@ -395,7 +423,7 @@ _alarm = _Alarm()
 
 
 def done_at_once(function: Callable[[], R]) -> Future[R]:
-    """A future that already holds what `function` returned or raised, here and now."""
+    """A future that already holds what `function` returned or raised."""
     future: Future[R] = Future()
     try:
         future.set_result(function())

@@ -1,8 +1,7 @@
-"""`memory://name`: stores that live in this process, for tests and for trying things out.
+"""`memory://name`: stores within this process, for tests and experiments.
 
-Every request takes effect atomically under one lock, so the store is linearisable: what it answers is what the contract of
-`fileio.contract` says, no more and no less. All capabilities are there; a part of an upload may be as small as one byte, so that a test of
-streams is cheap.
+One lock makes every request atomic, so the store is linearizable: its answers are exactly those of the contract in `fileio.contract`.
+It has all capabilities. A part of an upload may be as small as one byte, so that tests of streams are cheap.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ MEMORY_CAPABILITIES = Capabilities(append=True, store_clock=False, part_bytes_mi
 
 
 def _this_process() -> str:
-    """A name that no other process has: the pid alone repeats between containers, the identifier alone is copied by a fork."""
+    """A name that no other process has. Pids repeat between containers, and a fork copies the identifier."""
     return f"{os.getpid()}-{_PROCESS_ID}"
 
 
@@ -55,7 +54,8 @@ _PROCESS_ID = default_env().new_id()
 class MemoryOptions:
     """Options of `memory:`. There are none to set.
 
-    owner: the process that holds the store; a description carries it, so that another process gets an error instead of an empty store.
+    Args:
+        owner: The process that holds the store. A description carries it, so that another process gets an error and not an empty store.
     """
 
     owner: str = field(default_factory=_this_process, metadata={"carried": True})
@@ -63,7 +63,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """What is under one key. data: never mutated, except that an append may lengthen it under the lock."""
+    """The object under one key. `data` is immutable, except that an append may lengthen it under the lock."""
 
     data: bytes | bytearray
     version: Version
@@ -73,7 +73,7 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """One state that a key was in. data: None when the object was deleted."""
+    """One state of a key. `data` is None when the object was deleted."""
 
     version: Version | None
     data: bytes | None
@@ -83,9 +83,12 @@ class Landed:
 class MemoryBackend(Backend):
     """An object store in memory.
 
-    content_versions: versions are hashes of the bytes, as S3's etags are; otherwise every write gets a new one, as on GCS and Azure.
-    capabilities: what to declare; a condition or an append that is not declared is ignored or refused, as such stores do.
-    keep_history: remember every state of every key, for `history`.
+    Args:
+        name: The name in the URL.
+        content_versions: Versions are hashes of the bytes, as on S3. Otherwise every write has a new version, as on GCS and Azure.
+        capabilities: What to declare. As on such stores, a condition that is not declared is ignored, and an append is refused.
+        keep_history: Remember every state of every key, for `history`.
+        env: The clock.
     """
 
     def __init__(
@@ -111,33 +114,35 @@ class MemoryBackend(Backend):
         on_fork(self)
 
     def after_fork(self) -> None:
-        """The child has a copy of its own; a thread that is not there may have held the lock."""
+        """The child has its own copy. A thread that does not exist there may have held the lock."""
         self._lock = threading.Lock()
 
-    # ---- what it is
+    # ---- what the store is
 
     @property
     def url(self) -> str:
+        """`memory://` and the name."""
         return f"memory://{self._name}"
 
     @property
     def capabilities(self) -> Capabilities:
+        """As declared."""
         return self._capabilities
 
     @property
     def uploads_in_progress(self) -> list[str]:
-        """The keys of uploads that were started and neither completed nor aborted."""
+        """The keys of uploads that are neither completed nor aborted."""
         with self._lock:
             return sorted(upload.key for upload in self._uploads.values())
 
     def history(self, key: str) -> list[Landed]:
-        """Every state that `key` was in, oldest first. Only with `keep_history`."""
+        """Every state of a key, oldest first. Needs `keep_history`."""
         with self._lock:
             assert self._history is not None, "this MemoryBackend was made without keep_history"
             return list(self._history[key])
 
     def drop(self) -> None:
-        """Remove the store with everything in it; whoever still holds it gets BucketNotFound."""
+        """Remove the store and everything in it. Later calls raise BucketNotFound."""
         with self._lock:
             self._dropped = True
             self._objects.clear()
@@ -147,6 +152,7 @@ class MemoryBackend(Backend):
     # ---- the contract
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """A copy of the bytes."""
         with self._lock:
             found = self._find(key)
             if found.version == if_none_match:
@@ -155,17 +161,20 @@ class MemoryBackend(Backend):
             return GetResult(_meta(key, found), bytes(found.data[start:end]), start)
 
     def head(self, key: str) -> ObjectMeta:
+        """Metadata included."""
         with self._lock:
             return _meta(key, self._find(key))
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Copies the bytes."""
         copied = bytes(data)
         with self._lock:
             return self._write(key, copied, mode if self._capabilities.conditional_put else Overwrite(), metadata)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """Lengthens the bytes in place."""
         if not self._capabilities.append:
-            raise Unsupported(f"{self.url} cannot append to {key!r}: write the object whole instead")
+            raise Unsupported(f"{self.url} cannot append to {key!r}. Write the whole object instead.")
         with self._lock:
             self._check_open()
             found = self._objects.get(key)
@@ -176,6 +185,7 @@ class MemoryBackend(Backend):
             return self._land(key, whole, {} if found is None else found.metadata)
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """Parts stay apart from the objects until `complete`."""
         with self._lock:
             self._check_open()
             self._counter += 1
@@ -184,7 +194,7 @@ class MemoryBackend(Backend):
             return upload
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
-        """The cursor is the last key, or the last common prefix, of the page before."""
+        """The cursor is the last key, or the last common prefix, of the previous page."""
         objects: list[ObjectMeta] = []
         prefixes: list[str] = []
         with self._lock:
@@ -210,6 +220,7 @@ class MemoryBackend(Backend):
             return ListPage(objects, prefixes, None)
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """All keys under one lock."""
         assert len(keys) <= self._capabilities.delete_batch_max, f"{len(keys)} keys are more than delete_batch_max"
         with self._lock:
             self._check_open()
@@ -221,24 +232,25 @@ class MemoryBackend(Backend):
         return [DeleteResult(key) for key in keys]
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Under one lock."""
         with self._lock:
             copied = bytes(self._find(source).data)
             return self._write(target, copied, mode if self._capabilities.conditional_copy else Overwrite(), metadata)
 
     def close(self) -> None:
-        """Nothing to release: the store lives until it is dropped or the process ends."""
+        """Does nothing: the store exists until it is dropped or the process ends."""
 
     # ---- under the lock
 
     def _check_open(self) -> None:
         if self._dropped:
-            raise BucketNotFound(f"{self.url} was dropped: open it again to begin with an empty store")
+            raise BucketNotFound(f"{self.url} was dropped. Open it again to begin with an empty store.")
 
     def _find(self, key: str) -> _Object:
         self._check_open()
         found = self._objects.get(key)
         if found is None:
-            raise NotFound(f"there is no object {key!r} in {self.url}")
+            raise NotFound(f"There is no object {key!r} in {self.url}.")
         return found
 
     def _write(self, key: str, data: bytes, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
@@ -264,7 +276,7 @@ class MemoryBackend(Backend):
         return Written(version, now_ms if self._capabilities.store_clock else None)
 
     def _after(self, cursor: str, delimiter: str | None) -> int:
-        """The index of the first key behind `cursor`: behind everything below it when it is a common prefix."""
+        """The index of the first key behind `cursor`: behind all keys below it when it is a common prefix."""
         if delimiter and cursor.endswith(delimiter):
             index = bisect_left(self._keys, cursor)
             return bisect_left(self._keys, True, lo=index, key=lambda key: not key.startswith(cursor))
@@ -285,7 +297,7 @@ class _MemoryUpload(Upload):
         with self._store._lock:
             self._store._check_open()
             if self._number not in self._store._uploads:
-                raise UploadLost(f"the upload of {self.key!r} to {self._store.url} was completed or aborted: write the object again")
+                raise UploadLost(f"The upload of {self.key!r} to {self._store.url} was completed or aborted. Write the object again.")
             self._parts[number] = copied
 
     def complete(self) -> PutOutcome:
@@ -313,11 +325,11 @@ _stores_lock = threading.Lock()
 
 
 def open_memory(name: str, options: MemoryOptions) -> Backend:
-    """The store of that name in this process, made when it is not there yet. Raises InvalidConfig in any process but its owner."""
+    """The store of that name in this process; the first call creates it. Raises InvalidConfig in other processes."""
     if options.owner != _this_process():
         raise InvalidConfig(
-            f"memory://{name} lives in another process and cannot be opened here:"
-            " use file:, s3:, gs: or az: to share a store between processes"
+            f"memory://{name} is in another process and cannot be opened here."
+            " Use file:, s3:, gs: or az: to share a store between processes."
         )
     with _stores_lock:
         if name not in _stores:
@@ -326,14 +338,14 @@ def open_memory(name: str, options: MemoryOptions) -> Backend:
 
 
 def drop_memory(name: str) -> None:
-    """Remove the store `memory://name` with everything in it; harmless when there is none. Whoever still holds it gets BucketNotFound."""
+    """Remove the store `memory://name` and everything in it. Harmless when there is none. Later calls raise BucketNotFound."""
     with _stores_lock:
         store = _stores.pop(name, None)
     if store is not None:
         store.drop()
 
 
-# ---- small things ------------------------------------------------------------------------------------------------
+# ---- conversions -------------------------------------------------------------------------------------------------
 
 
 def _bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:

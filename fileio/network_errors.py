@@ -1,4 +1,4 @@
-"""What went wrong on the way to a store, found in what an SDK and its HTTP library wrap around it."""
+"""Why a request did not reach a store, read from the errors that an SDK and its HTTP library wrap."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 _CONNECTING = frozenset({"NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ConnectTimeout", "ProxyError"})
-"""Classes of urllib3, and of what stands on it, for a connection that never came about."""
+"""Error classes of urllib3, and of libraries on top of it, for a connection that was never made."""
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
-"""What an SDK raises where an answer lacks what it must have, or says it in a way that nobody can read."""
+"""What an SDK raises for an answer that is incomplete or cannot be read."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and whatever it wraps, outermost first."""
+    """The error and all errors that it wraps, outermost first."""
     pending: list[Any] = [error]
     seen: set[int] = set()
     while pending:
@@ -28,12 +28,12 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def is_untrusted(error: BaseException) -> bool:
-    """Whether the server's certificate was refused: the request was certainly not sent."""
+    """Whether the server's certificate was refused. The request was certainly not sent."""
     return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error))
 
 
 def why_unreachable(error: BaseException) -> str | None:
-    """Why no connection came about, in few words; None when one did, or when that is not known."""
+    """Why there was no connection, in a few words; None when there was one, or when the reason is not known."""
     found = list(causes(error))
     for cause in found:
         if isinstance(cause, socket.gaierror):

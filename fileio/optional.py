@@ -1,4 +1,4 @@
-"""Libraries that not everybody has, imported when they are first needed; the extra that brings one is named where it is missing."""
+"""Optional libraries, imported on first use. An error names the extra that installs a missing one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ _PACKAGES = {
     "grpc_status": "grpcio-status",
     "google.rpc": "googleapis-common-protos",
 }
-"""What the packages of modules are called, where they are called otherwise."""
+"""The package of a module, where its name differs."""
 
 
 def library(module: str, *, needed_by: str, extra: str) -> Any:
-    """A module of an optional library.
+    """Import a module of an optional library.
 
-    needed_by: whoever needs it, and the verb, for the sentence: "to_pandas() needs". extra: that brings the library. Raises
-    MissingDependency with the command that installs it; or with the reason, where it is installed and cannot be imported.
+    Args:
+        module: The module.
+        needed_by: The subject and verb of the message, such as "to_pandas() needs".
+        extra: The extra of objcat that installs the library.
+
+    Raises:
+        MissingDependency: The library is not installed, or it cannot be imported. The message has the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -30,4 +35,4 @@ def library(module: str, *, needed_by: str, extra: str) -> Any:
         package = _PACKAGES.get(module, module)
         absent = isinstance(error, ModuleNotFoundError) and (error.name is None or f"{module}.".startswith(f"{error.name}."))
         why = "is not installed" if absent else f"cannot be imported ({error})"
-        raise MissingDependency(f"{needed_by} {package}, which {why}: pip install 'objcat[{extra}]'") from error
+        raise MissingDependency(f"{needed_by} {package}, which {why}. Run pip install 'objcat[{extra}]'.") from error

@@ -1,7 +1,7 @@
-"""Options of a store: typed, frozen, checked against their documented names, and never showing a secret.
+"""Options of a store: typed, frozen, checked by name, and without secrets in any text.
 
-Every scheme has one frozen dataclass of options. Field types are `str`, `int`, `float`, `bool`, each also `| None`, and `Secret | None`.
-The mapping that a user gives is text or such values; `parse_options` converts it.
+Every scheme has one frozen dataclass of options. The type of a field is `str`, `int`, `float` or `bool`, or one of these `| None`, or
+`Secret | None`. `parse_options` converts the text or values that a user passes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fileio.errors import CredentialsError, InvalidConfig
 O = TypeVar("O")  # noqa: E741
 
 NAMED_MAX = 30
-"""Valid words that a hint names: a lake has thousands of tables."""
+"""The largest number of words in a hint: a lake has thousands of tables."""
 
 
 class Secret:
-    """A string that shows itself only to who calls `reveal`. Pickles with its value, so that an executor can open the same store."""
+    """A string that only `reveal` shows. It is pickled with its value, so that a Spark executor can open the same store."""
 
     __slots__ = ("_value",)
 
@@ -35,7 +35,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The string itself, for the SDK and for nobody else."""
+        """The string itself. Pass it to the SDK only."""
         return self._value
 
     def __repr__(self) -> str:
@@ -54,17 +54,24 @@ class Secret:
 
 
 def read_secret(path: str, *, option: str) -> str:
-    """What a file holds that somebody else keeps fresh, without the white space around it. Raises CredentialsError.
+    """Read a secret from a file that another program keeps fresh, without surrounding white space.
 
-    option: whose value the path is.
+    Args:
+        path: The path of the file.
+        option: The name of the option that holds the path, for the message.
+
+    Raises:
+        CredentialsError: The file cannot be read, or is empty.
     """
     try:
         with open(path, encoding="ascii") as file:
             held = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CredentialsError(f"the option {option!r} names {path!r}, which cannot be read: {error}") from error
+        raise CredentialsError(
+            f"The option {option!r} names {path!r}, which cannot be read ({error}). Check the path and its permissions."
+        ) from error
     if not held:
-        raise CredentialsError(f"the option {option!r} names {path!r}, which is empty: write the token to it")
+        raise CredentialsError(f"The option {option!r} names {path!r}, which is empty. Write the token to it.")
     return held
 
 
@@ -79,14 +86,14 @@ _SECRET_TEXTS = (
     (re.compile(r"(?i)(private_key['\"]?\s*:\s*['\"])[^'\"]+"), r"\1***"),
     (re.compile(r"(?i)(bearer\s+|sharedkey\s+)[^\s'\"<>]+"), r"\1***"),
     (re.compile(r"(?i)(<(?:SecretAccessKey|SessionToken)>)[^<]+"), r"\1***"),
-    # A password with a slash or an @ in it: up to the last @.
+    # A password may hold a slash or an @: it ends at the last @.
     (re.compile(r"(//)[^/@\s:]*:[^\s'\"<>]*@"), r"\1***@"),
     (re.compile(r"(//)[^/@\s]+@"), r"\1***@"),
 )
 
 
 def redact(text: str, secrets: Iterable[Secret | None] = ()) -> str:
-    """`text` with every given secret, and whatever looks like a signature, token or account key, replaced by `***`."""
+    """Replace all `secrets` in `text`, and what looks like a signature, token or account key, by `***`."""
     for secret in secrets:
         if secret is not None and secret.reveal():
             text = text.replace(secret.reveal(), "***")
@@ -96,7 +103,7 @@ def redact(text: str, secrets: Iterable[Secret | None] = ()) -> str:
 
 
 class _HideSecrets(logging.Filter):
-    """Takes secrets out of records: SDKs log requests and answers whole at level DEBUG."""
+    """Removes secrets from log records: at level DEBUG, SDKs log whole requests and answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,9 +121,9 @@ _hide_secrets = _HideSecrets()
 
 
 def hide_in_logs(packages: Iterable[str], secrets: Iterable[Secret | None]) -> None:
-    """Take `secrets`, and whatever looks like one, out of all that the loggers of these packages say in this process from now on.
+    """Remove `secrets`, and what looks like one, from all log records of these packages, from now on in this process.
 
-    A filter belongs to one logger and not to those below it, so a package must be imported before.
+    Import the packages first: a filter belongs to one logger, and not to the loggers below it.
     """
     _hide_secrets.secrets |= {secret for secret in secrets if secret is not None and secret.reveal()}
     for name in list(logging.root.manager.loggerDict):
@@ -125,8 +132,14 @@ def hide_in_logs(packages: Iterable[str], secrets: Iterable[Secret | None]) -> N
 
 
 def check_proxy(proxy: Secret | None, *, where: str) -> None:
-    """Refuse a proxy, the given one or else those of the environment, with a user or password that libraries read as a host, a port or a
-    path: their errors would show it. Raises InvalidConfig, which does not.
+    """Refuse a proxy whose user or password has a character that libraries read as the end of the host. Their errors would show it.
+
+    Args:
+        proxy: The URL of the proxy; None checks those of the environment.
+        where: The URL of the store, for the message.
+
+    Raises:
+        InvalidConfig: There is such a character. The message does not show it.
     """
     given = {"the option 'proxy'": proxy.reveal()} if proxy is not None else {}
     if proxy is None:
@@ -135,27 +148,29 @@ def check_proxy(proxy: Secret | None, *, where: str) -> None:
         user = url.partition("//")[2].rpartition("@")[0] if "//" in url else url.rpartition("@")[0]
         if re.search(r"[/?#\\\s]", user):
             raise InvalidConfig(
-                f"{where}: user and password of {what} hold a character that ends them: write / as %2F, ? as %3F, # as %23, \\ as %5C "
-                "and a space as %20"
+                f"For {where}, user and password of {what} hold a character that ends them. "
+                "Write / as %2F, ? as %3F, # as %23, \\ as %5C and a space as %20."
             )
 
 
 def quote_path(path: str) -> str:
-    """The path of a URL: what cannot stand there as it is (`?`, `#`, `%`, spaces, other than ASCII) is percent-encoded.
+    """Percent-encode a path for a URL: `?`, `#`, `%`, spaces and everything but ASCII.
 
-    What may stand there does, so that partition directories (`city=Rome`) are read as they are written.
+    Characters that a path may hold stay, so partition directories (`city=Rome`) remain readable.
     """
     return quote(path, safe="/=+,:@!$&'()*;~", errors="surrogateescape")
 
 
 def unquote_path(path: str) -> str:
-    """What `quote_path` was given. Bytes other than UTF-8, which names of directories may have, come back as the system's functions take
-    them."""
+    """The inverse of `quote_path`. Bytes that are not UTF-8, as in names of directories, use Python's surrogate escapes."""
     return unquote(path, errors="surrogateescape")
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint that names the valid word nearest to `name`: `did you mean 'endpoint'?`, or all of them, up to a bound, when none is near."""
+    """A hint with the valid word nearest to `name`, such as `did you mean 'endpoint'?`.
+
+    When no word is near, it lists the valid words, at most `NAMED_MAX`.
+    """
     names = sorted(valid)
     close = [word for word in names if word.casefold() == name.casefold()] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
@@ -171,13 +186,22 @@ def secret_options(options_class: type) -> frozenset[str]:
 
 
 def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: str) -> O:
-    """An instance of the options dataclass from what a user gave. Raises InvalidConfig that names the nearest valid option."""
+    """The options dataclass with the values that a user passed.
+
+    Args:
+        options_class: The dataclass.
+        given: The names and values.
+        where: The URL of the store, for the message.
+
+    Raises:
+        InvalidConfig: A name or value is wrong. The message names the nearest option.
+    """
     kind: Any = options_class
     hints = _hints_of(kind)
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in hints:
-            raise InvalidConfig(f"{where} has no option {name!r}: {nearest(name, hints)}")
+            raise InvalidConfig(f"{where} has no option {name!r} ({nearest(name, hints)}).")
         values[name] = _convert(name, value, hints[name], where=where)
     missing = [
         f.name
@@ -185,13 +209,13 @@ def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: st
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
     ]
     if missing:
-        raise InvalidConfig(f"{where} needs the option {missing[0]!r}")
+        raise InvalidConfig(f"{where} needs the option {missing[0]!r}. Pass it.")
     return options_class(**values)
 
 
 @functools.cache
 def _hints_of(options_class: type) -> Mapping[str, Any]:
-    """The types of the options. Python compiles each of them from its text, which is most of the work of describing a store."""
+    """The types of the options, cached: Python compiles each from text, which takes most of the time to describe a store."""
     return types.MappingProxyType(typing.get_type_hints(options_class))
 
 
@@ -212,4 +236,4 @@ def _convert(name: str, value: Any, hint: Any, *, where: str) -> Any:
     except (ValueError, KeyError):
         pass
     shown = "a secret value" if kind is Secret else repr(value)
-    raise InvalidConfig(f"{where}: option {name!r} must be {kind.__name__.lower()}, but is {shown}")
+    raise InvalidConfig(f"The option {name!r} of {where} must be {kind.__name__.lower()}, but is {shown}.")

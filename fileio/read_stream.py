@@ -1,4 +1,4 @@
-"""Reading a large object as a file: parts are fetched ahead, in parallel."""
+"""`ReadStream`: a large object as a seekable file. It reads parts ahead in parallel."""
 
 from __future__ import annotations
 
@@ -25,24 +25,33 @@ if TYPE_CHECKING:
 from fileio.stream_settings import StreamSettings, as_bytes
 
 WINDOW_BYTES = 64 * 1024
-"""What a read at a new place fetches at least; the same at the end of the object, where file formats keep their footers."""
+"""The least that a read at a new position fetches, also at the end of the object, where file formats have their footers."""
 
 
 class RangeSource(Protocol):
-    """What a reader needs of a store; `FileIO` is one. Its calls retry."""
+    """What a reader needs of a store. `FileIO` is one. Its calls retry."""
 
     @property
-    def env(self) -> Env: ...
+    def env(self) -> Env:
+        """Clock and threads."""
 
-    def get(self, key: str, *, byte_range: ByteRange | None = None) -> GetResult | NotModified: ...
+    def get(self, key: str, *, byte_range: ByteRange | None = None) -> GetResult | NotModified:
+        """As `FileIO.get`."""
 
 
 class ReadStream(io.RawIOBase):
     """A seekable binary file over one version of an object. For one thread at a time.
 
-    A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in
-    parallel, up to `prefetch` parts. The last 64 KiB stay once they are read. Raises ObjectChanged when the object changed since it was
-    opened; an empty version in `meta` stands for that of the first answer.
+    A read at a new position fetches what was asked for, at least 64 KiB. Sequential reads fetch ever larger pieces ahead, in parallel, up
+    to `prefetch` parts. The last 64 KiB of the object stay cached. Memory: at most `prefetch + 1` parts.
+
+    Args:
+        source: The store.
+        meta: The object. An empty version stands for the version of the first answer.
+        settings: Part size and read-ahead.
+
+    Raises:
+        ObjectChanged: The object changed since it was opened. Reads raise it.
     """
 
     def __init__(self, source: RangeSource, meta: ObjectMeta, settings: StreamSettings) -> None:
@@ -59,7 +68,7 @@ class ReadStream(io.RawIOBase):
 
     @property
     def meta(self) -> ObjectMeta:
-        """The object as it was opened."""
+        """The object at the time it was opened."""
         return self._meta
 
     @property
@@ -68,28 +77,31 @@ class ReadStream(io.RawIOBase):
         return self._meta.key
 
     def readable(self) -> bool:
+        """Always True."""
         return True
 
     def seekable(self) -> bool:
+        """Always True."""
         return True
 
     def tell(self) -> int:
+        """The current position, in bytes."""
         self._check_open()
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; sends no request. Beyond the end there is nothing to read."""
+        """Change the position and return it. Sends no request. Beyond the end there is nothing to read."""
         self._check_open()
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._meta.size}
         if whence not in bases:
-            raise ValueError(f"{whence!r} is not a place to seek from: use io.SEEK_SET, io.SEEK_CUR or io.SEEK_END")
+            raise ValueError(f"{whence!r} is not a place to seek from. Use io.SEEK_SET, io.SEEK_CUR or io.SEEK_END.")
         if bases[whence] + offset < 0:
-            raise ValueError(f"cannot seek to {bases[whence] + offset}, before the beginning of {self._meta.key!r}")
+            raise ValueError(f"Cannot seek to {bases[whence] + offset}, before the beginning of {self._meta.key!r}.")
         self._position = bases[whence] + offset
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next `size` bytes (None or negative: all that are left); fewer only at the end of the object."""
+        """The next `size` bytes; None or a negative size reads all that are left. Fewer only at the end of the object."""
         self._check_open()
         left = max(0, self._meta.size - self._position)
         pieces = list(self._views(left if size is None or size < 0 else min(size, left)))
@@ -102,14 +114,14 @@ class ReadStream(io.RawIOBase):
         return self.read(-1)
 
     def read1(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes (negative: as many as are at hand), waiting for one request at most. Empty only at the end."""
+        """At most `size` bytes, with one request at most; a negative size reads 64 KiB at most. Empty only at the end."""
         self._check_open()
         wanted = size if size >= 0 else WINDOW_BYTES
         view = next(self._views(min(wanted, max(0, self._meta.size - self._position))), memoryview(b""))
         return bytes(view)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` with the next bytes; returns how many, fewer than its length only at the end of the object."""
+        """Fill `buffer` with the next bytes and return their number. It is smaller than the buffer only at the end."""
         self._check_open()
         with memoryview(buffer) as view, as_bytes(view) as target:
             filled = 0
@@ -119,7 +131,7 @@ class ReadStream(io.RawIOBase):
             return filled
 
     def close(self) -> None:
-        """Forget what was fetched ahead."""
+        """Drop what was read ahead."""
         self._forget_ahead()
         self._tail = None
         super().close()
@@ -128,10 +140,10 @@ class ReadStream(io.RawIOBase):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"the stream that reads {self._meta.key!r} is closed")
+            raise ValueError(f"The stream that reads {self._meta.key!r} is closed. Open the object again.")
 
     def _views(self, length: int) -> Iterator[memoryview]:
-        """The next `length` bytes, all within the object, in views as they arrive; moves on with each."""
+        """The next `length` bytes, all within the object, as views that arrive one by one. Each moves the position."""
         if self._position != self._streak_end:
             self._streak = 0
         while length > 0:
@@ -145,7 +157,7 @@ class ReadStream(io.RawIOBase):
             yield view
 
     def _piece_here(self, length: int) -> _Piece:
-        """The piece that holds the current position; what is wanted, or worth having, after it is on its way."""
+        """The piece at the current position. Fetches what follows as well, when it is wanted or likely."""
         if self._tail is not None and self._tail.start <= self._position:
             return self._tail
         while self._ahead and self._ahead[0].end <= self._position:
@@ -161,7 +173,7 @@ class ReadStream(io.RawIOBase):
         return self._ahead[0]
 
     def _fetch_ahead(self, length: int) -> None:
-        """Extend the pieces from the current position to the end of the read, or further when reads follow one another."""
+        """Extend the pieces to the end of the read, or further when reads are sequential."""
         part_bytes = self._settings.part_bytes
         step = min(part_bytes, max(WINDOW_BYTES, self._streak))
         ahead = min(4 * self._streak, self._settings.prefetch * part_bytes)
@@ -171,7 +183,7 @@ class ReadStream(io.RawIOBase):
             goal = min(self._meta.size, max(goal, self._position + min(part_bytes, WINDOW_BYTES)))
         missing: list[tuple[int, int]] = []
         while begin < goal and len(self._ahead) + len(missing) <= self._settings.prefetch:
-            # What is asked for now comes in as few requests as possible, what is guessed in steps.
+            # The bytes of this read take as few requests as possible. Bytes beyond it are fetched in steps.
             asked = self._position + length - begin
             end = min(self._meta.size, begin + min(part_bytes, max(step, asked)))
             missing.append((begin, end))
@@ -198,7 +210,7 @@ class ReadStream(io.RawIOBase):
         if result.meta.version != self._version or result.meta.size != self._meta.size or len(result.data) != end - start:
             raise ObjectChanged(
                 f"{self._meta.key!r} is not the object of {self._meta.size} bytes (version {self._version}) that was opened, "
-                f"but one of {result.meta.size} (version {result.meta.version}): open it again"
+                f"but one of {result.meta.size} (version {result.meta.version}). Open it again."
             )
         return result.data
 
@@ -210,7 +222,7 @@ class ReadStream(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Bytes `start` to `end` of the object, perhaps still on their way."""
+    """Bytes `start` to `end` of the object. They may not have arrived yet."""
 
     start: int
     end: int

@@ -1,10 +1,8 @@
-"""Answers of a store whose heads are whole.
+"""HTTP connections that accept only answers with a complete head.
 
-Python's `http.client` takes the end of a connection for the end of a head, and the SDKs stand on it: an answer that was cut on the way
-would have fewer headers, or half of one, and pass for a whole one. A connection of `whole_pool` raises `CutHead` instead, which an SDK
-reports as it reports a connection that broke: what became of the request is not known.
-
-Nothing outside of the stores that use these classes is changed.
+Python's `http.client` takes the end of a connection for the end of a head, and the SDKs rely on it. An answer that was cut would have
+fewer headers, or half of one, and pass for a whole one. A connection of `whole_pool` raises `CutHead` instead. An SDK reports it as a
+broken connection: the outcome of the request is unknown. Only stores that use these classes are affected.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any
 
 _INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")
-"""What the head of an answer begins with that comes before the answer."""
+"""The beginning of the head of an interim answer."""
 
 
 class CutHead(ConnectionResetError, HTTPException):
@@ -23,7 +21,7 @@ class CutHead(ConnectionResetError, HTTPException):
 
 
 class _Head:
-    """The lines of a head. A line that does not end raises CutHead; nothing but lines is read through this."""
+    """The lines of a head. A line without an end raises CutHead. Only lines are read through this."""
 
     __slots__ = ("stream",)
 
@@ -41,12 +39,12 @@ class _Head:
 
 
 class WholeHead:
-    """Put before a class of responses, it raises CutHead where the connection ends within the head."""
+    """A mixin for a class of responses. It raises CutHead when the connection ends within the head."""
 
     fp: Any
 
     def begin(self) -> None:
-        """Read the head. One that has arrived in one piece, as most do, need not be watched line by line."""
+        """Read the head. A head that arrived in one piece, as most do, is not read line by line."""
         arrived = self.fp.peek()
         if b"\r\n\r\n" in arrived and not arrived.startswith(_INTERIM):
             super().begin()  # type: ignore[misc]
@@ -61,7 +59,7 @@ class WholeHead:
 
 @cache
 def whole_response(response_class: type[HTTPResponse]) -> type[HTTPResponse]:
-    """The same class of responses with WholeHead before it."""
+    """The same class of responses, with WholeHead in front."""
 
     class WholeHeadResponse(WholeHead, response_class):  # type: ignore[misc, valid-type]
         pass
@@ -71,7 +69,7 @@ def whole_response(response_class: type[HTTPResponse]) -> type[HTTPResponse]:
 
 @cache
 def whole_pool(pool_class: Any) -> Any:
-    """The same class of urllib3's connection pools, whose answers have whole heads."""
+    """The same class of urllib3 connection pools, with complete heads."""
     if issubclass(pool_class.ConnectionCls.response_class, WholeHead):
         return pool_class
 
@@ -85,13 +83,13 @@ def whole_pool(pool_class: Any) -> Any:
 
 
 def whole_pools(pool_classes: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for pools by scheme, as urllib3's managers of pools hold them."""
+    """As `whole_pool`, for pools by scheme, as urllib3's pool managers hold them."""
     return {scheme: whole_pool(pool_class) for scheme, pool_class in pool_classes.items()}
 
 
 @cache
 def whole_head_adapter() -> type[Any]:
-    """The `HTTPAdapter` of requests for connections whose answers have whole heads."""
+    """An `HTTPAdapter` of requests whose answers have complete heads."""
     from requests.adapters import HTTPAdapter
 
     class WholeHeadAdapter(HTTPAdapter):

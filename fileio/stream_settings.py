@@ -1,4 +1,4 @@
-"""How streams trade memory for throughput."""
+"""`StreamSettings`: memory and parallelism of streams."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from fileio.errors import InvalidConfig
 class StreamSettings:
     """How streams trade memory for throughput.
 
-    part_bytes: size of the first parts written (later ones grow, see `upload_parts.part_size`) and of the largest request when reading; an
-    object that is not longer is written by one put. parallelism: parts sent at once. spill_directory: where to buffer parts in unlinked
-    temporary files instead of memory. prefetch: parts fetched ahead of a sequential reader; 0: none.
-    Raises InvalidConfig when a number is out of bounds.
+    Args:
+        part_bytes: The size of the first parts written (later parts grow, see `upload_parts.part_size`), and of the largest read request.
+            An object that is not longer is written by one put.
+        parallelism: The number of parts sent at once.
+        spill_directory: Buffers parts in unlinked temporary files in this directory; None buffers them in memory.
+        prefetch: The number of parts read ahead of a sequential reader; 0 reads none.
+
+    Raises:
+        InvalidConfig: A number is out of range.
     """
 
     part_bytes: int = 8 * 1024 * 1024
@@ -26,11 +31,11 @@ class StreamSettings:
         for name, least, most in (("part_bytes", 1, 1 << 40), ("parallelism", 1, 1024), ("prefetch", 0, 1024)):
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InvalidConfig(f"the stream setting {name!r} must be between {least} and {most}, but is {value!r}")
+                raise InvalidConfig(f"The stream setting {name!r} must be between {least} and {most}, but is {value!r}.")
 
 
 def as_bytes(view: memoryview) -> memoryview:
-    """The bytes of any buffer; copied when they are scattered."""
+    """The bytes of any buffer. Scattered bytes are copied."""
     if view.nbytes == 0:
         return memoryview(b"")
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())

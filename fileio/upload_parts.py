@@ -1,4 +1,4 @@
-"""Parts of an upload: how large they are, and the buffers in which they are gathered, in memory or in temporary files."""
+"""Parts of an upload: their sizes, and their buffers in memory or in temporary files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import IO, Protocol
 from fileio.contract import Buffer, Capabilities
 
 GROWTH_STEPS = 11
-"""How often the part size may double until the last part of an upload. With 10,000 parts that begin at 5 MiB, they add up to 8 TiB."""
+"""The number of times the part size may double in an upload. 10,000 parts that begin at 5 MiB add up to 8 TiB."""
 
 
 def part_size(number: int, *, first_bytes: int, capabilities: Capabilities) -> int:
-    """The size in bytes of part `number` (from 1) of an upload whose length is not known yet.
+    """The size in bytes of one part of an upload of unknown length.
 
-    It begins near `first_bytes` and doubles every eleventh of the parts that the store allows, so that an upload needs little memory while
-    it is small and still has parts left when it is huge. Respects the store's bounds and multiple.
+    It begins near `first_bytes` and doubles after every eleventh of the parts that the store allows. So a small upload needs little memory,
+    and a huge one still has parts left. It respects the store's limits and multiple.
+
+    Args:
+        number: The number of the part, from 1.
+        first_bytes: The wanted size of the first part.
+        capabilities: The limits of the store.
     """
     doublings = (number - 1) // max(1, capabilities.parts_max // GROWTH_STEPS)
     wanted = max(first_bytes, capabilities.part_bytes_min) << min(doublings, 63)
@@ -32,21 +37,24 @@ class UploadPart(Protocol):
     size: int
 
     @property
-    def is_full(self) -> bool: ...
+    def is_full(self) -> bool:
+        """Whether the buffer has no room left."""
 
     def fill(self, source: memoryview) -> int:
-        """Take as much as there is room for; returns how much that was."""
+        """Take as many bytes as fit, and return their number."""
 
     def content(self) -> Buffer:
-        """The bytes that were filled in. Valid until the next `clear`."""
+        """The bytes so far. Valid until the next `clear`."""
 
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        """Empty the buffer for another part."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the buffer."""
 
 
 class PartPool:
-    """The buffers of one writer, which are used again while the part size stays. directory: of temporary files; None: in memory."""
+    """The buffers of one writer, reused while the part size stays. `directory`: of temporary files; None buffers in memory."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
@@ -67,7 +75,7 @@ class PartPool:
         return part
 
     def give_back(self, part: UploadPart) -> None:
-        """The content of `part` is not needed any more."""
+        """Return a part whose content is no longer needed."""
         if not isinstance(part, WholePart):
             self._free.append(part)
 
@@ -80,7 +88,7 @@ class PartPool:
 
 
 class WholePart:
-    """Somebody else's `bytes`, which nobody can change, as a part of their own."""
+    """The caller's own `bytes`, which are immutable, as a part."""
 
     is_full = True
 
@@ -89,21 +97,23 @@ class WholePart:
         self._data = data
 
     def fill(self, source: memoryview) -> int:
-        """Says that all of `source` was taken: it is a view of these very bytes."""
+        """Returns the length of `source`, which is a view of these very bytes."""
         return len(source)
 
     def content(self) -> bytes:
+        """The bytes."""
         return self._data
 
     def clear(self) -> None:
+        """Never called: a pool does not reuse it."""
         raise AssertionError("bytes cannot be filled again")
 
     def close(self) -> None:
-        """Nothing of ours to release."""
+        """Nothing to release."""
 
 
 class _MemoryPart:
-    """Anonymous memory: the system hands out pages when they are first touched, so that a large buffer costs a small object nothing."""
+    """Anonymous memory. The system assigns pages on first use, so a large buffer costs little for a small object."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -131,13 +141,13 @@ class _MemoryPart:
         self._filled = 0
 
     def close(self) -> None:
-        """SDKs leave requests, and so views of their bodies, in cycles of references: the pages must not wait for the garbage collector."""
+        """Release the pages at once: SDKs leave requests, and so views of their bodies, in reference cycles."""
         if sys.platform == "linux":
             self._memory.madvise(mmap.MADV_DONTNEED)
 
 
 class _SpilledPart:
-    """An unlinked temporary file. It is written with `write`, so that a full disk is an error, and mapped for sending."""
+    """An unlinked temporary file. Writing with `write` turns a full disk into an error; sending maps the file."""
 
     def __init__(self, size: int, directory: str) -> None:
         self.size = size

@@ -1,5 +1,4 @@
-"""Wrappers that are themselves backends: `MeteredBackend` counts every request, `PrefixedBackend` narrows a bucket to the keys below a
-prefix."""
+"""Backends around another backend: `MeteredBackend` counts requests, `PrefixedBackend` shows the keys below a prefix."""
 
 from __future__ import annotations
 
@@ -39,9 +38,14 @@ T = TypeVar("T")
 class MetricsSnapshot:
     """Counts since the store was opened.
 
-    requests: by kind (get, head, put, put_create, put_update, append, upload_start, upload_part, upload_complete, upload_abort, list,
-    delete, copy). errors: requests that raised or answered Unknown, by kind. retries: attempts beyond the first, all kinds. bytes_*:
-    payload. seconds: summed latency by kind, failures included.
+    Args:
+        requests: Requests by kind: get, head, put, put_create, put_update, append, upload_start, upload_part, upload_complete,
+            upload_abort, list, delete, copy.
+        errors: Requests that raised or answered OutcomeUnknown, by kind.
+        retries: Attempts beyond the first, of all kinds.
+        bytes_read: Bytes of objects read.
+        bytes_written: Bytes of objects written.
+        seconds: Total latency by kind, failures included.
     """
 
     requests: Mapping[str, int]
@@ -52,7 +56,7 @@ class MetricsSnapshot:
     seconds: Mapping[str, float]
 
     def __sub__(self, earlier: MetricsSnapshot) -> MetricsSnapshot:
-        """What happened between `earlier` and this."""
+        """What happened between `earlier` and this snapshot."""
         return MetricsSnapshot(
             requests={k: n - earlier.requests.get(k, 0) for k, n in self.requests.items() if n != earlier.requests.get(k, 0)},
             errors={k: n - earlier.errors.get(k, 0) for k, n in self.errors.items() if n != earlier.errors.get(k, 0)},
@@ -64,6 +68,7 @@ class MetricsSnapshot:
 
     @property
     def request_count(self) -> int:
+        """The number of requests of all kinds."""
         return sum(self.requests.values())
 
 
@@ -81,7 +86,7 @@ class Metrics:
         on_fork(self)
 
     def after_fork(self) -> None:
-        """A thread that is not here may have held the lock."""
+        """Replace the lock: a thread that does not exist in the child may have held it."""
         self._lock = threading.Lock()
 
     def snapshot(self) -> MetricsSnapshot:
@@ -92,7 +97,7 @@ class Metrics:
             )
 
     def record(self, kind: str, seconds: float, *, failed: bool, bytes_read: int = 0, bytes_written: int = 0) -> None:
-        """Count one request."""
+        """Count one request of a kind, which took so many seconds."""
         with self._lock:
             self._requests[kind] += 1
             self._seconds[kind] += seconds  # type: ignore[assignment]
@@ -107,7 +112,7 @@ class Metrics:
 
 
 class MeteredBackend(Backend):
-    """Counts the requests, bytes, errors and seconds of another backend."""
+    """Counts requests, bytes, errors and seconds of another backend."""
 
     def __init__(self, inner: Backend, metrics: Metrics, env: Env) -> None:
         self._inner = inner
@@ -116,38 +121,49 @@ class MeteredBackend(Backend):
 
     @property
     def url(self) -> str:
+        """The URL of the inner backend."""
         return self._inner.url
 
     @property
     def capabilities(self) -> Capabilities:
+        """The capabilities of the inner backend."""
         return self._inner.capabilities
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """Counted as `get`."""
         return self._measure("get", lambda: self._inner.get(key, byte_range, if_none_match))
 
     def head(self, key: str) -> ObjectMeta:
+        """Counted as `head`."""
         return self._measure("head", lambda: self._inner.head(key))
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Counted as `put`, `put_create` or `put_update`, by the mode."""
         kind = "put_create" if isinstance(mode, Create) else "put_update" if isinstance(mode, Update) else "put"
         return self._measure(kind, lambda: self._inner.put(key, data, mode, metadata), bytes_written=_size(data))
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """Counted as `append`."""
         return self._measure("append", lambda: self._inner.append(key, data, offset), bytes_written=_size(data))
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """Counted as `upload_start`. Its requests are counted too."""
         return _MeteredUpload(self._measure("upload_start", lambda: self._inner.start_upload(key, mode, metadata)), self)
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        """Counted as `list`."""
         return self._measure("list", lambda: self._inner.list_page(prefix, start_after, delimiter, cursor, limit))
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """Counted as `delete`, once for the batch."""
         return self._measure("delete", lambda: self._inner.delete_batch(keys))
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Counted as `copy`."""
         return self._measure("copy", lambda: self._inner.copy(source, target, mode, metadata))
 
     def close(self) -> None:
+        """Close the inner backend."""
         self._inner.close()
 
     def _measure(self, kind: str, call: Callable[[], T], *, bytes_written: int = 0) -> T:
@@ -179,7 +195,7 @@ class _MeteredUpload(Upload):
 
 
 class PrefixedBackend(Backend):
-    """The keys of another backend that begin with `<prefix>/`, under their names without it.
+    """The keys of another backend that begin with `<prefix>/`, without this prefix.
 
     Raises InvalidKey for keys that are too long together with the prefix.
     """
@@ -190,35 +206,44 @@ class PrefixedBackend(Backend):
 
     @property
     def url(self) -> str:
+        """The URL of the inner backend, with the prefix."""
         return self._inner.url.rstrip("/") + "/" + quote_path(self._prefix.rstrip("/"))
 
     @property
     def capabilities(self) -> Capabilities:
+        """The capabilities of the inner backend."""
         return self._inner.capabilities
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """Read the object below the prefix."""
         result = self._inner.get(self._whole(key), byte_range, if_none_match)
         return result if isinstance(result, NotModified) else replace(result, meta=self._inside(result.meta))
 
     def head(self, key: str) -> ObjectMeta:
+        """Look at the object below the prefix."""
         return self._inside(self._inner.head(self._whole(key)))
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Write the object below the prefix."""
         return self._inner.put(self._whole(key), data, mode, metadata)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """Append to the object below the prefix."""
         return self._inner.append(self._whole(key), data, offset)
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """Start an upload of the object below the prefix."""
         return self._inner.start_upload(self._whole(key), mode, metadata)
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        """List below the prefix. Keys and common prefixes come without it."""
         after = None if start_after is None else self._prefix + start_after
         page = self._inner.list_page(self._prefix + prefix, after, delimiter, cursor, limit)
         cut = len(self._prefix)
         return ListPage([self._inside(meta) for meta in page.objects], [p[cut:] for p in page.prefixes], page.cursor)
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """Delete below the prefix. A key that is too long is an error of that key only."""
         refused: dict[str, FileIOError] = {}
         for key in keys:
             try:
@@ -230,17 +255,19 @@ class PrefixedBackend(Backend):
         return [DeleteResult(key, refused[key]) if key in refused else replace(next(results), key=key) for key in keys]
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Copy below the prefix."""
         return self._inner.copy(self._whole(source), self._whole(target), mode, metadata)
 
     def close(self) -> None:
+        """Close the inner backend."""
         self._inner.close()
 
     def _whole(self, key: str) -> str:
         whole = self._prefix + key
         if 4 * len(whole) > FULL_KEY_BYTES_MAX and (size := len(whole.encode())) > FULL_KEY_BYTES_MAX:
             raise InvalidKey(
-                f"{key[:80]!r} is too long: it has {size} bytes together with the prefix {self._prefix[:80]!r}, at most"
-                f" {FULL_KEY_BYTES_MAX} are possible; use a shorter prefix or key"
+                f"The key {key[:80]!r} is too long. Together with the prefix {self._prefix[:80]!r} it has {size} bytes, but at most"
+                f" {FULL_KEY_BYTES_MAX} are possible. Use a shorter prefix or key."
             )
         return whole
 

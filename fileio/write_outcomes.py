@@ -1,17 +1,17 @@
-"""Settling: what a write's outcome really is when answers get lost. This is the only place that decides it.
+"""How the outcome of a write is settled when a response is lost. No other module decides it.
 
-A conditional write whose response was lost is asked again with the same bytes and the same write id. When the store then says "condition
-failed", the object is read back, and the write id and the base that every write leaves in the object's metadata tell whose it is:
+A conditional write whose response was lost is sent again with the same bytes and the same write id. If the store then says "condition
+failed", the object is read back. The write id and the base that every write stores in the metadata tell whose object it is:
 
-- our write id: the first attempt had landed. `Written`.
-- a foreign object that replaced *the very version that we meant to replace*: ours never landed. `PreconditionFailed`.
-- any other foreign object: if no attempt of ours was ambiguous, `PreconditionFailed`; else ours may have landed and been replaced since,
-  and only `OutcomeUnknown` is true.
+- It has our write id: the first attempt took effect. `Written`.
+- It is foreign and replaced *the very version that we meant to replace*: ours never took effect. `PreconditionFailed`.
+- It is foreign otherwise: if no attempt of ours was ambiguous, `PreconditionFailed`. Else ours may have been written and replaced since,
+  and the answer is `OutcomeUnknown`.
 
-Two things are taken for granted. An object that is created or swapped under a condition is not deleted while its writers are at work: a
-deletion removes the proof. And nothing between us and the store repeats a request unseen *while* another client replaces the object: if
-that happens, the failed condition of the repetition looks like a competitor's, and the verdict is `PreconditionFailed` although ours was
-there for a moment."""
+Two assumptions. An object that is created or swapped under a condition is not deleted while its writers work: a deletion removes the
+proof. And nothing between us and the store repeats a request *while* another client replaces the object. Otherwise the failed condition
+of the repetition looks like a competitor's, and the outcome is `PreconditionFailed` although ours existed for a moment.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +44,16 @@ BASE_ANY = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Bounds of every retry in `fileio`. Pauses grow by doubling with full jitter.
+    """Limits of every retry in `fileio`. Pauses double each time, with full jitter.
 
-    attempts_max: requests sent for one call, the first included. deadline_s: no new attempt begins later than this after the first.
+    Args:
+        attempts_max: Requests sent for one call, the first included.
+        deadline_s: No attempt begins later than this after the first, in seconds.
+        backoff_ms_first: The longest first pause, in ms.
+        backoff_ms_max: The longest pause, in ms.
+
+    Raises:
+        InvalidConfig: A limit is too small.
     """
 
     attempts_max: int = 8
@@ -55,25 +62,25 @@ class RetryPolicy:
     backoff_ms_max: int = 5_000
 
     def __post_init__(self) -> None:
-        """Raises InvalidConfig when a bound cannot be."""
+        """Check the limits."""
         for name, least in (("attempts_max", 1), ("deadline_s", 0), ("backoff_ms_first", 0), ("backoff_ms_max", 0)):
             if getattr(self, name) < least:
-                raise InvalidConfig(f"the retry setting {name!r} must be at least {least}, but is {getattr(self, name)!r}")
+                raise InvalidConfig(f"The retry setting {name!r} must be at least {least}, but is {getattr(self, name)!r}.")
 
 
-# ---- what a read-back finds --------------------------------------------------------------------------------------
+# ---- evidence -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WriteIsOurs:
-    """The object carries our write id."""
+    """The object has our write id."""
 
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Somebody else's object. came_instead: it is proved that it took the place that our write wanted, so ours never landed."""
+    """The object of another writer. `came_instead`: it provably took the place that our write wanted, so ours never took effect."""
 
     version: Version | None
     came_instead: bool
@@ -88,11 +95,11 @@ Evidence: TypeAlias = WriteIsOurs | Foreign | Absent
 
 
 class Contradicted(Throttled):
-    """The store said that a condition failed, and then that no object is there."""
+    """The store said that a condition failed, and then that there is no object."""
 
 
 def write_metadata(write_id: str, mode: PutMode) -> dict[str, str]:
-    """The metadata that every write leaves: who wrote, and what it replaced."""
+    """The metadata that every write stores: its write id, and what it replaced."""
     base: str
     match mode:
         case Create():
@@ -105,7 +112,7 @@ def write_metadata(write_id: str, mode: PutMode) -> dict[str, str]:
 
 
 def evidence_of(meta: ObjectMeta, write_id: str, mode: PutMode) -> Evidence:
-    """What an object that is there says about our write of `write_id` under `mode`."""
+    """What an existing object says about our write of `write_id` under `mode`."""
     written_by = meta.metadata.get(WRITE_ID)
     if written_by == write_id:
         return WriteIsOurs(meta.version)
@@ -114,11 +121,11 @@ def evidence_of(meta: ObjectMeta, write_id: str, mode: PutMode) -> Evidence:
     return Foreign(meta.version, came_instead=base == replaced and not isinstance(mode, Overwrite))
 
 
-# ---- the two loops -----------------------------------------------------------------------------------------------
+# ---- retries ----------------------------------------------------------------------------------------------------
 
 
 def attempts(policy: RetryPolicy, env: Env, on_retry: Callable[[], None]) -> Iterator[int]:
-    """Yields 1, 2, ... with a jittered pause before every number but the first, within the policy's bounds."""
+    """Yields 1, 2, ... within the limits of the policy, with a jittered pause before each number but the first."""
     began_s = env.monotonic_s()
     for number in range(1, policy.attempts_max + 1):
         if number > 1:
@@ -131,7 +138,7 @@ def attempts(policy: RetryPolicy, env: Env, on_retry: Callable[[], None]) -> Ite
 
 
 def retry(call: Callable[[], T], *, policy: RetryPolicy, env: Env, on_retry: Callable[[], None]) -> T:
-    """Repeat a call that changes nothing (or is idempotent) while it answers Throttled or Unavailable. Raises the last error."""
+    """Repeat an idempotent call while it raises Throttled or Unavailable. Raises the last error."""
     failure: FileIOError | None = None
     for _ in attempts(policy, env, on_retry):
         try:
@@ -152,12 +159,22 @@ def resolve_write_outcome(
     on_retry: Callable[[], None],
     doubt: Exception | None = None,
 ) -> PutOutcome:
-    """Repeat one write until its outcome is certain, within bounds.
+    """Repeat one write until its outcome is certain, within the limits of the policy.
 
-    attempt: sends the same request with the same write id each time. read_back: one look at the object, after retries of its own. mode: an
-    `Overwrite` has no condition that could fail, so for it the answer `PreconditionFailed` means that the upload is gone.
-    doubt: why an earlier settling of the same write ended as Unknown, so that its attempts may have landed.
-    Returns Written, Conflict (provably not ours) or Unknown. Raises only when it is certain that no attempt had an effect.
+    Args:
+        attempt: Sends the same request with the same write id each time.
+        read_back: Looks at the object once, with its own retries.
+        mode: The condition. An `Overwrite` has none that could fail: there, `PreconditionFailed` means that the upload is gone.
+        policy: Limits of retries.
+        env: Clock and randomness.
+        on_retry: Called before each attempt but the first.
+        doubt: Why an earlier call for the same write ended as OutcomeUnknown: its attempts may have taken effect.
+
+    Returns:
+        Written, PreconditionFailed (provably not ours) or OutcomeUnknown.
+
+    Raises:
+        FileIOError: No attempt had an effect. This is certain.
     """
     ambiguous = doubt
     refused: FileIOError | None = None
@@ -180,9 +197,9 @@ def resolve_write_outcome(
                 verdict = _judge(read_back, mode=mode, ambiguous=ambiguous)
                 if verdict is not None:
                     return verdict
-                contradiction = Contradicted("the store refuses to write an object that it also says is absent: ask again later")
+                contradiction = Contradicted("The store refuses to write an object that it also calls absent. Try again later.")
                 if isinstance(mode, Create):
-                    # What stood in the way may have been our own first copy, which the read-back did not see yet.
+                    # The object in the way may be our own first copy, which the read-back did not see yet.
                     ambiguous = ambiguous or contradiction
                 else:
                     refused = contradiction
@@ -193,10 +210,10 @@ def resolve_write_outcome(
 
 
 def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Exception | None) -> PutOutcome | None:
-    """The outcome after a failed condition; None: the object is not there, and the write may be sent again.
+    """The outcome after a failed condition; None when there is no object, and the write may be sent again.
 
-    Without a read-back it is Unknown, also when no attempt was ambiguous: it is the read-back that tells our own object, landed by a
-    request that something on the way repeated, from a competitor's.
+    If the object cannot be read back, the outcome is OutcomeUnknown, even if no attempt was ambiguous. Something on the way may have
+    repeated our request. Only the read-back tells our own object from a competitor's.
     """
     try:
         found = read_back()
@@ -207,7 +224,7 @@ def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Excep
             return Written(version)
         case Foreign() if isinstance(mode, Overwrite):
             return OutcomeUnknown(
-                ambiguous or UploadLost("the store no longer knows the upload, and another object is there: write it again")
+                ambiguous or UploadLost("The store no longer knows the upload, and another object is there. Write it again.")
             )
         case Foreign(version, came_instead):
             return PreconditionFailed(version) if came_instead or ambiguous is None else OutcomeUnknown(ambiguous)
@@ -218,7 +235,7 @@ def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Excep
 
 
 def _last_look(read_back: Callable[[], Evidence], cause: Exception) -> PutOutcome:
-    """After the last ambiguous attempt: our own object is certain, and so is one that came instead; everything else may still change."""
+    """After the last ambiguous attempt: our object is certain, and so is one that came instead. All else may still change."""
     try:
         found = read_back()
     except FileIOError:

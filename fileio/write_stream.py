@@ -1,7 +1,4 @@
-"""Streams: a binary file to write to that becomes one object, and a seekable binary file over an object.
-
-Memory: a writer holds at most `parallelism + 1` parts, a reader at most `prefetch + 1`. Parts are sent and fetched by `Env.submit_io`.
-"""
+"""`WriteStream`: a binary file for writing that becomes one object when it is finished."""
 
 from __future__ import annotations
 
@@ -34,32 +31,34 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-# ---- writing -----------------------------------------------------------------------------------------------------
-
-
 class UploadTarget(Protocol):
-    """What a writer needs of a store; `FileIO` is one. Its calls retry and settle."""
+    """What a writer needs of a store. `FileIO` is one. Its calls retry and settle."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What the store can do."""
 
     @property
-    def env(self) -> Env: ...
+    def env(self) -> Env:
+        """Clock and threads."""
 
-    def put(self, key: str, data: Buffer, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> PutOutcome: ...
+    def put(self, key: str, data: Buffer, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> PutOutcome:
+        """As `FileIO.put`."""
 
-    def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> Upload: ...
+    def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> Upload:
+        """As `FileIO.start_upload`."""
 
 
 class WriteStream(io.RawIOBase):
-    """A binary file to write to. The object appears whole and under its condition when the stream is finished, or not at all.
+    """A binary file for writing. When it is finished, the whole object appears under its condition; otherwise nothing does.
 
-    Objects of at most one part are one put; larger ones are uploaded in parts while the caller goes on writing. For one thread at a time.
+    An object of at most one part is one put. A larger one is uploaded in parts while the caller writes on. Memory: at most
+    `parallelism + 1` parts. For one thread at a time.
 
-    Leaving a `with` block closes, leaving it by an exception aborts; a stream that is dropped is aborted, with a ResourceWarning. Whoever
-    closes it while an exception is handled that came after its opening (`finally`, or a wrapper such as `io.TextIOWrapper` or a stream of
-    Arrow that leaves its own block) aborts it too, with a RuntimeWarning: what was written until then is perhaps half an object. Use
-    `finish()` where it is a whole one.
+    Leaving a `with` block closes the stream; leaving it by an exception aborts. A dropped stream is aborted with a ResourceWarning.
+    Closing it while an exception is handled that came after its opening aborts it too, with a RuntimeWarning: what was written may be half
+    an object. A `finally` block does that, and so do wrappers (`io.TextIOWrapper`, a stream of Arrow) that leave their own block. Call
+    `finish()` when the object is complete.
     """
 
     def __init__(self, target: UploadTarget, key: str, mode: PutMode, metadata: Mapping[str, str], settings: StreamSettings) -> None:
@@ -89,6 +88,7 @@ class WriteStream(io.RawIOBase):
         return self._key
 
     def writable(self) -> bool:
+        """Always True."""
         return True
 
     def tell(self) -> int:
@@ -96,13 +96,21 @@ class WriteStream(io.RawIOBase):
         return self._position
 
     def flush(self) -> None:
-        """Does nothing: no byte is visible, nor may be relied on, before the stream is finished."""
+        """Does nothing. No byte is visible or durable before the stream is finished."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take all of `data`; waits while `parallelism` parts are under way. Returns its length in bytes.
+        """Take all of `data`. Waits while `parallelism` parts are being sent.
 
-        It is copied, so that a buffer may be used again; only `bytes` of exactly the part size, in memory, are sent as they are.
-        Raises what the sending of an earlier part raised, after which the stream is aborted; Unsupported when the object is too large.
+        The bytes are copied, so a buffer may be used again. Only `bytes` of exactly the part size, in memory, are sent as they are.
+
+        Args:
+            data: Any bytes-like object.
+
+        Returns:
+            The length of `data` in bytes.
+
+        Raises:
+            Unsupported: The object is too large. As with every error of an earlier part, the stream is aborted.
         """
         self._check_open()
         with memoryview(data) as view, as_bytes(view) as source:
@@ -120,10 +128,13 @@ class WriteStream(io.RawIOBase):
     # ---- the end
 
     def finish(self) -> PutOutcome:
-        """Make the object visible under the condition and say what happened; the stream is closed. Repeated calls repeat the answer.
+        """Make the object visible under the condition and close the stream. Later calls return the same outcome.
 
-        Conflict and Written leave no upload behind; Unknown leaves it, since its completion may still take effect. Raises what the sending
-        of a part raised, UploadLost, or whatever else makes certain that nothing was written; then the upload is aborted.
+        Returns:
+            The outcome. After Written and PreconditionFailed no upload is left. After OutcomeUnknown it stays, as it may still take effect.
+
+        Raises:
+            UploadLost: The upload is gone. As with every error here, nothing was written, and the upload is aborted.
         """
         if self._outcome is not None:
             return self._outcome
@@ -138,9 +149,12 @@ class WriteStream(io.RawIOBase):
         return outcome
 
     def close(self) -> None:
-        """Finish, and raise NotWritten unless the outcome is Written. A closed or aborted stream stays as it is.
+        """Finish the stream. A closed or aborted stream stays as it is.
 
-        While an exception is handled that came after the opening, the stream is aborted instead, with a RuntimeWarning.
+        While an exception is handled that came after the opening, this aborts instead, with a RuntimeWarning.
+
+        Raises:
+            NotWritten: The outcome is not Written.
         """
         if self.closed:
             return
@@ -149,13 +163,14 @@ class WriteStream(io.RawIOBase):
             require_written(self.finish(), f"{self._key!r}")
         else:
             self._give_up(handled)
-            why = f"nothing is written to {self._key!r}: its stream was closed while {type(handled).__name__} was handled"
+            why = f"Nothing is written to {self._key!r}. Its stream was closed while {type(handled).__name__} was handled."
             warnings.warn(why, RuntimeWarning, stacklevel=2)
 
     def abort(self) -> None:
-        """Give up: nothing becomes visible and no upload is left behind. Harmless when repeated, and after the end of the stream.
+        """Give up: nothing becomes visible, and no upload is left. Harmless when repeated, or after the end of the stream.
 
-        Raises Unavailable or Throttled when the store does not let the upload be removed; calling again tries again.
+        Raises:
+            Unavailable: The upload could not be removed. Call again to retry. Throttled means the same.
         """
         self._withdraw()
         self._release()
@@ -171,32 +186,32 @@ class WriteStream(io.RawIOBase):
             self._give_up(error)
 
     def __del__(self) -> None:
-        # The base class would close, and so publish what is perhaps half an object.
+        # The base class would close the stream, and so publish what may be half an object.
         if not getattr(self, "_parts", None) or self.closed:
             return
         with suppress(Exception):
             self.abort()
-        warnings.warn(f"the stream that writes {self._key!r} was dropped unfinished: nothing is written", ResourceWarning, stacklevel=2)
+        warnings.warn(f"The stream that writes {self._key!r} was dropped unfinished. Nothing is written.", ResourceWarning, stacklevel=2)
 
     # ---- how
 
     def _give_up(self, error: BaseException) -> None:
-        """Abort because of an error, which counts for more than what goes wrong with that."""
+        """Abort because of an error. Errors of the abort become a note of it."""
         try:
             self.abort()
         except FileIOError as left:
-            error.add_note(f"the upload of {self._key!r} could not be removed: {left}")
+            error.add_note(f"The upload of {self._key!r} could not be removed ({left}).")
 
     def _check_open(self) -> None:
         if isinstance(self._failure, Exception):
             raise self._failure
         if self.closed:
-            raise ValueError(f"the stream that writes {self._key!r} is closed")
+            raise ValueError(f"The stream that writes {self._key!r} is closed. Open another one.")
 
     def _take(self, whole: bytes, left: memoryview) -> int:
-        """Put as much of `left` into the current part as it has room for. whole: what is left a view of, if it is `bytes` and may be kept.
+        """Put as much of `left` into the current part as fits. `whole`: the bytes that `left` is a view of, if it may be retained.
 
-        A full part is sent away at once; but the first only when a second is needed, since one part alone is put.
+        A full part is sent at once. The first is sent only when a second is needed, since a single part is put.
         """
         self._send_if_full()
         if self._filling is None:
@@ -214,8 +229,8 @@ class WriteStream(io.RawIOBase):
     def _next_size(self) -> int:
         if self._number > self._capabilities.parts_max:
             raise Unsupported(
-                f"{self._key!r} is too large: {self._position} bytes and more fill the {self._capabilities.parts_max} parts of an upload;"
-                f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}"
+                f"{self._key!r} is too large. {self._position} bytes and more fill the {self._capabilities.parts_max} parts of an upload."
+                f" Raise the stream setting 'part_bytes' above {self._settings.part_bytes}."
             )
         return part_size(self._number, first_bytes=self._settings.part_bytes, capabilities=self._capabilities)
 
@@ -235,21 +250,21 @@ class WriteStream(io.RawIOBase):
         if self._upload is None:
             if not isinstance(self._mode, Overwrite) and not self._capabilities.conditional_complete:
                 raise Unsupported(
-                    f"{self._key!r} is longer than one part, and this store ignores conditions on completing an upload:"
-                    f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}, so that one put is enough"
+                    f"{self._key!r} is longer than one part, and this store ignores conditions on completing an upload."
+                    f" Raise the stream setting 'part_bytes' above {self._settings.part_bytes}, so that one put is enough."
                 )
             self._upload = self._target.start_upload(self._key, self._mode, metadata=self._metadata)
         return self._upload
 
     def _wait_for_room(self) -> None:
-        """Returns when fewer parts than allowed are under way. Raises what the sending of one raised."""
+        """Wait until fewer parts than allowed are being sent. Raises the error of a part."""
         self._collect()
         while len(self._sending) >= self._sending_max:
             wait([future for future, _ in self._sending], return_when=FIRST_COMPLETED)
             self._collect()
 
     def _collect(self) -> None:
-        """Take back the parts that are sent. Raises what the sending of one raised."""
+        """Take back the parts that are sent. Raises the error of a part."""
         under_way = [(future, part) for future, part in self._sending if not future.done()]
         done = [(future, part) for future, part in self._sending if future.done()]
         self._sending = deque(under_way)
@@ -277,16 +292,16 @@ class WriteStream(io.RawIOBase):
         return outcome
 
     def _fail(self, error: BaseException) -> None:
-        """Abort as well as the store allows, and remember why."""
+        """Abort as far as the store allows, and remember the error."""
         self._failure = error
         try:
             self._withdraw()
         except FileIOError as left:
-            error.add_note(f"the upload of {self._key!r} could not be removed: {left}")
+            error.add_note(f"The upload of {self._key!r} could not be removed ({left}).")
         self._release()
 
     def _withdraw(self) -> None:
-        """Remove the upload, after its last part: a part that arrives later would stay behind."""
+        """Remove the upload after its last part: a part that arrives later would remain."""
         for future, _ in self._sending:
             future.cancel()
         wait([future for future, _ in self._sending])
@@ -300,9 +315,6 @@ class WriteStream(io.RawIOBase):
         self._sending.clear()
         self._parts.close()
         super().close()
-
-
-# ---- reading -----------------------------------------------------------------------------------------------------
 
 
 __all__ = ["UploadTarget", "WriteStream"]

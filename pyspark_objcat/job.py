@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 import objcat
 from fileio.errors import FileIOError
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 from objcat.datafile.batch_checks import check_columns, check_delete_columns
 from objcat.datafile.casting import named
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE

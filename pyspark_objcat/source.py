@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 import objcat
 from fileio.errors import FileIOError
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.errors import CorruptTable, InvalidInput, ObjcatError
 from objcat.metadata.snapshot import Snapshot
 from objcat.spark.engine import arrow_schema

@@ -1,22 +1,23 @@
-"""`file:` and bare paths: objects are plain files below a root directory, whole at every instant, also after SIGKILL or a power cut.
+"""`file:` and bare paths: objects are plain files below a root directory. Each is complete at all times, also after SIGKILL or a power cut.
 
-How a write becomes an object, and why a crash at any point leaves the old one or the new one and nothing in between:
+How a write becomes an object. A crash at any point leaves the old object or the new one:
 
-- The bytes go to a file in `<root>/.objcat/tmp` and are fsynced. *Create* is `link(2)` to the key's path, which fails when anything is
-  there. *Update* and *Overwrite* take a lock, look at the version again, and `rename(2)` over the path. Then the directory is fsynced, and
-  only then is the write acknowledged. A copy that a dead process left in `tmp` is removed by age.
-- The lock is `flock(2)` on the directory that holds the object: the kernel lets go of it when a process dies, it excludes threads as well
-  as processes (every call opens the directory anew), nothing has to be cleaned up, and, unlike a lock file below the root, it also holds
-  between two stores that are opened at different levels of one tree.
-- The version is the file's inode, modification time and size. Writers set the time themselves: the clock's millisecond and random digits
-  below it, and always later than what is replaced. So versions never come back, and files that other tools put there have versions too.
-- The write id and other metadata are an extended attribute of the file, set before it is linked: they are *one inode*, so no crash can part
-  them. Where the filesystem has no such attributes (or the metadata is too large for them) they are in a sidecar,
-  `<root>/.objcat/meta/../<inode>-<time>`, written and fsynced before the link or rename, and removed after the file it belongs to. Its name
-  is taken from the file itself: an object never finds another one's sidecar, and a sidecar without its object is only litter. Both forms
-  name time and size, so a file that another tool changed in place loses its metadata rather than showing wrong metadata.
+- The bytes go to a file in `<root>/.objcat/tmp` and are fsynced. *Create* is `link(2)` to the path of the key, which fails when anything
+  exists there. *Update* and *Overwrite* take a lock, check the version again, and `rename(2)` over the path. Then the directory is
+  fsynced, and only then is the write acknowledged. Files that dead processes left in `tmp` are removed by age.
+- The lock is `flock(2)` on the directory that holds the object. The kernel releases it when a process dies, and it excludes threads as
+  well as processes, since every call opens the directory for itself. Nothing has to be cleaned up. Unlike a lock file below the root, it
+  also works between two stores that are opened at different levels of one tree.
+- The version is the inode, modification time and size of the file. Writers set the time: the clock's millisecond with random digits below
+  it, and always later than what is replaced. So versions never repeat, and files of other tools have versions too.
+- The write id and other metadata are an extended attribute, set before the file is linked. They share *one inode*, so no crash can
+  separate them. Where the filesystem has no such attributes, or the metadata is too large, they go to a sidecar,
+  `<root>/.objcat/meta/../<inode>-<time>`. It is fsynced before the link or rename, and removed after its file. Its name comes from the
+  file, so an object never finds the sidecar of another, and a sidecar without its object is only litter. Both forms record time and
+  size, so a file that another tool changed in place loses its metadata and never shows a wrong one.
 
-Needs a local POSIX filesystem with hard links (ext4, XFS, btrfs, ZFS, tmpfs, APFS). NFS and SMB are not fit: their locks and links may lie.
+Needs a local POSIX filesystem with hard links (ext4, XFS, btrfs, ZFS, tmpfs, APFS). NFS and SMB are not fit: their locks and links may
+fail silently.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ from fileio.local.files import (
 )
 from fileio.local.listing import HIDDEN, cursor_of, items
 from fileio.local.options import CERTAIN_ERRORS, LocalOptions, is_directory
+from fileio.local.upload import LocalUpload
 from fileio.options import quote_path
 
 SEGMENT_BYTES_MAX = 255
@@ -78,16 +80,16 @@ _CAPABILITIES = Capabilities(append=True, parallel_parts=False, part_bytes_min=1
 
 
 def open_local(root: str, options: LocalOptions) -> Backend:
-    """The backend of the directory `root`, which is created by the first write; until then it is an empty store.
+    """The backend of the directory `root`. The first write creates it; until then the store is empty.
 
-    Raises InvalidConfig when `root`, or what it is below, is something else than a directory.
+    Raises InvalidConfig when `root`, or a path above it, is not a directory.
     """
     path = level = os.path.abspath(root)
     while (found := is_directory(level)) is None and level != os.path.dirname(level):
         level = os.path.dirname(level)
     if found is False:
         what = "a link that leads nowhere" if os.path.islink(level) else "a file"
-        raise InvalidConfig(f"{level!r} is {what}: name a directory to keep objects in")
+        raise InvalidConfig(f"{level!r} is {what}. Name a directory for the objects.")
     return LocalBackend(path, options)
 
 
@@ -105,23 +107,26 @@ class LocalBackend(Backend):
         on_fork(self)
 
     def after_fork(self) -> None:
-        """A thread that is not here may have held the lock."""
+        """Replace the lock: a thread that does not exist in the child may have held it."""
         self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
+        """`file://` and the absolute path."""
         return "file://" + quote_path(self._root)
 
     @property
     def capabilities(self) -> Capabilities:
+        """Parts of an upload come in order; appends work."""
         return _CAPABILITIES
 
     def close(self) -> None:
-        """Nothing is held open between calls."""
+        """Nothing is open between calls."""
 
     # ---- reading
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """One open, and reads of the range."""
         path = self._path(key)
         with typed_errors(path), self._opened(key, path) as (fd, meta):
             if meta.version == if_none_match:
@@ -130,11 +135,13 @@ class LocalBackend(Backend):
             return GetResult(meta, read_bytes(fd, start, end), start)
 
     def head(self, key: str) -> ObjectMeta:
+        """One open."""
         path = self._path(key)
         with typed_errors(path), self._opened(key, path) as (_, meta):
             return meta
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        """Walks the tree up to the end of the page."""
         self._seen.check()
         found: list[ObjectMeta] = []
         folded: list[str] = []
@@ -153,6 +160,7 @@ class LocalBackend(Backend):
     # ---- writing
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """One temporary file, then a link or a rename."""
         path = self._path(key)
         with typed_errors(path):
             refusal, floor_ns = self._look(path, mode)
@@ -164,7 +172,7 @@ class LocalBackend(Backend):
                 return self._place(temporary, mode, metadata)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
-        """The grown object is a new file (it shares blocks on XFS and btrfs): readers and crashes see all of `data` or none."""
+        """The grown object is a new file, which shares blocks on XFS and btrfs. Readers and crashes see all of `data` or none."""
         path = self._path(key)
         with typed_errors(path):
             try:
@@ -181,6 +189,7 @@ class LocalBackend(Backend):
                 return self.put(key, data, Create(), {}) if offset == 0 else PreconditionFailed(None)
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Copied by the kernel, without its bytes where the filesystem can share blocks."""
         path = self._path(target)
         with typed_errors(path), self._opened(source, self._path(source)) as (fd, meta):
             refusal, floor_ns = self._look(path, mode)
@@ -192,11 +201,14 @@ class LocalBackend(Backend):
                 return self._place(temporary, mode, metadata)
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """Parts go to one temporary file."""
         path = self._path(key)
         with typed_errors(path):
-            return _LocalUpload(self, self._new_temporary(path), mode, metadata)
+            temporary = self._new_temporary(path)
+            return LocalUpload(temporary, mode, metadata, check=self._seen.check, look=self._look, place=self._place)
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """One unlink per key, and one fsync per directory."""
         results: list[DeleteResult] = []
         touched: set[str] = set()
         for key in keys:
@@ -214,7 +226,7 @@ class LocalBackend(Backend):
         return results
 
     def _delete(self, path: str) -> bool:
-        """Remove the file at `path`; False when there is none."""
+        """Remove the file at `path`. False when there is none."""
         directory, name = os.path.split(path)
         with suppress(FileNotFoundError, NotADirectoryError), opened_directory(directory) as fd, self._locked(fd, path):
             current = stat_of(name, fd)
@@ -227,7 +239,7 @@ class LocalBackend(Backend):
     def _finish_deletes(self, directory: str) -> None:
         """Make deletions in `directory` durable, and remove it and its parents when they are empty.
 
-        A writer that wanted to put a file there meanwhile makes them anew.
+        A writer that puts a file there meanwhile creates them again.
         """
         self._sync_directory(directory)
         while len(directory) > len(self._root):
@@ -253,24 +265,26 @@ class LocalBackend(Backend):
             try:
                 with self._open_parent(path) as fd:
                     if not clear_empty_directory(path):
-                        raise InvalidKey(f"{path!r} cannot be an object: other keys begin with it and a slash; choose another key")
+                        raise InvalidKey(f"{path!r} cannot be an object. Other keys begin with it and a slash. Choose another key.")
                     outcome = self._link(temporary, fd) if isinstance(mode, Create) else self._replace(temporary, fd, mode, metadata)
                     if isinstance(outcome, Written) and not self._confirmed(fd):
-                        return OutcomeUnknown(Unavailable(f"the disk did not confirm the write of {path!r}: it may be lost in a crash"))
+                        return OutcomeUnknown(Unavailable(f"The disk did not confirm the write of {path!r}. A crash may lose it."))
                     if outcome is not None:
                         return outcome
             except (FileNotFoundError, IsADirectoryError):
-                # A delete has removed the directory, or somebody has made one where the file shall be.
+                # A delete removed the directory, or another writer created one at the path of the file.
                 if not os.path.exists(temporary.path):
-                    raise UploadLost(f"what was written for {path!r} vanished before it was complete: write it again") from None
+                    raise UploadLost(f"The unfinished file of {path!r} vanished. Nothing was written. Write it again.") from None
             except OSError as error:
                 if not temporary.placed or error.errno is None:
                     raise
                 return OutcomeUnknown(error_of(error, path))
-        raise Throttled(f"the directories of {path!r} are made and removed as fast as they are used: write again later")
+        raise Throttled(
+            f"The directories of {path!r} are created and removed as fast as they are used. Nothing was written. Try again later."
+        )
 
     def _link(self, temporary: Temporary, fd: int) -> PutOutcome | None:
-        """Create in the directory open as `fd`; None: something that is no object was in the way, look again."""
+        """Create in the directory open as `fd`. None: something that is not an object was in the way, look again."""
         name = os.path.basename(temporary.target)
         try:
             os.link(temporary.path, name, dst_dir_fd=fd)
@@ -280,7 +294,7 @@ class LocalBackend(Backend):
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
                 raise Unsupported(
-                    f"{temporary.target!r} is on a filesystem without hard links ({error.strerror}): use another one"
+                    f"{temporary.target!r} is on a filesystem without hard links ({error.strerror}). Use another one."
                 ) from error
             if error.errno is None or error.errno in CERTAIN_ERRORS:
                 raise
@@ -329,52 +343,54 @@ class LocalBackend(Backend):
             except BlockingIOError:
                 if env.monotonic_s() > deadline_s:
                     waited = f"{self._options.lock_timeout_s:g} s"
-                    raise Throttled(f"other writers held the directory of {path!r} for {waited}: try again later") from None
+                    raise Throttled(
+                        f"Other writers held the directory of {path!r} for {waited}. Nothing was written. Try again later."
+                    ) from None
                 env.sleep(pause_s * env.random())
                 pause_s = min(2 * pause_s, 0.005)
             except OSError as error:
                 raise Unsupported(
-                    f"{path!r} is on a filesystem that cannot lock ({error.strerror}): use a local one, not NFS or SMB"
+                    f"{path!r} is on a filesystem that cannot lock ({error.strerror}). Use a local one, not NFS or SMB."
                 ) from error
         try:
             yield
         finally:
-            # Closing would not release it while a forked child still holds a copy of the descriptor.
+            # Closing does not release it while a forked child holds a copy of the descriptor.
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     # ---- paths and directories
 
     def _path(self, key: str) -> str:
-        """Where the file of a key is. Raises InvalidKey, and BucketNotFound when the root is another one."""
+        """The path of a key. Raises InvalidKey, and BucketNotFound when the root is another directory."""
         self._seen.check()
         for segment in key.split("/"):
             if len(segment.encode()) > SEGMENT_BYTES_MAX:
                 raise InvalidKey(
-                    f"{key[:80]!r} cannot be a file: {segment[:20]!r}... has {len(segment.encode())} bytes, "
-                    f"but a name between slashes has at most {SEGMENT_BYTES_MAX} there; choose a shorter one"
+                    f"{key[:80]!r} cannot be a file. {segment[:20]!r}... has {len(segment.encode())} bytes, "
+                    f"but a name between slashes has at most {SEGMENT_BYTES_MAX} there. Choose a shorter one."
                 )
             if segment == HIDDEN:
                 raise InvalidKey(
-                    f"{key[:80]!r} is not a key for files: the name {HIDDEN!r} is kept for unfinished writes; choose another one"
+                    f"{key[:80]!r} is not a key for files. The name {HIDDEN!r} is reserved for unfinished writes. Choose another one."
                 )
         return os.path.join(self._root, key)
 
     @contextmanager
     def _open_parent(self, path: str) -> Iterator[int]:
-        """The directory of `path`, made when missing, its name durable in all its parents down from the root's."""
+        """The directory of `path`, created if missing. Its name is durable in all its parents up to that of the root."""
         directory = os.path.dirname(path)
         try:
             self._make_directory(directory)
             with opened_directory(directory) as fd:
-                # Another process may have made it a moment ago and not have forced it to the disk yet.
+                # Another process may have just created it, and not forced it to disk yet.
                 self._make_durable(directory)
                 yield fd
         except (FileExistsError, NotADirectoryError) as error:
             while len(directory) >= len(self._root):
                 if os.path.lexists(directory) and not os.path.isdir(directory):
-                    raise InvalidKey(f"{path!r} cannot be an object: {directory!r} is itself an object; choose another key") from error
+                    raise InvalidKey(f"{path!r} cannot be an object. {directory!r} is itself an object. Choose another key.") from error
                 directory = os.path.dirname(directory)
-            # It was a directory after all, and a delete pruned it between two looks.
+            # It was a directory, and a delete removed it between two looks.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
     def _make_directory(self, directory: str) -> None:
@@ -382,7 +398,7 @@ class LocalBackend(Backend):
             os.makedirs(directory, exist_ok=True)
 
     def _make_durable(self, directory: str) -> None:
-        """Force the names of a directory and of all above it to the disk, up to the root's, but of those that were forced before."""
+        """Force the names of a directory and its parents up to the root's to disk, unless that was done before."""
         forced: dict[str, int] = {}
         while len(directory) >= len(self._root):
             inode = os.stat(directory).st_ino
@@ -408,7 +424,7 @@ class LocalBackend(Backend):
 
     @contextmanager
     def _opened(self, key: str, path: str) -> Iterator[tuple[int, ObjectMeta]]:
-        """The object's file and what is said of it, both of one version."""
+        """The file of an object and its metadata, both of one version."""
         for _ in range(_TRIES_MAX):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -419,18 +435,18 @@ class LocalBackend(Backend):
                 if not stat.S_ISREG(found.st_mode):
                     raise self._not_found(key)
                 metadata = self._metadata_files.load(fd, found)
-                # When it was replaced after it was opened, its sidecar may be gone already: look at what is there now.
+                # If the file was replaced after it was opened, its sidecar may be gone. Then look at the new file.
                 if metadata is not None or os.fstat(fd).st_nlink > 0:
                     yield fd, meta_of(key, found, metadata or {})
                     return
             finally:
                 os.close(fd)
-        raise Throttled(f"{key!r} is replaced faster than it can be read: try again later")
+        raise Throttled(f"{key!r} is replaced faster than it can be read. Try again later.")
 
     def _not_found(self, key: str) -> NotFound:
         if os.path.isdir(self._root):
-            return NotFound(f"there is no object {key!r} in {self._root!r}")
-        return NotFound(f"there is no object {key!r}: the directory {self._root!r} does not exist (the first write creates it)")
+            return NotFound(f"There is no object {key!r} in {self._root!r}.")
+        return NotFound(f"There is no object {key!r}. The directory {self._root!r} does not exist; the first write creates it.")
 
     # ---- unfinished writes
 
@@ -452,53 +468,3 @@ class LocalBackend(Backend):
             sweep_temporaries(directory, older_than_ms=oldest_ms)
             self._metadata_files.sweep(older_than_ms=oldest_ms)
         return Temporary(os.path.join(directory, default_env().new_id()), target, self._metadata_files)
-
-
-class _LocalUpload(Upload):
-    """Parts, in order, of one file that is linked or renamed into place when it is complete."""
-
-    def __init__(self, backend: LocalBackend, temporary: Temporary, mode: PutMode, metadata: Mapping[str, str]) -> None:
-        self._backend = backend
-        self._temporary = temporary
-        self._mode = mode
-        self._metadata = metadata
-        self._offsets = [0]
-        self._written: Written | None = None
-        self._aborted = False
-
-    def put_part(self, number: int, data: Buffer) -> None:
-        target = self._temporary.target
-        if self._aborted or self._written is not None:
-            raise UploadLost(f"the upload of {target!r} is over: start another one")
-        if not 1 <= number <= len(self._offsets):
-            raise ValueError(f"part {number} of {target!r} came before part {len(self._offsets)}: send parts in order")
-        offset = self._offsets[number - 1]
-        end = offset + memoryview(data).nbytes
-        if number < len(self._offsets) and self._offsets[number] != end:
-            raise ValueError(f"part {number} of {target!r} was sent again with another length: send the same bytes")
-        with typed_errors(target):
-            self._temporary.write(data, offset)
-        if number == len(self._offsets):
-            self._offsets.append(end)
-
-    def complete(self) -> PutOutcome:
-        if self._written is not None:
-            return self._written
-        if self._aborted:
-            return PreconditionFailed(None)
-        self._backend._seen.check()
-        with typed_errors(self._temporary.target):
-            refusal, floor_ns = self._backend._look(self._temporary.target, self._mode)
-            if refusal is not None:
-                return refusal
-            self._temporary.seal(self._metadata, later_than_ns=floor_ns)
-            outcome = self._backend._place(self._temporary, self._mode, self._metadata)
-            if isinstance(outcome, Written):
-                self._written = outcome
-                self._temporary.discard()
-            return outcome
-
-    def abort(self) -> None:
-        self._aborted = True
-        with typed_errors(self._temporary.target):
-            self._temporary.discard()

@@ -1,4 +1,4 @@
-"""One file of a `file:` store: its version, its metadata, and its way from a temporary name to its place. `backend` says why."""
+"""One file of a `file:` store: its version, its metadata, and its way from a temporary name to its key. See `backend` for the reasons."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _COPY_BYTES = 1 << 20
 
 
 def version_of(found: os.stat_result) -> Version:
-    """Inode, modification time and size."""
+    """The version of a file: inode, modification time and size."""
     return Version(f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}")
 
 
 def meta_of(key: str, found: os.stat_result, metadata: Mapping[str, str]) -> ObjectMeta:
-    """What a store says of the file."""
+    """The file as an object."""
     return ObjectMeta(key, found.st_size, version_of(found), found.st_mtime_ns // 1_000_000, metadata)
 
 
 def stat_of(path: str, directory: int | None = None) -> os.stat_result | None:
-    """The file at `path` (relative to the open `directory`, if given), None when there is none."""
+    """The file at `path`, relative to the open `directory` if any; None when there is none."""
     try:
         return os.stat(path, dir_fd=directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -47,7 +47,7 @@ def stat_of(path: str, directory: int | None = None) -> os.stat_result | None:
 
 
 def clip(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """First byte and end of a range within an object of `size` bytes."""
+    """The first byte and the end of a range within an object of `size` bytes."""
     if byte_range is None:
         return 0, size
     if isinstance(byte_range, Suffix):
@@ -57,7 +57,7 @@ def clip(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
 
 
 def read_bytes(fd: int, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end` of an open file, fewer when it ends before."""
+    """The bytes from `start` to `end` of an open file. Fewer when the file ends before."""
     pieces = []
     while start < end:
         piece = os.pread(fd, min(end - start, _IO_BYTES_MAX), start)
@@ -69,7 +69,7 @@ def read_bytes(fd: int, start: int, end: int) -> bytes:
 
 
 def refusal_of(current: os.stat_result, mode: PutMode) -> PreconditionFailed | None:
-    """The conflict of a condition with the file that is there."""
+    """The conflict of a condition with the existing file, if any."""
     match mode:
         case Create():
             return PreconditionFailed(version_of(current))
@@ -80,7 +80,7 @@ def refusal_of(current: os.stat_result, mode: PutMode) -> PreconditionFailed | N
 
 
 def clear_empty_directory(path: str) -> bool:
-    """False when a directory with files in it is at `path`. An empty one is removed: it is no object, and nobody sees it."""
+    """Remove an empty directory at `path`, which is not an object. False when it holds files."""
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             return True
@@ -110,45 +110,47 @@ def opened_directory(path: str) -> Iterator[int]:
 # ---- the root ----------------------------------------------------------------------------------------------------
 
 
-_REMOUNT = "see that it is mounted, and open the store again"
+_REMOUNT = "Check that it is mounted, and open the store again."
 
 
 @dataclass(frozen=True, slots=True)
 class _Directory:
-    """number: of the device and of the inode. led_to: where its path leads, should it be a link."""
+    """A directory. `number`: of the device and of the inode. `led_to`: where its path leads if it is a link."""
 
     number: tuple[int, int]
     led_to: str
 
 
 class SeenRoot:
-    """Which directory a root is. It may come into being later. Safe for many threads."""
+    """Remembers which directory a root is. It may be created later. Safe for many threads."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._known: _Directory | None = None
 
     def check(self) -> None:
-        """Raises BucketNotFound when the root is not the directory any more that it was: nothing may be written beside what was read."""
-        known = self._known  # Before the look: another thread may make the root between that and here.
+        """Raises BucketNotFound when the root is not the same directory as before. Writes must go where reads came from."""
+        known = self._known  # Read first: another thread may create the root after the look below.
         with typed_errors(self._path):
             found = stat_of(self._path)
         if found is None or not stat.S_ISDIR(found.st_mode):
             if known is not None:
-                raise BucketNotFound(f"{self._path!r} is no longer there: {_REMOUNT}")
+                raise BucketNotFound(f"{self._path!r} no longer exists. {_REMOUNT}")
             return
         now = (found.st_dev, found.st_ino)
         if known is not None and known.number == now:
             return
         led_to = os.path.realpath(self._path)
         if known is not None and (known.number[0] != now[0] or known.led_to != led_to or inodes_last(now[0])):
-            raise BucketNotFound(f"{self._path!r} is another directory than before: {_REMOUNT}")
+            raise BucketNotFound(f"{self._path!r} is another directory than before. {_REMOUNT}")
         self._known = _Directory(now, led_to)
 
 
 def inodes_last(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
-    """Whether directories of a device keep their inodes. Where an overlay has layers on several filesystems, and in userspace, the kernel
-    gives new ones once it has forgotten a directory."""
+    """Whether directories of a device keep their inodes.
+
+    An overlay with layers on several filesystems, and a filesystem in userspace, give a directory a new inode once the kernel forgot it.
+    """
     with suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as file:
         for line in file:
             before, _, after = line.partition(" - ")
@@ -161,7 +163,7 @@ def inodes_last(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
 
 
 class MetadataFiles:
-    """Metadata of the files below one root: an extended attribute of the file, or a sidecar that is named after it."""
+    """Metadata of the files below one root: an extended attribute of the file, or a sidecar named after it."""
 
     def __init__(self, root: str, *, fsync: bool, attributes: bool) -> None:
         self._root = root
@@ -169,7 +171,7 @@ class MetadataFiles:
         self._attributes = attributes
 
     def load(self, fd: int, found: os.stat_result) -> dict[str, str] | None:
-        """What our own writer said of exactly this version of the open file; None when nothing did."""
+        """The metadata that our own writer stored for exactly this version of the open file; None when there is none."""
         blob = _get_attribute(fd)
         metadata = None if blob is None else _unpack(blob, found)
         if metadata is None:
@@ -178,7 +180,7 @@ class MetadataFiles:
         return metadata
 
     def save(self, fd: int, metadata: Mapping[str, str], target: str) -> None:
-        """Attach `metadata` to the open file, which must have its final size and time. The attribute is durable when the file is."""
+        """Attach `metadata` to the open file, which must have its final size and time. The attribute is as durable as the file."""
         found = os.fstat(fd)
         said = {"time_ns": found.st_mtime_ns, "size": found.st_size, "metadata": dict(metadata)}
         if self._attributes and _set_attribute(fd, json.dumps(said).encode()):
@@ -193,12 +195,12 @@ class MetadataFiles:
             self.sync(directory)
 
     def drop(self, found: os.stat_result) -> None:
-        """Remove the sidecar of a file that is gone. What a crash leaves behind is removed by `sweep`."""
+        """Remove the sidecar of a removed file. `sweep` removes what a crash leaves."""
         with suppress(OSError):
             os.unlink(self._sidecar(found))
 
     def sweep(self, *, older_than_ms: int) -> None:
-        """Remove sidecars whose file is gone from one directory of 256, taken at random: litter stays little at a bounded price."""
+        """Remove sidecars without a file from one of 256 directories, chosen at random. So litter and cost stay small."""
         part = os.path.join(self._root, HIDDEN, "meta", f"{int(default_env().new_id(), 16) % 256:02x}")
         with suppress(OSError), os.scandir(part) as entries:
             for entry in islice(entries, _SWEEP_ENTRIES_MAX):
@@ -210,7 +212,7 @@ class MetadataFiles:
                         os.unlink(entry.path)
 
     def sync(self, fd: int) -> None:
-        """Force the open file or directory to the disk, where the store does."""
+        """Force the open file or directory to disk, if the store does so."""
         if self._fsync:
             os.fsync(fd)
 
@@ -228,7 +230,7 @@ def _get_attribute(fd: int) -> bytes | None:
 
 
 def _set_attribute(fd: int, blob: bytes) -> bool:
-    """False: the filesystem has no attributes, or not for so many bytes (when the disk is full, writing the sidecar will say so)."""
+    """False when the filesystem has no attributes, or none of this size. If the disk is full, writing the sidecar says so."""
     if sys.platform != "linux":
         return False
     try:
@@ -241,7 +243,7 @@ def _set_attribute(fd: int, blob: bytes) -> bool:
 
 
 def _unpack(blob: bytes, found: os.stat_result) -> dict[str, str] | None:
-    """The metadata in an attribute or sidecar, provided that it speaks of this version of the file."""
+    """The metadata in an attribute or sidecar, if it belongs to this version of the file."""
     try:
         said = json.loads(blob)
     except ValueError:
@@ -253,7 +255,7 @@ def _unpack(blob: bytes, found: os.stat_result) -> dict[str, str] | None:
 
 
 class Temporary:
-    """A new file on its way to `target`, locked against the sweep for as long as it is open. placed: whether it has arrived."""
+    """A new file on its way to `target`. It is locked against the sweep while it is open. `placed`: whether it has arrived."""
 
     def __init__(self, path: str, target: str, metadata_files: MetadataFiles) -> None:
         self.path = path
@@ -274,7 +276,7 @@ class Temporary:
             offset += count
 
     def copy(self, source: int, size: int) -> None:
-        """Copy the first `size` bytes of the open file `source`, in the kernel where it can."""
+        """Copy the first `size` bytes of the open file `source`, in the kernel if possible."""
         offset = 0
         if sys.platform == "linux":
             with suppress(OSError):
@@ -286,19 +288,19 @@ class Temporary:
         while offset < size:
             data = os.pread(source, min(size - offset, _COPY_BYTES), offset)
             if not data:
-                raise Unavailable(f"what was to be copied to {self.target!r} shrank meanwhile: another tool writes to it")
+                raise Unavailable(f"The source of the copy to {self.target!r} shrank meanwhile. Another tool writes to it. Copy it again.")
             self.write(data, offset)
             offset += len(data)
 
     def seal(self, metadata: Mapping[str, str], *, later_than_ns: int) -> None:
-        """Give the file its time and metadata, and force all of it to the disk. Does nothing when that is done and late enough."""
+        """Set time and metadata of the file, and force all of it to disk. Does nothing when that is done and late enough."""
         if self._sealed is not None and self._sealed.st_mtime_ns > later_than_ns:
             return
         self._forget()
         env = default_env()
         time_ns = max(env.now_ms() * 1_000_000 + int(env.new_id(), 16) % 1_000_000, later_than_ns + 1)
         os.utime(self._fd, ns=(time_ns, time_ns))
-        if os.fstat(self._fd).st_mtime_ns <= later_than_ns:  # the filesystem keeps seconds only
+        if os.fstat(self._fd).st_mtime_ns <= later_than_ns:  # the filesystem stores seconds only
             time_ns = later_than_ns + 2_000_000_000
             os.utime(self._fd, ns=(time_ns, time_ns))
         self._sealed = os.fstat(self._fd)
@@ -306,16 +308,16 @@ class Temporary:
         self._metadata_files.sync(self._fd)
 
     def written(self) -> Written:
-        """The outcome, once the sealed file is at its place."""
+        """The outcome, once the sealed file has its key."""
         assert self._sealed is not None
         self.placed = True
         return Written(version_of(self._sealed), self._sealed.st_mtime_ns // 1_000_000)
 
     def discard(self) -> None:
-        """Remove the temporary name, and what belongs to the file unless it was placed. Harmless when repeated."""
+        """Remove the temporary name, and the sidecar unless the file was placed. Harmless when repeated."""
         if self._fd < 0:
             return
-        # Once the file is an object, no error may say otherwise: a name that stays is swept one day.
+        # Once the file is an object, no error may say otherwise. A remaining name is swept later.
         with suppress(OSError if self.placed else FileNotFoundError):
             os.unlink(self.path)
         if not self.placed:
@@ -330,7 +332,7 @@ class Temporary:
 
 
 def sweep_temporaries(directory: str, *, older_than_ms: int) -> None:
-    """Remove what processes that died long ago were writing. Those that live hold a lock on their file."""
+    """Remove the unfinished writes of processes that died long ago. Living ones hold a lock on their file."""
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in islice(entries, _SWEEP_ENTRIES_MAX):
             if entry.stat(follow_symlinks=False).st_mtime_ns // 1_000_000 >= older_than_ms:
@@ -345,8 +347,10 @@ def sweep_temporaries(directory: str, *, older_than_ms: int) -> None:
 
 @contextmanager
 def typed_errors(path: str) -> Iterator[None]:
-    """Errors of the system as errors of `fileio` that name `path`. One without a number is not of the system: a signal's handler raised it,
-    whatever had been done by then."""
+    """Raise errors of the system as errors of `fileio` that name `path`.
+
+    An error without a number is not from the system. The handler of a signal raised it, at any point.
+    """
     try:
         yield
     except OSError as error:
@@ -359,17 +363,17 @@ def error_of(error: OSError, path: str) -> FileIOError:
     """The error of `fileio` for an error of the system."""
     reason = error.strerror or str(error)
     if isinstance(error.filename, str) and os.path.isabs(error.filename) and error.filename != path:
-        reason = f"{reason}: {error.filename!r}"
+        reason = f"{reason}, {error.filename!r}"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-            return StoreFull(f"no room to write {path!r} ({reason}): free some space or raise the limit; nothing was written")
+            return StoreFull(f"There is no room to write {path!r} ({reason}). Nothing was written. Free some space or raise the limit.")
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return PermissionDenied(f"the system refused access to {path!r} ({reason}): check its owner, mode and mount options")
+            return PermissionDenied(f"The system refused access to {path!r} ({reason}). Check its owner, mode and mount options.")
         case errno.ENAMETOOLONG | errno.ENOTDIR | errno.EISDIR | errno.ELOOP:
-            return InvalidKey(f"{path!r} cannot be the path of an object ({reason}): choose another key")
+            return InvalidKey(f"{path!r} cannot be the path of an object ({reason}). Choose another key.")
         case errno.EXDEV:
-            return Unsupported(f"{path!r} is on another filesystem than the root of its store: open that directory as a store of its own")
+            return Unsupported(f"{path!r} is on another filesystem than the root of its store. Open that directory as its own store.")
         case errno.EMFILE | errno.ENFILE | errno.EAGAIN:
-            return Throttled(f"{path!r} could not be opened now ({reason}): close files or raise the limit")
+            return Throttled(f"{path!r} could not be opened now ({reason}). Close files or raise the limit.")
         case _:
-            return Unavailable(f"the filesystem failed on {path!r} ({reason}): check that it is mounted and can be written to")
+            return Unavailable(f"The filesystem failed on {path!r} ({reason}). Check that it is mounted and writable.")

@@ -1,4 +1,4 @@
-"""Listings of a directory tree in the byte order of its keys, walked as far as they are asked for."""
+"""Listings of a directory tree in byte order of its keys. The walk goes only as far as the caller reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from collections.abc import Iterator
 from fileio.contract import FULL_KEY_BYTES_MAX
 
 HIDDEN = ".objcat"
-"""The directory that holds unfinished writes and sidecars, in every root. Never listed; no key may have a segment of this name."""
+"""The directory of unfinished writes and sidecars in every root. It is never listed, and no segment of a key may have this name."""
 
 
 def items(root: str, prefix: str, start_after: str, delimiter: str | None, cursor: str | None) -> Iterator[tuple[str, bool]]:
-    """Keys (False) and common prefixes (True) in byte order, behind `start_after` and behind the item of `cursor` (see `cursor_of`)."""
+    """Keys (False) and common prefixes (True) in byte order.
+
+    Args:
+        root: The directory of the store.
+        prefix: The keys begin with this text.
+        start_after: The keys are greater than this text.
+        delimiter: Groups keys into common prefixes; None does not.
+        cursor: The items are behind this one (see `cursor_of`).
+    """
     last = cursor[1:] if cursor else ""
     done = last if cursor and cursor[0] == "p" else None
     after = max(start_after, last)
@@ -22,7 +30,7 @@ def items(root: str, prefix: str, start_after: str, delimiter: str | None, curso
 
 
 def cursor_of(key: str, *, is_prefix: bool) -> str:
-    """Where a listing goes on behind this key or common prefix."""
+    """The cursor of a listing that continues behind this key or common prefix."""
     return ("p" if is_prefix else "k") + key
 
 
@@ -37,7 +45,7 @@ def _by_key(root: str, base: str, prefix: str, after: str, done: str | None, del
 
 
 def _by_directory(root: str, base: str, prefix: str, after: str, done: str | None) -> Iterator[tuple[str, bool]]:
-    """The delimiter is the slash: a directory is opened only to see whether a wanted key is in it."""
+    """As `_by_key`, for a slash as delimiter. A directory is opened only to see whether it holds a wanted key."""
     for name in _names(root, base):
         key = base + name
         if not key.startswith(prefix) or key == done:
@@ -50,7 +58,7 @@ def _by_directory(root: str, base: str, prefix: str, after: str, done: str | Non
 
 
 def _keys(root: str, base: str, prefix: str, after: str) -> Iterator[str]:
-    """Keys below the directory `base` in byte order; directories that cannot hold a wanted key are not opened."""
+    """Keys below the directory `base` in byte order. Directories that cannot hold a wanted key are not opened."""
     for name in _names(root, base):
         key = base + name
         if not name.endswith("/"):
@@ -61,7 +69,7 @@ def _keys(root: str, base: str, prefix: str, after: str) -> Iterator[str]:
 
 
 def _names(root: str, base: str) -> list[str]:
-    """Names in the directory `base` in the byte order of the keys they begin: directories end in a slash, and sort with it."""
+    """Names in the directory `base`, in byte order of the keys that begin with them. Directories end with a slash, and sort with it."""
     if base and any(segment in ("", ".", "..", HIDDEN) for segment in base[:-1].split("/")):
         return []
     names = []
@@ -76,12 +84,12 @@ def _names(root: str, base: str) -> list[str]:
                     names.append(entry.name)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return []
-    # Code points of text sort as its UTF-8 bytes do.
+    # Code points sort as UTF-8 bytes do.
     return sorted(names)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Also through a link; False for one that leads nowhere, or round in a circle."""
+    """Whether an entry is a file, also through a link. False for a link that leads nowhere or in a circle."""
     try:
         return entry.is_file()
     except OSError as error:
@@ -91,7 +99,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_key(path: str) -> bool:
-    """False for names that are not UTF-8 and for paths that are too long: other tools put them there, no key can name them."""
+    """False for names that are not UTF-8, and for paths that are too long. Other tools put them there; no key can name them."""
     try:
         return len(path.encode()) <= FULL_KEY_BYTES_MAX
     except UnicodeEncodeError:

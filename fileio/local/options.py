@@ -1,4 +1,4 @@
-"""Options of a local file system, and what of it can be known before it is opened."""
+"""Options of the local file system, and questions about a place that need no opened store."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ CERTAIN_ERRORS = frozenset(
         *(errno.EROFS, errno.EXDEV, errno.EMLINK, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP),
     }
 )
-"""After these, link and rename have certainly done nothing."""
+"""After these errors, link and rename certainly had no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
     """Options of `file:` stores.
 
-    fsync: force every write to the disk before it is acknowledged. Without it a write survives the death of the process, but not a power
-    cut. attributes: keep metadata in extended attributes where the filesystem has them; False: always in sidecar files.
-    lock_timeout_s: how long a write waits for other writers of the same directory before it gives up without effect.
+    Args:
+        fsync: Force every write to disk before it is acknowledged. Without it, a write survives the end of the process but no power cut.
+        attributes: Store metadata in extended attributes where the filesystem has them. False uses sidecar files always.
+        lock_timeout_s: How long a write waits for other writers of the same directory, in seconds, before it gives up without effect.
     """
 
     fsync: bool = True
@@ -38,9 +39,13 @@ class LocalOptions:
 
 
 def temporaries_of(url: str, *, older_than_s: float) -> list[str]:
-    """The paths of what is being written below a store of files, as yet under no key; none for other stores.
+    """The paths of unfinished writes below a store of files. They have no key yet. Other stores have none.
 
-    What processes left that are dead and have written nothing for so long is removed before. url: of the store, or of a prefix in it.
+    Removes the unfinished writes of dead processes first.
+
+    Args:
+        url: The URL of the store, or of a prefix in it.
+        older_than_s: The age of unfinished writes that may be removed, in seconds.
     """
     parts = urlsplit(url)
     if parts.scheme != "file":
@@ -58,7 +63,7 @@ def temporaries_of(url: str, *, older_than_s: float) -> list[str]:
 
 
 def is_directory(path: str) -> bool | None:
-    """None when nothing is there, or nobody may look. By one look at a time: another process may make it meanwhile."""
+    """Whether a path is a directory; None when nothing is there, or it cannot be read. One look: others may create it meanwhile."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except OSError:

@@ -23,8 +23,7 @@ import pytest
 from fileio.contract import PutOutcome, Written
 from fileio.env import SystemEnv, default_env
 from fileio.errors import FileIOError
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ import typer
 
 from fileio.errors import InvalidConfig, MissingDependency
 from fileio.options import nearest, redact, secret_options
-from fileio.registry import scheme_of
+from fileio.schemes import scheme_of
 from objcat.cli.output import draw, say, say_json, say_warning, sheet, words
 
 PROFILE_VARIABLE = "OBJCAT_PROFILE"

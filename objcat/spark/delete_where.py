@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 from objcat.maintenance.workers import Advance
 from objcat.spark.jobs import described
 from objcat.spark.services import SparkWorkers

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.datafile.batch_checks import means_the_same
 from objcat.dml.computed_write import DELETED, ComputedRows
 from objcat.dml.duckdb import MergeScope, moved, said_twice

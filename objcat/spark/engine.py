@@ -22,8 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from fileio.errors import FileIOError
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once
 from objcat.engine.local import LocalEngine
 from objcat.errors import InvalidBatch, ObjcatError

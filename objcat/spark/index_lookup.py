@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.common.bounded_cache import BoundedCache
 from objcat.datafile.batch_checks import located as of_partitions
 from objcat.datafile.bloom import Hashes

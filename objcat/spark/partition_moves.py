@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.errors import InvalidBatch
 from objcat.metadata.schema import arrow_type

@@ -9,8 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 from objcat.maintenance.workers import Advance
 from objcat.spark.engine import run_tasks, task_result_row
 from objcat.spark.jobs import described

@@ -22,8 +22,7 @@ import fileio.errors
 import objcat.errors
 from fileio.env import SystemEnv
 from fileio.errors import FileIOError
-from fileio.registry import StoreDescription
-from fileio.store import FileIO
+from fileio.store import FileIO, StoreDescription
 from objcat.errors import CorruptTable, InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
 from objcat.write.index_lookup import COMPUTED_AGAIN
 

@@ -19,7 +19,7 @@ RE_EXPORT = {"objcat", "objcat.spark", "fileio", "objcat.cli", "pyspark_objcat"}
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 DOCUMENTED_MIN = 0.88
-LONGER = {"objcat/table/table.py": 530, "fileio/local/backend.py": 510}
+LONGER = {"objcat/table/table.py": 530}
 """Modules that are still too long, and may not grow."""
 SHARED_NAMES = {"Java"}
 """What py4j wants each class that implements an interface of Java to hold."""
@@ -62,9 +62,8 @@ def test_names_come_from_the_module_that_defines_them() -> None:
 
 
 def test_no_circle_of_imports() -> None:
-    """Of modules, with those that are for types alone; but for the two that a `StoreDescription` needs, which is opened where it is."""
+    """Of modules, with those that are for types alone."""
     edges = {name: {used for used in imported(name) if used != name} for name in MODULES}
-    edges["fileio.store"].discard("fileio.registry")
     try:
         ordered = list(TopologicalSorter(edges).static_order())
     except CycleError as error:

@@ -9,7 +9,8 @@ import pytest
 
 from fileio.contract import Buffer, ByteRange, Create, GetResult, NotModified, PutMode, PutOutcome, Version, Written
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
-from fileio.store import CLOCK_READ_S_MAX, ClockReading, FileIO
+from fileio.store import FileIO
+from fileio.store_clock import CLOCK_READ_S_MAX, ClockReading
 from fileio.testing import FakeEnv, Fault, FaultyBackend, Rule
 
 AHEAD_MS = 3_600_000

@@ -14,8 +14,9 @@ from fileio.contract import check_key
 from fileio.errors import BucketNotFound, InvalidConfig, InvalidKey, NotFound, Unsupported
 from fileio.memory import MemoryBackend, drop_memory
 from fileio.options import Secret, nearest, parse_options, redact
-from fileio.registry import StoreDescription, describe_store, open_store, split_url
-from fileio.store import FileIO
+from fileio.registry import describe_store, open_store
+from fileio.schemes import split_url
+from fileio.store import FileIO, StoreDescription
 from fileio.testing import FakeEnv
 
 
@@ -145,11 +146,11 @@ def test_urls_are_split(url: str, expected: tuple[str, str]) -> None:
         ("s4://bucket", "no storage backend for 's4:'"),
         ("s4://bucket", "did you mean 's3'?"),
         ("http://example/x", "valid ones are az, file, gs, memory, s3"),
-        ("s3://", "names no bucket: write s3://bucket/prefix"),
+        ("s3://", "names no bucket. Write s3://bucket/prefix."),
         ("s3:///key", "names no bucket"),
-        ("s3://key:HUSH@bucket/x", "give them as options instead"),
-        ("s3://bucket/x?token=HUSH", "give these settings as options instead"),
-        ("s3://bucket/x#HUSH", "give these settings as options instead"),
+        ("s3://key:HUSH@bucket/x", "Pass them as options instead."),
+        ("s3://bucket/x?token=HUSH", "Pass these settings as options instead."),
+        ("s3://bucket/x#HUSH", "Pass these settings as options instead."),
         ("file:", "names no directory"),
         ("file://host/x", "names no directory"),
     ],
@@ -218,7 +219,7 @@ def test_another_process_gets_an_error_instead_of_an_empty_store(tmp_path: Path)
 
 
 def test_a_store_made_by_hand_has_no_description() -> None:
-    with pytest.raises(Unsupported, match=r"use fileio\.open_store"):
+    with pytest.raises(Unsupported, match=r"Use fileio\.open_store"):
         FileIO(MemoryBackend(), env=FakeEnv()).describe()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.spark.native.relation import native_root
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.datafile.parquet import TXN_COLUMN
 from objcat.planning.changes import ChangesPlan
 from objcat.planning.incremental import HIDDEN, IncrementalPlan

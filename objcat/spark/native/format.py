@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fileio.errors import FileIOError
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.common.validation import session
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.spark.native.janino import compiled

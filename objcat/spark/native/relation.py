@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
 from objcat.metadata.schema import Column, to_arrow_physical
 from objcat.spark.native.query import Query

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fileio.registry import StoreDescription
+from fileio.store import StoreDescription
 from objcat.datafile.parquet import TXN_COLUMN
 from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
 from objcat.predicate.parse import Predicate
