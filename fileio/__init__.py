@@ -1,16 +1,16 @@
-"""Object storage with conditional writes: one small contract over memory, local files, S3, Google Cloud Storage and Azure Blob Storage.
+"""Object storage with conditional writes: one small contract over S3, Google Cloud Storage, Azure Blob Storage, local files and memory.
 
     from fileio import Create, OutcomeUnknown, PreconditionFailed, Written, open_store
 
     store = open_store("s3://lake/prefix", {"region": "eu-central-1"})
     match store.put("slot/1", b"...", Create()):
         case Written(version): ...             # exactly once, also when a response was lost
-        case PreconditionFailed(current): ...  # certainly not: somebody else's object is there
-        case OutcomeUnknown(cause): ...        # nobody can tell yet
+        case PreconditionFailed(current): ...  # certainly not: the object of another writer is there
+        case OutcomeUnknown(cause): ...        # not known yet
 
-Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.check` (what a
-bucket keeps and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by
-an entry point of the group `objcat.fileio`, see `fileio.schemes`. SDKs are imported when their scheme is first opened.
+Every public name is here. Three modules stand apart: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.check` (a check
+of what a bucket honours and ignores) and `fileio.testing` (the conformance suite and a store that injects faults). A third party
+registers a scheme by an entry point of the group `objcat.fileio` (see `fileio.schemes`). SDKs are imported on first use of their scheme.
 """
 
 from __future__ import annotations
@@ -125,4 +125,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
+    """The public names."""
     return __all__

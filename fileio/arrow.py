@@ -82,8 +82,8 @@ class FileIOHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         found: dict[str, FileInfo] = {}
         with _arrow_errors():
             for page in self._fileio.list(prefix, delimiter=None if selector.recursive else "/"):
-                for folded in page.prefixes:
-                    found[folded.rstrip("/")] = FileInfo(folded.rstrip("/"), FileType.Directory)
+                for common in page.prefixes:
+                    found[common.rstrip("/")] = FileInfo(common.rstrip("/"), FileType.Directory)
                 for meta in page.objects:
                     for directory in _directories(meta.key, prefix):
                         found.setdefault(directory, FileInfo(directory, FileType.Directory))

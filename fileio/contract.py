@@ -402,7 +402,9 @@ def check_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
             )
     size = sum(len(name) + len(value) for name, value in given.items())
     if size > METADATA_BYTES_MAX:
-        raise InvalidConfig(f"Metadata of {size} bytes is too large. Every store keeps {METADATA_BYTES_MAX}. Put the rest into the object.")
+        raise InvalidConfig(
+            f"The metadata of {size} bytes is too large. Every store keeps {METADATA_BYTES_MAX}. Put the rest into the object."
+        )
     return given
 
 

@@ -236,4 +236,4 @@ def _convert(name: str, value: Any, hint: Any, *, where: str) -> Any:
     except (ValueError, KeyError):
         pass
     shown = "a secret value" if kind is Secret else repr(value)
-    raise InvalidConfig(f"The option {name!r} of {where} must be {kind.__name__.lower()}, but is {shown}.")
+    raise InvalidConfig(f"For {where}, the option {name!r} must be {kind.__name__.lower()}, but is {shown}.")

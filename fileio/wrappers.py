@@ -266,7 +266,7 @@ class PrefixedBackend(Backend):
         whole = self._prefix + key
         if 4 * len(whole) > FULL_KEY_BYTES_MAX and (size := len(whole.encode())) > FULL_KEY_BYTES_MAX:
             raise InvalidKey(
-                f"The key {key[:80]!r} is too long. Together with the prefix {self._prefix[:80]!r} it has {size} bytes, but at most"
+                f"The key {key[:80]!r} is too long. It has {size} bytes together with the prefix {self._prefix[:80]!r}, but at most"
                 f" {FULL_KEY_BYTES_MAX} are possible. Use a shorter prefix or key."
             )
         return whole

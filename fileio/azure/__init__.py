@@ -1,1 +1,1 @@
-"""The Azure Blob Storage backend. Entry: `backend`."""
+"""Azure Blob Storage: `backend` is the entry."""

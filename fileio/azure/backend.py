@@ -1,12 +1,11 @@
-"""`az://container/prefix`: Azure Blob Storage through azure-storage-blob; block blobs, and append blobs for `append`.
+"""`az://container/prefix`: Azure Blob Storage through azure-storage-blob. Block blobs, and append blobs for `append`.
 
-Every method sends one request, with these exceptions: a `Suffix` read asks for the size first; reading nothing (an empty object, a range
-past the end) takes a second request, because the store answers 416; an append at offset 0 creates the append blob and then adds to it; a
-copy asks for the size of its source, and is sent in pieces above 256 MiB.
+Every method sends one request, with these exceptions. A `Suffix` read asks for the size first. A read of nothing (an empty object, a
+range past the end) takes a second request, because the store answers 416. An append at offset 0 creates the append blob and then adds
+to it. A copy asks for the size of its source, and is sent in pieces above 256 MiB.
 
-An upload is a list of uncommitted blocks under the key. Azure keeps one such list per key, so block names carry the write id: two uploads
-of one key cannot mix. It has no request that removes uncommitted blocks: they stay invisible and are dropped by the next write to the key,
-or after a week.
+An upload is a list of uncommitted blocks under the key. Azure has one such list per key, so block names carry the write id: two uploads
+of one key cannot mix. No request removes uncommitted blocks. They stay invisible until the next write to the key, or a week, drops them.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from fileio.azure.errors import (
     error_status,
     is_gone,
 )
+from fileio.azure.upload import AzureUpload
 from fileio.contract import (
-    WRITE_ID,
     Backend,
     Buffer,
     ByteRange,
@@ -62,7 +61,6 @@ from fileio.errors import (
     Throttled,
     Unavailable,
     Unsupported,
-    UploadLost,
 )
 from fileio.network_errors import is_untrusted, why_unreachable
 from fileio.optional import library
@@ -85,16 +83,21 @@ AZURE_CAPABILITIES = Capabilities(
 
 
 def open_azure(container: str, options: AzureOptions) -> Backend:
-    """The backend over a whole container. Sends no request. Raises InvalidConfig, or MissingDependency without azure-storage-blob."""
+    """The backend over a whole container. Sends no request.
+
+    Raises:
+        InvalidConfig: The container or an option is wrong.
+        MissingDependency: azure-storage-blob is not installed.
+    """
     if not re.fullmatch(r"\$root|\$web|(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", container):
-        raise InvalidConfig(f"{container!r} cannot be a container: Azure wants 3 to 63 lower-case letters, digits and single hyphens")
+        raise InvalidConfig(f"{container!r} cannot be a container. Azure allows 3 to 63 lower-case letters, digits and single hyphens.")
     library("azure.storage.blob", needed_by="az:// needs", extra="azure")
     check_proxy(options.proxy, where=f"az://{container}")
     return AzureBackend(container, resolve(options))
 
 
 class AzureBackend(Backend):
-    """One container. `settings` are options whose account or endpoint and credentials are decided."""
+    """One container. `settings` are options after `resolve`."""
 
     def __init__(self, container: str, settings: AzureOptions) -> None:
         from azure.core import MatchConditions
@@ -105,7 +108,7 @@ class AzureBackend(Backend):
         self._credential = credential_of(settings)
         self._client = container_client(container, settings, self._credential)
         self._parents: Any = None
-        """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
+        """The client of a parent process. It stays open: closing it would disturb the parent's TLS sessions."""
         self._missing: Mapping[str, Any] = {"match_condition": MatchConditions.IfMissing}
         self._unchanged = MatchConditions.IfNotModified
         self._changed = MatchConditions.IfModified
@@ -116,25 +119,29 @@ class AzureBackend(Backend):
         on_fork(self)
 
     def after_fork(self) -> None:
-        """The connections, and locks within the credential, are the parent's."""
+        """The connections, and the locks within the credential, are those of the parent."""
         self._parents = (self._client, self._credential)
         self._credential = credential_of(self._settings)
         self._client = container_client(self._container, self._settings, self._credential)
 
     @property
     def url(self) -> str:
+        """`az://` and the container."""
         return self._url
 
     @property
     def capabilities(self) -> Capabilities:
+        """The same for every container."""
         return AZURE_CAPABILITIES
 
     def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
     # ---- reading
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """`Get Blob`."""
         if isinstance(byte_range, Suffix):
             return self._get_suffix(key, byte_range.length, if_none_match)
         start = 0 if byte_range is None else byte_range.start
@@ -155,7 +162,7 @@ class AzureBackend(Backend):
             sent.append(answer.http_response.headers.get("date", ""))
 
         def ask() -> GetResult:
-            # Always with an offset: without one the SDK answers 416 (an empty object) by a second GET, whose etag may be a newer object's.
+            # Always pass an offset. Otherwise the SDK answers 416 (an empty object) by a second GET, perhaps of a newer object.
             download = self._blob(key).download_blob(start, length, raw_response_hook=hear, **self._reading, **condition)
             data = next(download.chunks(), b"")
             properties = download.properties
@@ -172,7 +179,7 @@ class AzureBackend(Backend):
             if status == 416:
                 return self._get_nothing(key, start, None if length is None else start + length, if_none_match)
             if status == 412:
-                raise Unavailable(f"{self._url}/{key} changed while its last bytes were read: read it again") from None
+                raise Unavailable(f"{self._url}/{key} changed while its last bytes were read. Read it again.") from None
             raise self._failure(error, "read", key) from None
 
     def _get_nothing(self, key: str, start: int, end: int | None, if_none_match: Version | None) -> GetResult | NotModified:
@@ -181,11 +188,11 @@ class AzureBackend(Backend):
         if meta.version == if_none_match:
             return NotModified()
         if start < meta.size and (end is None or start < end):
-            raise Unavailable(f"{self._url}/{key} grew while it was read: read it again")
+            raise Unavailable(f"{self._url}/{key} grew while it was read. Read it again.")
         return GetResult(meta, b"", min(start, meta.size))
 
     def _get_suffix(self, key: str, length: int, if_none_match: Version | None) -> GetResult | NotModified:
-        """Azure knows no suffix ranges: the size comes first, and the condition makes sure that it still holds."""
+        """Azure has no suffix ranges. The size comes first, and a condition ensures that it still holds."""
         meta = self.head(key)
         if meta.version == if_none_match:
             return NotModified()
@@ -196,6 +203,7 @@ class AzureBackend(Backend):
         return self._download(key, meta.size - wanted, wanted, condition, None)
 
     def head(self, key: str) -> ObjectMeta:
+        """`Get Blob Properties`."""
         from azure.core.exceptions import AzureError
 
         def ask() -> ObjectMeta:
@@ -208,7 +216,7 @@ class AzureBackend(Backend):
             raise self._failure(error, "look at", key) from None
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
-        """The store's `startFrom` includes its key, and a store may ignore it: what is not greater than `start_after` is dropped here.
+        """`List Blobs`. The store's `startFrom` includes its key, and a store may ignore it, so extra keys are dropped here.
 
         So a page can be empty and still have a cursor.
         """
@@ -238,9 +246,12 @@ class AzureBackend(Backend):
     # ---- writing
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """`Put Blob`, a block blob."""
         body = bytes(data)
         if len(body) > PUT_BYTES_MAX:
-            raise Unsupported(f"{self._url}/{key}: {len(body)} bytes are more than one put can carry ({PUT_BYTES_MAX}): use open_write()")
+            raise Unsupported(
+                f"{len(body)} bytes for {self._url}/{key} are more than one put can carry ({PUT_BYTES_MAX}). Use open_write()."
+            )
         conditions = self._conditions(mode)
         return self._mutate(
             "write",
@@ -252,19 +263,20 @@ class AzureBackend(Backend):
         )
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """`Append Block` under a position; at offset 0, `Put Blob` first."""
         if len(data) > _APPEND_BYTES_MAX:
-            raise Unsupported(f"{self._url}/{key}: cannot append {len(data)} bytes at once: append at most {_APPEND_BYTES_MAX}")
+            raise Unsupported(f"Cannot append {len(data)} bytes to {self._url}/{key} at once. Append at most {_APPEND_BYTES_MAX}.")
         blob = self._blob(key)
         if offset == 0:
             created = self._mutate("create", key, Create(), lambda: blob.create_append_blob(**self._missing, **self._writing))
             if isinstance(created, OutcomeUnknown) or (isinstance(created, Written) and not data):
                 return created
-        # The position is a condition of every append: a repeated request after a lost response cannot add the bytes twice.
+        # Every append has the position as its condition. So a request that is repeated after a lost response cannot add bytes twice.
         if not data:
             try:
                 meta = self.head(key)
             except Unavailable as error:
-                raise Throttled(f"nothing was appended to {self._url}/{key}, its size is not known: {error}") from error
+                raise Throttled(f"The size of {self._url}/{key} is not known ({error}). Nothing was appended. Try again.") from error
             return Written(meta.version) if meta.size == offset else PreconditionFailed(meta.version)
         body = bytes(data)
         return self._mutate(
@@ -275,19 +287,23 @@ class AzureBackend(Backend):
         )
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
-        return _AzureUpload(self, key, mode, metadata)
+        """Sends nothing: blocks need no start."""
+        return AzureUpload(self, key, mode, metadata)
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """`Copy Blob From URL`; above 256 MiB, `Put Block From URL` for each piece."""
         if self._settings.customer_key is not None:
-            raise Unsupported(f"{self._url} cannot copy {source!r} under a customer key: read it and put() it to {target!r}")
+            raise Unsupported(f"{self._url} cannot copy {source!r} under a customer key. Read it and put() it to {target!r}.")
         try:
             size = self.head(source).size
         except Unavailable as error:
-            raise Throttled(f"nothing was written to {self._url}/{target}, the size of its source is not known: {error}") from error
+            raise Throttled(
+                f"The size of the source of {self._url}/{target} is not known ({error}). Nothing was written. Try again."
+            ) from error
         url, authorization = self._readable(source)
         proof: dict[str, Any] = {} if authorization is None else {"source_authorization": authorization}
         if size > _COPY_BYTES_MAX:
-            upload = _AzureUpload(self, target, mode, metadata)
+            upload = AzureUpload(self, target, mode, metadata)
             for number, start in enumerate(range(0, size, _COPY_BYTES_MAX), 1):
                 upload.copy_part(number, url, start, min(_COPY_BYTES_MAX, size - start), proof)
             return upload.complete()
@@ -301,10 +317,10 @@ class AzureBackend(Backend):
         )
 
     def _readable(self, source: str) -> tuple[str, str | None]:
-        """A URL under which the service itself may read the source, and the authorization to send along."""
+        """A URL from which the service itself may read the source, and the authorization to send with it."""
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 
-        url: str = self._blob(source).url  # holds the SAS already, if that is how this store was opened
+        url: str = self._blob(source).url  # it holds the SAS if the store was opened with one
         key = getattr(self._client.credential, "account_key", None)
         if key is not None:
             expiry = datetime.fromtimestamp(default_env().now_ms() / 1000, UTC) + timedelta(minutes=_SAS_MINUTES)
@@ -319,6 +335,7 @@ class AzureBackend(Backend):
         return url, None
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """`Blob Batch`; for one key, `Delete Blob`."""
         from azure.core.exceptions import AzureError
 
         try:
@@ -334,7 +351,7 @@ class AzureBackend(Backend):
         except RuntimeError as error:
             if not is_ending(error):
                 raise
-            # The SDK takes threads for a batch.
+            # The SDK uses threads for a batch.
             return [result for key in keys for result in self.delete_batch([key])]
         results: list[DeleteResult] = []
         for key, answer in zip(keys, answers, strict=True):
@@ -358,7 +375,7 @@ class AzureBackend(Backend):
                 return {"etag": f'"{version}"', "match_condition": self._unchanged}
 
     def _mutate(self, what: str, key: str, mode: PutMode, call: Callable[[], Mapping[str, Any]]) -> PutOutcome:
-        """One attempt of a write. A failed condition is Conflict, no usable answer is Unknown; raises what certainly had no effect."""
+        """One attempt of a write. A failed condition is PreconditionFailed, an unusable answer is OutcomeUnknown. Raises without effect."""
         from azure.core.exceptions import AzureError
 
         try:
@@ -373,110 +390,54 @@ class AzureBackend(Backend):
             if isinstance(mode, Update) and is_gone(failure):
                 return PreconditionFailed(None)
             if isinstance(mode, Create) and is_gone(failure):
-                # It needs nothing but the container: what gave that answer may have sent the write on before.
-                return OutcomeUnknown(Unavailable(f"{failure}, says the answer to a write of it: check what stands before the service"))
+                # A create needs only the container. Something in between gave this answer, and may have forwarded the write before.
+                return OutcomeUnknown(
+                    Unavailable(f"{failure} This answer to a write of it is not from the service. Check what is in front of it.")
+                )
             raise failure from None
         etag = answer.get("etag")
         if etag is None:
-            return OutcomeUnknown(Unavailable(f"{self._url}: no etag in the answer to {what} {key!r}: is the endpoint Azure Blob Storage?"))
+            return OutcomeUnknown(
+                Unavailable(f"The answer of {self._url} to {what} {key!r} has no etag. Check that the endpoint is Azure Blob Storage.")
+            )
         return Written(_version(etag), _ms(answer.get("date")))
 
     def _failure(self, error: AzureError, what: str, key: str) -> FileIOError:
-        """The typed error for one of the SDK's. It is raised `from None`: texts of the SDK can hold signatures, ours are redacted."""
+        """The typed error for an error of the SDK. It is raised `from None`: texts of the SDK may hold signatures; ours are redacted."""
         from azure.core.exceptions import ClientAuthenticationError
 
         status = error_status(error)
         text = redact(f"{type(error).__name__}: {error.message}".split("\n", 1)[0], self._settings.secrets)
         if status is None and isinstance(error, ClientAuthenticationError):
-            return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {NO_CREDENTIALS_HINT}")
+            return CredentialsError(
+                f"Cannot {what} {key!r} in {self._url}. There are no usable credentials ({text}). {NO_CREDENTIALS_HINT}"
+            )
         if status is None and is_untrusted(error):
-            advice = "give its authority as option 'ca_bundle'"
-            return InvalidConfig(f"{self._url}: the certificate of {self._client.primary_hostname} is not trusted: {advice}")
+            advice = "Pass its authority as option 'ca_bundle'."
+            return InvalidConfig(f"The certificate of {self._client.primary_hostname} for {self._url} is not trusted. {advice}")
         if status is None and (why := why_unreachable(error)) is not None:
-            advice = "check the account or option 'endpoint', the proxy and the network"
-            return Unavailable(f"{self._url}: cannot {what} {key!r}: cannot reach {self._client.primary_hostname}, {why}: {advice}")
+            advice = "Check the account or option 'endpoint', the proxy and the network."
+            host = self._client.primary_hostname
+            return Unavailable(f"Cannot {what} {key!r} in {self._url}. The request cannot reach {host}: {why}. {advice}")
         return self._classify(status, error_code(error), what, key, text)
 
     def _classify(self, status: int | None, code: str | None, what: str, key: str, text: str) -> FileIOError:
-        where = f"{self._url}: cannot {what} {key!r}"
+        where = f"Cannot {what} {key!r} in {self._url}."
         said = f"{status} {code or 'without a code'}"
         if status is None or status < 300 or status >= 500 or status == 408:
             return Unavailable(
-                f"{where}: no usable answer ({said if status else text}): ask again, and check the endpoint when it stays so"
+                f"{where} There was no usable answer ({said if status else text}). Try again. If the error persists, check the endpoint."
             )
         if code in CONTAINER_CODES:
             host = self._client.primary_hostname
-            return BucketNotFound(f"there is no container {self._container!r} at {host} ({said}): create it or mend the URL")
-        kind, hint = BY_CODE.get(code or "") or BY_STATUS.get(status) or (FileIOError, text or "look the code up in the vendor's list")
+            return BucketNotFound(f"There is no container {self._container!r} at {host} ({said}). Create it or correct the URL.")
+        kind, hint = BY_CODE.get(code or "") or BY_STATUS.get(status) or (FileIOError, text or "Look the code up in the vendor's list.")
         if kind is NotFound:
-            return NotFound(f"there is no object {key!r} in {self._url} ({said})")
-        return kind(f"{where}: refused ({said}): {hint}")
+            return NotFound(f"There is no object {key!r} in {self._url} ({said}).")
+        return kind(f"{where} The store refused it ({said}). {hint}")
 
 
-class _AzureUpload(Upload):
-    """Uncommitted blocks, and the list that makes them the object."""
-
-    def __init__(self, backend: AzureBackend, key: str, mode: PutMode, metadata: Mapping[str, str]) -> None:
-        self._backend = backend
-        self._key = key
-        self._mode = mode
-        self._metadata = dict(metadata)
-        self._name = metadata.get(WRITE_ID) or default_env().new_id()
-        self._numbers: set[int] = set()
-        self._ambiguous = False
-
-    def _block(self, number: int) -> str:
-        return f"{self._name}-{number:05d}"  # Azure wants names of one length within a blob
-
-    def put_part(self, number: int, data: Buffer) -> None:
-        backend = self._backend
-        body: Any = data if isinstance(data, bytes) else memoryview(data).cast("B")
-        blob = backend._blob(self._key)
-        self._stage(number, lambda: blob.stage_block(self._block(number), body, length=len(body), **backend._writing))
-
-    def copy_part(self, number: int, url: str, start: int, length: int, proof: Mapping[str, Any]) -> None:
-        """Let the store take part `number` from another object."""
-        backend = self._backend
-        blob = backend._blob(self._key)
-        self._stage(number, lambda: blob.stage_block_from_url(self._block(number), url, start, length, **proof, **backend._writing))
-
-    def _stage(self, number: int, call: Callable[[], Any]) -> None:
-        from azure.core.exceptions import AzureError
-
-        try:
-            ask_service(call)
-        except AzureError as error:
-            if error_code(error) in ("InvalidBlobOrBlock", "InvalidBlockId"):
-                # Names of somebody else's blocks have another length: they are in the way until the key is written, or for a week.
-                raise UploadLost(f"{self._key!r}: another program's unfinished upload is in the way: write it by put()") from None
-            raise self._backend._failure(error, f"send part {number} of", self._key) from None
-        self._numbers.add(number)
-
-    def complete(self) -> PutOutcome:
-        backend = self._backend
-        blocks: list[Any] = [self._block(number) for number in sorted(self._numbers)]
-        conditions = backend._conditions(self._mode)
-        try:
-            outcome = backend._mutate(
-                "complete",
-                self._key,
-                self._mode,
-                lambda: backend._blob(self._key).commit_block_list(blocks, metadata=self._metadata, **conditions, **backend._writing),
-            )
-        except UploadLost as error:
-            # Any write to the key drops uncommitted blocks: an earlier completion of ours, or a competitor.
-            if isinstance(self._mode, Overwrite) and not self._ambiguous:
-                raise error from None
-            return PreconditionFailed(None)
-        self._ambiguous = self._ambiguous or isinstance(outcome, OutcomeUnknown)
-        return outcome
-
-    def abort(self) -> None:
-        """Azure has no such request: uncommitted blocks stay invisible, and go with the next write to the key or after a week."""
-        self._numbers.clear()
-
-
-# ---- what Azure says ---------------------------------------------------------------------------------------------
+# ---- conversions ------------------------------------------------------------------------------------------------
 
 
 def _version(etag: str) -> Version:
@@ -493,7 +454,7 @@ def _meta(key: str, properties: BlobProperties, size: int) -> ObjectMeta:
 
 
 def _start_from(prefix: str, start_after: str, delimiter: str | None) -> str:
-    """Listing by delimiter, the store starts at names of the listed level only."""
+    """Where a listing starts. With a delimiter, the store starts at names of the listed level only."""
     return start_after if not delimiter else prefix + start_after[len(prefix) :].split(delimiter, 1)[0]
 
 

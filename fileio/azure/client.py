@@ -1,4 +1,4 @@
-"""How `az://` is opened: its options, the credentials they name, and a client of azure-storage-blob that sends each request once."""
+"""How `az://` is opened: options, credentials, and a client of azure-storage-blob that sends each request once."""
 
 from __future__ import annotations
 
@@ -24,30 +24,40 @@ if TYPE_CHECKING:
     from azure.storage.blob import ContainerClient
 
 PUT_BYTES_MAX = 5000 * 1024 * 1024
-"""The largest blob that the service takes in one request."""
+"""The largest blob that the service accepts in one request."""
 _READ_BYTES_MAX = 1 << 50
 _MARKS_OF_THE_SERVICE = ("x-ms-request-id", "x-ms-version", "x-ms-error-code")
 _ANSWERS_THAT_DECIDE = frozenset({*range(200, 400), 404, 409, 412, 416})
-"""Statuses that say what is there, or that something was done; to a read the others are refusals, whoever sends them. A write may have been
-sent on before something on the way refused it."""
+"""Statuses that say what exists, or what was done. For a read, all others are refusals. A refused write may have been forwarded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureOptions:
-    """Options of `az://`. Give one kind of credentials at most; without any, the environment and then `DefaultAzureCredential` are asked.
+    """Options of `az://`. Pass at most one kind of credentials. Without any, the environment and then `DefaultAzureCredential` are used.
 
-    account: name of the storage account. endpoint: URL of the account, when it is not https://<account>.blob.core.windows.net.
-    account_key, sas_token, connection_string: shared secrets. sas_token_file: path of a file with a SAS token, read for every request, so
-    that whoever writes a newer one to it renews the credentials of open stores. tenant_id, client_id, client_secret: a service principal.
-    managed_identity_client_id: a user-assigned managed identity. use_default_credential: azure-identity's chain, whatever the environment
-    holds.
-    anonymous: send no credentials (public containers).
-    encryption_scope: of what is written. customer_key: base64 of the 32 bytes under which objects are written and read (needs https).
-    proxy: URL of an HTTP proxy. ca_bundle: PEM file of the trusted authorities. connect_timeout_s, read_timeout_s: of each request.
-    max_connections: kept open at once; more are opened when more threads ask.
+    The environment, in this order: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN. Without `account` and
+    `endpoint`, AZURE_STORAGE_ACCOUNT.
 
-    Environment, when no credentials are given: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN in this order;
-    and AZURE_STORAGE_ACCOUNT when neither `account` nor `endpoint` is.
+    Args:
+        account: Name of the storage account.
+        account_key: Its shared key.
+        sas_token: A SAS token.
+        sas_token_file: Path of a file with a SAS token. Every request reads it, so a newer token renews the credentials of open stores.
+        connection_string: Account, endpoint and secret in one text.
+        tenant_id: A service principal, with `client_id` and `client_secret`.
+        client_id: See `tenant_id`.
+        client_secret: See `tenant_id`.
+        managed_identity_client_id: A user-assigned managed identity.
+        use_default_credential: Use the chain of azure-identity and ignore the environment.
+        anonymous: Send no credentials (public containers).
+        endpoint: URL of the account, when it is not https://<account>.blob.core.windows.net.
+        encryption_scope: The encryption scope of new objects.
+        customer_key: Base64 of the 32 bytes under which objects are written and read. Needs https.
+        proxy: URL of an HTTP proxy.
+        ca_bundle: PEM file of the trusted authorities.
+        connect_timeout_s: Seconds to connect, for each request.
+        read_timeout_s: Seconds without a byte, for each request.
+        max_connections: Connections that stay open. More threads open more.
     """
 
     account: str | None = None
@@ -72,7 +82,7 @@ class AzureOptions:
 
     @property
     def secrets(self) -> tuple[Secret | None, ...]:
-        """What no message may show."""
+        """The values that no message may show."""
         return (self.account_key, self.sas_token, self.connection_string, self.client_secret, self.customer_key, self.proxy)
 
 
@@ -89,30 +99,30 @@ _CREDENTIALS = (
 
 
 def resolve(options: AzureOptions) -> AzureOptions:
-    """The options with account and credentials taken from the environment where none are given."""
+    """The options, with account and credentials from the environment where they are missing."""
     kinds = [name for name in _CREDENTIALS if getattr(options, name)]
     if len(kinds) > 1:
-        raise InvalidConfig(f"az:// was given credentials of several kinds ({', '.join(kinds)}): give one")
+        raise InvalidConfig(f"az:// has credentials of several kinds ({', '.join(kinds)}). Pass one.")
     principal = [bool(value) for value in (options.tenant_id, options.client_id, options.client_secret)]
     if any(principal) and not all(principal):
         raise InvalidConfig(
-            "az:// signs in as a service principal with all of tenant_id, client_id and client_secret: give all three or none"
+            "az:// signs in as a service principal with all of tenant_id, client_id and client_secret. Pass all three or none."
         )
     if options.connection_string and (options.account or options.endpoint):
-        raise InvalidConfig("az:// finds account and endpoint in the option connection_string: leave out the options account and endpoint")
+        raise InvalidConfig("az:// finds account and endpoint in the option connection_string. Leave out the options account and endpoint.")
     if options.endpoint and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", options.endpoint):
-        raise InvalidConfig("az:// needs an endpoint such as 'https://account.blob.core.windows.net', without credentials or query")
+        raise InvalidConfig("az:// needs an endpoint such as 'https://account.blob.core.windows.net', without credentials or query.")
     if not kinds:
         options = _with_environment(options)
     if not (options.account or options.endpoint or options.connection_string):
         options = replace(options, account=os.environ.get("AZURE_STORAGE_ACCOUNT"))
         if not options.account:
-            raise InvalidConfig("az:// does not know the storage account: give the option account, or set AZURE_STORAGE_ACCOUNT")
+            raise InvalidConfig("az:// does not know the storage account. Pass the option account, or set AZURE_STORAGE_ACCOUNT.")
     return options
 
 
 def _with_environment(options: AzureOptions) -> AzureOptions:
-    """The options with the first credentials of the environment, whose connection string must not override an account given here."""
+    """The options with the first credentials of the environment. Its connection string must not override an account of the options."""
     string, key, token = (os.environ.get(f"AZURE_STORAGE_{name}") for name in ("CONNECTION_STRING", "KEY", "SAS_TOKEN"))
     if string and not (options.account or options.endpoint):
         return replace(options, connection_string=Secret(string))
@@ -122,7 +132,7 @@ def _with_environment(options: AzureOptions) -> AzureOptions:
 
 
 def credential_of(settings: AzureOptions) -> Any:
-    """What the SDK takes as credential; None: anonymous, or within the connection string."""
+    """The credential for the SDK. None: anonymous, or within the connection string."""
     if settings.anonymous or settings.connection_string:
         return None
     if settings.account_key:
@@ -135,7 +145,7 @@ def credential_of(settings: AzureOptions) -> Any:
     library("azure.identity", needed_by="az:// without a key or SAS token needs", extra="azure")
     import azure.identity
 
-    # Without a handler anywhere, its warnings would go to stderr, over many lines; our error says what to do.
+    # Without a handler, its warnings go to stderr, over many lines. Our error says what to do.
     logging.getLogger("azure.identity").addHandler(logging.NullHandler())
     if settings.client_secret:
         assert settings.tenant_id is not None and settings.client_id is not None
@@ -150,7 +160,7 @@ def _sas_file_class() -> type[Any]:
     from azure.core.credentials import AzureSasCredential
 
     class SasFile(AzureSasCredential):
-        """The SAS token in a file, read whenever the SDK asks for it."""
+        """The SAS token in a file. It is read whenever the SDK asks for it."""
 
         def __init__(self, path: str) -> None:
             super().__init__("")
@@ -158,27 +168,27 @@ def _sas_file_class() -> type[Any]:
 
         @property
         def signature(self) -> str:
-            """Raises CredentialsError when the file holds none."""
+            """The token. Raises CredentialsError when the file holds none."""
             return read_secret(self._path, option="sas_token_file").lstrip("?")
 
     return SasFile
 
 
 def _account_of(endpoint: str) -> str:
-    """The account in an endpoint: the first label of the host, or, for emulators on an IP address or localhost, the path."""
+    """The account in an endpoint: the first label of the host. For emulators on an IP address or localhost, the path."""
     host, _, path = endpoint.split("://", 1)[1].partition("/")
     return path.strip("/") or host.split(".", 1)[0]
 
 
 def container_client(container: str, settings: AzureOptions, credential: Any) -> ContainerClient:
-    """The SDK's client of the container: one request a call, no retries, nothing split. Raises InvalidConfig for what it refuses."""
+    """The SDK's client of a container: one request per call, no retries, nothing split. Raises InvalidConfig."""
     import requests.utils
     from azure.storage.blob import ContainerClient
 
     transport = _transport(settings)
     common: dict[str, Any] = {
         "transport": transport,
-        "retry_total": 0,  # a retry below us would turn our own success into a failed condition
+        "retry_total": 0,  # a retry beneath us would turn our own success into a failed condition
         "retry_to_secondary": False,
         "max_single_put_size": PUT_BYTES_MAX,  # never split a put into blocks
         "max_single_get_size": _READ_BYTES_MAX,  # never split a get into ranges
@@ -193,19 +203,19 @@ def container_client(container: str, settings: AzureOptions, credential: Any) ->
             endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
             client = ContainerClient(endpoint.rstrip("/"), container, credential=credential, **common)
     except ValueError as error:
-        raise InvalidConfig(f"az://{container} cannot be opened: {redact(str(error), settings.secrets)}") from None
-    # As above: of a body that breaks off the SDK would tell stderr, and us.
+        raise InvalidConfig(f"az://{container} cannot be opened ({redact(str(error), settings.secrets)}). Check the options.") from None
+    # As above: the SDK reports a body that breaks off on stderr too.
     logging.getLogger("azure").addHandler(logging.NullHandler())
     hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
     if settings.customer_key and client.scheme != "https":
-        raise InvalidConfig(f"az://{container}: the option customer_key needs an https endpoint")
+        raise InvalidConfig(f"The option customer_key of az://{container} needs an https endpoint. Pass one.")
     if not settings.proxy:
         transport.session.proxies = requests.utils.get_environ_proxies(client.primary_endpoint)
     return client
 
 
 def customer_key_of(settings: AzureOptions) -> dict[str, Any]:
-    """What requests add for a key of the customer's own. Raises InvalidConfig when it is none."""
+    """What requests add for a customer key. Raises InvalidConfig when the key is malformed."""
     if settings.customer_key is None:
         return {}
     from azure.storage.blob import CustomerProvidedEncryptionKey
@@ -215,13 +225,13 @@ def customer_key_of(settings: AzureOptions) -> dict[str, Any]:
     except binascii.Error:
         key = b""
     if len(key) != 32:
-        raise InvalidConfig("az:// needs as option customer_key the base64 of 32 bytes (AES-256)")
+        raise InvalidConfig("The option customer_key of az:// must be the base64 of 32 bytes (AES-256).")
     digest = base64.b64encode(hashlib.sha256(key).digest()).decode()
     return {"cpk": CustomerProvidedEncryptionKey(settings.customer_key.reveal(), digest)}
 
 
 def _transport(settings: AzureOptions) -> RequestsTransport:
-    """Connections, with what the environment says about proxies and authorities read once instead of for every request."""
+    """Connections. The proxies and authorities of the environment are read once, and not for every request."""
     import requests
 
     session = requests.Session()
@@ -234,7 +244,7 @@ def _transport(settings: AzureOptions) -> RequestsTransport:
         connection_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
         connection_verify=settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True,
-        connection_data_block_size=_READ_BYTES_MAX,  # hand a body on in one piece
+        connection_data_block_size=_READ_BYTES_MAX,  # read a body in one piece
     )
 
 
@@ -245,11 +255,11 @@ def _transport_class() -> type[RequestsTransport]:
     from urllib3.exceptions import HTTPError
 
     class WholeBodyTransport(RequestsTransport):  # type: ignore[misc,unused-ignore]
-        """Takes only answers of the service, whole.
+        """Accepts only complete answers of the service.
 
-        It reads a download within the request: a body that breaks off or is of other bytes than were asked for is an error here, where the
-        SDK would take it, or ask again, silently. And a page that something on the way made up is none of the service's answers, all of
-        which have an id: an object is not absent, or written, because of it.
+        It reads a download within the request. A body that breaks off, or has other bytes than were asked for, is an error. The SDK would
+        silently accept it or ask again. A page of something in between has no id, as all answers of the service have. It does not mean
+        that an object is absent or written.
         """
 
         def send(self, request: Any, **kwargs: Any) -> Any:
@@ -257,8 +267,8 @@ def _transport_class() -> type[RequestsTransport]:
             if not any(name in answer.headers for name in _MARKS_OF_THE_SERVICE):
                 answer.internal_response.close()
                 error: Any = ServiceResponseError(
-                    f"{answer.status_code} by something that is not Azure Blob Storage: check the endpoint and the network, "
-                    "and what stands before the service"
+                    f"{answer.status_code} by something that is not Azure Blob Storage. Check the endpoint and the network, "
+                    "and what is in front of the service."
                 )
                 if answer.status_code not in _ANSWERS_THAT_DECIDE and request.method in ("GET", "HEAD"):
                     error.status_code = answer.status_code
@@ -269,7 +279,7 @@ def _transport_class() -> type[RequestsTransport]:
                     response._content = response.raw.read(decode_content=response.status_code >= 300)
                 except (HTTPError, OSError) as error:
                     response.close()
-                    raise ServiceResponseError(f"the answer broke off ({type(error).__name__})", error=error) from error
+                    raise ServiceResponseError(f"The answer broke off ({type(error).__name__}).", error=error) from error
                 response._content_consumed = True
                 asked = request.headers.get("x-ms-range") or request.headers.get("Range")
                 if asked and response.status_code < 300:

@@ -1,1 +1,1 @@
-"""The check of a store: does it keep the promises that commits stand on? Entry: `probe`."""
+"""The check of a store: does it keep the promises that commits need? `probe` is the entry."""

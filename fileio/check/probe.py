@@ -1,7 +1,8 @@
-"""What a store keeps of the contract, and what it silently ignores: a probe of a user's own bucket.
+"""What a store honours of the contract, and what it silently ignores: a check of a user's own bucket.
 
-`probe` looks at everything and reports it; `check_commit_store` is the quick form for the creation of a table, and refuses a store that
-lies. Both write only below a fresh prefix `.objcat-check-<id>/` and remove it again, also after errors.
+`probe` checks everything and reports it; `objcat store-check` prints the report. `check_commit_store` is the quick form that runs before
+a table is created, and refuses a store that ignores conditions. Both write only below a fresh prefix `.objcat-check-<id>/`, and remove it
+afterwards, also after errors.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from fileio.store import FileIO
 
 SCRATCH_PREFIX = ".objcat-check-"
 _ASKED_BEFORE = "first"
-"""Below the prefix: is read before it is there, which a cache on the way may remember."""
+"""A key below the prefix. It is read before it exists, which a cache in between may remember."""
 RACE_CLIENTS = 16
 RACE_ROUNDS = 4
 CLOCK_SKEW_MS_MAX = 5 * 60 * 1000
@@ -43,7 +44,7 @@ CLOCK_SKEW_MS_MAX = 5 * 60 * 1000
 
 @dataclass(slots=True)
 class Scratch:
-    """Keys of one probe, all of which are removed in the end."""
+    """The keys of one check. All are removed at the end."""
 
     fileio: FileIO
     prefix: str
@@ -56,11 +57,11 @@ class Scratch:
         return key
 
     def create(self, key: str, body: bytes) -> Version:
-        """The version of a new object."""
+        """Create an object and return its version."""
         return require_written(self.fileio.put(key, body, Create()), repr(key)).version
 
     def complete(self, key: str, body: bytes, mode: PutMode) -> PutOutcome:
-        """The outcome of a multipart upload of one part."""
+        """Upload an object in one part and return the outcome."""
         upload = self.fileio.start_upload(key, mode)
         outcome: PutOutcome | None = None
         try:
@@ -74,10 +75,17 @@ class Scratch:
 
 
 def probe(fileio: FileIO, *, on_check: Callable[[ProbeRow], None] = lambda _: None) -> ProbeReport:
-    """Look at everything that tables, streams and readers rely on, in some hundreds of small requests.
+    """Check everything that tables, streams and readers rely on, in several hundred small requests.
 
-    on_check: called with every row as it is known. Raises the errors of `fileio.errors` when not even one object can be written and read
-    back: wrong credentials, a missing bucket, no answer.
+    Args:
+        fileio: The store.
+        on_check: Called with every row as soon as it is known.
+
+    Returns:
+        The report.
+
+    Raises:
+        FileIOError: Not even one object can be written and read back: wrong credentials, a missing bucket, no answer.
     """
     rows: list[ProbeRow] = []
     with _scratch(fileio) as scratch:
@@ -85,7 +93,7 @@ def probe(fileio: FileIO, *, on_check: Callable[[ProbeRow], None] = lambda _: No
             try:
                 verdict, detail = act(scratch)
             except Unsupported:
-                verdict, detail = Verdict.UNSUPPORTED, "the store does not claim to do this"
+                verdict, detail = Verdict.UNSUPPORTED, "The store does not claim to do this."
             except FileIOError as error:
                 if number == 0:
                     raise
@@ -99,18 +107,23 @@ def probe(fileio: FileIO, *, on_check: Callable[[ProbeRow], None] = lambda _: No
 
 def _why(url: str, broken: Sequence[ProbeRow], warnings: Sequence[ProbeRow]) -> str:
     if broken:
-        return f"{url} is not fit for commits: " + "; ".join(f"{row.check} is {row.verdict}" for row in broken)
-    also = " (but note: " + "; ".join(f"{row.check} is {row.verdict}" for row in warnings) + ")" if warnings else ""
-    return f"{url} is fit for commits: conditional writes are kept, also by {RACE_CLIENTS} clients at once{also}"
+        return f"{url} is not fit for commits: " + ", ".join(f"{row.check} is {row.verdict}" for row in broken) + "."
+    also = " Note: " + ", ".join(f"{row.check} is {row.verdict}" for row in warnings) + "." if warnings else ""
+    return f"{url} is fit for commits. It honours conditional writes, also by {RACE_CLIENTS} clients at once.{also}"
 
 
 def check_commit_store(fileio: FileIO) -> None:
-    """Refuse a store on which concurrent commits would overwrite one another, or not be seen: some fifteen small requests.
+    """Refuse a store on which concurrent commits would overwrite each other or stay unseen, in about fifteen small requests.
 
-    Raises StoreUnfit that names what the store ignores, or another FileIOError when it cannot be asked.
+    Args:
+        fileio: The store.
+
+    Raises:
+        StoreUnfit: The store ignores a condition. The message names it.
+        FileIOError: The store cannot be asked.
     """
     if not fileio.capabilities.conditional_put:
-        raise StoreUnfit(f"{fileio.url} has no conditional writes, so concurrent commits would be lost: use another store")
+        raise StoreUnfit(f"{fileio.url} has no conditional writes, so concurrent commits would be lost. Use another store.")
     ignored: list[str] = []
     with _scratch(fileio) as scratch:
         first, second = scratch.key(_ASKED_BEFORE), scratch.key("second")
@@ -126,16 +139,16 @@ def check_commit_store(fileio: FileIO) -> None:
     if ignored:
         promises = " and ".join(ignored)
         raise StoreUnfit(
-            f"{fileio.url} ignores {promises}, so concurrent commits would be lost: use another store, and see `objcat store-check`"
+            f"{fileio.url} ignores {promises}, so concurrent commits would be lost. Use another store, and run `objcat store-check`."
         )
 
 
 def _check_read_back(fileio: FileIO, key: str, body: bytes, version: Version) -> None:
-    """Raises StoreUnfit unless the object, which was asked for before it was there, is read as it was written."""
+    """Raises StoreUnfit unless the object reads as it was written. It was read before it existed, which a cache may remember."""
     try:
         found = fileio.get(key)
     except NotFound:
-        seen = "that there is no such object, as before: a cache on the way repeats old answers"
+        seen = "that there is no such object, as before. A cache in between repeats old answers"
     else:
         assert isinstance(found, GetResult)
         if (found.data, found.meta.version) != (body, version):
@@ -145,14 +158,14 @@ def _check_read_back(fileio: FileIO, key: str, body: bytes, version: Version) ->
         else:
             return
     raise StoreUnfit(
-        f"{fileio.url} was asked for an object just written, and said: {seen}; use another store, and see `objcat store-check`"
+        f"{fileio.url} was asked for an object just written, and answered {seen}. Use another store, and run `objcat store-check`."
     )
 
 
 @contextmanager
 def _scratch(fileio: FileIO) -> Iterator[Scratch]:
     scratch = Scratch(fileio, f"{SCRATCH_PREFIX}{fileio.env.new_id()}/")
-    # Reading comes first: what stands in the way of everything is then said plainly, not as a write of unknown outcome.
+    # Read first: an error that prevents everything is then reported as such, and not as a write of unknown outcome.
     try:
         fileio.get(scratch.key(_ASKED_BEFORE))
     except BucketNotFound:
@@ -168,33 +181,33 @@ def _scratch(fileio: FileIO) -> Iterator[Scratch]:
             fileio.delete(sorted(scratch.keys))
 
 
-# ---- what one outcome says ---------------------------------------------------------------------------------------
+# ---- findings -------------------------------------------------------------------------------------------------
 
 
 def _refused(outcome: PutOutcome) -> Finding:
-    """A write that had to be refused."""
+    """The finding for a write that must be refused."""
     match outcome:
         case PreconditionFailed():
             return KEPT
         case Written():
-            return Verdict.IGNORED, "the write was accepted although its condition did not hold"
+            return Verdict.IGNORED, "The write was accepted although its condition did not hold."
         case OutcomeUnknown(cause):
-            return Verdict.FAILED, f"the outcome is not known: {cause}"
+            return Verdict.FAILED, f"The outcome is not known: {cause}"
 
 
 def _accepted(outcome: PutOutcome) -> Finding:
-    """A write that had to be accepted."""
+    """The finding for a write that must be accepted."""
     match outcome:
         case Written():
             return KEPT
         case PreconditionFailed():
-            return Verdict.REFUSED, "the write was refused although its condition held"
+            return Verdict.REFUSED, "The write was refused although its condition held."
         case OutcomeUnknown(cause):
-            return Verdict.FAILED, f"the outcome is not known: {cause}"
+            return Verdict.FAILED, f"The outcome is not known: {cause}"
 
 
 def _equal(found: object, expected: object) -> Finding:
-    return KEPT if found == expected else (Verdict.FAILED, f"expected {_short(expected)}, but found {_short(found)}")
+    return KEPT if found == expected else (Verdict.FAILED, f"Expected {_short(expected)}, but found {_short(found)}.")
 
 
 def _short(value: object) -> str:
@@ -219,7 +232,7 @@ def _metadata(scratch: Scratch) -> Finding:
 
 def _read_after_write(scratch: Scratch) -> Finding:
     key = scratch.key("read-after-write")
-    # Absent so far, which a cache on the way may remember.
+    # A cache in between may remember that the object is absent.
     with suppress(NotFound):
         scratch.fileio.get(key)
     for number in range(5):
@@ -227,7 +240,7 @@ def _read_after_write(scratch: Scratch) -> Finding:
         version = require_written(scratch.fileio.put(key, body), repr(key)).version
         result = scratch.fileio.get(key)
         if not isinstance(result, GetResult) or (result.data, result.meta.version) != (body, version):
-            return Verdict.FAILED, "a read returned an older object than the one just written"
+            return Verdict.FAILED, "A read returned an older object than the one just written."
     return KEPT
 
 
@@ -236,7 +249,7 @@ def _list_after_write(scratch: Scratch) -> Finding:
         key = scratch.key(f"listed/{number}")
         scratch.create(key, b"")
         if key not in list(scratch.fileio.list_keys(scratch.prefix + "listed/")):
-            return Verdict.FAILED, "a listing did not show the object just written"
+            return Verdict.FAILED, "A listing did not show the object just written."
     return KEPT
 
 
@@ -251,7 +264,7 @@ def _if_none_match(scratch: Scratch) -> Finding:
     key = scratch.key("if-none-match")
     version = scratch.create(key, b"x")
     unchanged = scratch.fileio.get(key, if_none_match=version)
-    return KEPT if isinstance(unchanged, NotModified) else (Verdict.IGNORED, "the object was sent although it had not changed")
+    return KEPT if isinstance(unchanged, NotModified) else (Verdict.IGNORED, "The object was sent although it had not changed.")
 
 
 def _listing(scratch: Scratch) -> Finding:
@@ -261,10 +274,10 @@ def _listing(scratch: Scratch) -> Finding:
     prefix = scratch.prefix + "order/"
     found = list(scratch.fileio.list_keys(prefix))
     after = list(scratch.fileio.list_keys(prefix, start_after=keys[1]))
-    folded = [p for page in scratch.fileio.list(prefix, delimiter="/") for p in page.prefixes]
+    grouped = [p for page in scratch.fileio.list(prefix, delimiter="/") for p in page.prefixes]
     if not scratch.fileio.capabilities.list_ordered:
-        return _equal((sorted(found), sorted(after), folded), (keys, keys[2:], [prefix + "b/"]))
-    return _equal((found, after, folded), (keys, keys[2:], [prefix + "b/"]))
+        return _equal((sorted(found), sorted(after), grouped), (keys, keys[2:], [prefix + "b/"]))
+    return _equal((found, after, grouped), (keys, keys[2:], [prefix + "b/"]))
 
 
 def _delete(scratch: Scratch) -> Finding:
@@ -343,7 +356,7 @@ def _append(scratch: Scratch) -> Finding:
 
 
 def _race(scratch: Scratch, name: str, act: Callable[[str, bytes, Version | None], PutOutcome], *, swap: bool) -> Finding:
-    """Clients that write one key at the same moment: exactly one may be told that it won, and its bytes must be there."""
+    """Clients that write one key at the same moment. Exactly one may win, and its bytes must be there."""
     for round_number in range(RACE_ROUNDS):
         key = scratch.key(f"{name}-{round_number}")
         base = scratch.create(key, b"base") if swap else None
@@ -353,12 +366,12 @@ def _race(scratch: Scratch, name: str, act: Callable[[str, bytes, Version | None
         unknown = [outcome for outcome in outcomes if isinstance(outcome, OutcomeUnknown)]
         winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if isinstance(outcome, Written)]
         if len(winners) > 1:
-            return Verdict.IGNORED, f"{len(winners)} of {RACE_CLIENTS} clients were told that they alone had won"
+            return Verdict.IGNORED, f"{len(winners)} of {RACE_CLIENTS} clients were told that they alone had won."
         if errors or unknown:
             first = errors[0] if errors else unknown[0].cause
             return Verdict.FAILED, f"{len(errors) + len(unknown)} of {RACE_CLIENTS} clients got no clear answer: {first}"
         if not winners:
-            return Verdict.REFUSED, f"all of {RACE_CLIENTS} clients were refused"
+            return Verdict.REFUSED, f"All of {RACE_CLIENTS} clients were refused."
         finding = _equal(scratch.fileio.read(key), winners[0])
         if finding != KEPT:
             return finding
@@ -372,7 +385,7 @@ def _bound(
 
 
 def _at_once(calls: Sequence[Callable[[], PutOutcome]]) -> list[PutOutcome | FileIOError]:
-    """The results of all calls, started together in a thread each."""
+    """The results of all calls, which start together, each in a thread."""
     gate = threading.Barrier(len(calls))
 
     def run(call: Callable[[], PutOutcome]) -> PutOutcome | FileIOError:
@@ -399,7 +412,7 @@ def _race_update(scratch: Scratch) -> Finding:
 
 def _race_complete(scratch: Scratch) -> Finding:
     if not scratch.fileio.capabilities.conditional_complete:
-        raise Unsupported(f"{scratch.fileio.url} ignores conditions on completing an upload")
+        raise Unsupported(f"{scratch.fileio.url} ignores conditions on completing an upload.")
     return _race(scratch, "race-complete", lambda key, body, _: scratch.complete(key, body, Create()), swap=False)
 
 
@@ -411,9 +424,9 @@ def _clock(scratch: Scratch) -> Finding:
     before_ms = env.now_ms()
     written = require_written(scratch.fileio.put(scratch.key("clock"), b""), "the clock's object")
     if written.store_time_ms is None:
-        return Verdict.UNSUPPORTED, "the store does not tell its time"
+        return Verdict.UNSUPPORTED, "The store does not tell its time."
     skew_ms = written.store_time_ms - (before_ms + env.now_ms()) // 2
-    detail = f"this machine is {abs(skew_ms) / 1000:.1f} s {'behind' if skew_ms > 0 else 'ahead of'} the store"
+    detail = f"This machine is {abs(skew_ms) / 1000:.1f} s {'behind' if skew_ms > 0 else 'ahead of'} the store."
     return (Verdict.KEPT if abs(skew_ms) <= CLOCK_SKEW_MS_MAX else Verdict.FAILED), detail
 
 
@@ -423,12 +436,12 @@ def _versions(scratch: Scratch) -> Finding:
         require_written(scratch.fileio.put(key, body, Overwrite()), repr(key)).version for body in (b"same", b"other", b"same")
     ]
     if first == second:
-        return Verdict.FAILED, "other bytes did not change the version"
+        return Verdict.FAILED, "Other bytes did not change the version."
     if first != third:
-        return Verdict.KEPT, "generation: every write has a version of its own"
+        return Verdict.KEPT, "Generation: every write has its own version."
     if scratch.fileio.capabilities.content_versions:
-        return Verdict.KEPT, "content hash: equal bytes bring a version back, so swapped objects carry a nonce"
-    return Verdict.FAILED, "equal bytes brought a version back, which the store claims not to happen"
+        return Verdict.KEPT, "Content hash: equal bytes have the same version, so swapped objects carry a nonce."
+    return Verdict.FAILED, "Equal bytes had the same version, which the store claims not to happen."
 
 
 _CHECKS: Sequence[tuple[str, str, bool, Callable[[Scratch], Finding]]] = (
@@ -442,7 +455,7 @@ _CHECKS: Sequence[tuple[str, str, bool, Callable[[Scratch], Finding]]] = (
     ("concurrent creates", f"of {RACE_CLIENTS} clients that create one key, one wins", True, _race_create),
     ("concurrent updates", f"of {RACE_CLIENTS} clients that swap one version, one wins", True, _race_update),
     ("list after write", "a listing shows the newest write", False, _list_after_write),
-    ("listing", "order, start-after and folding of keys", False, _listing),
+    ("listing", "order, start-after and common prefixes of keys", False, _listing),
     ("ranges", "parts of an object are read as asked", False, _ranges),
     ("if-none-match", "an unchanged object is not sent again", False, _if_none_match),
     ("delete", "deletion of what is absent is no error", False, _delete),

@@ -1,4 +1,4 @@
-"""What a check of a store found: verdicts, rows and the whole report."""
+"""What a check of a store found: verdicts, rows and the report."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ from typing import Any, TypeAlias
 
 
 class Verdict(enum.StrEnum):
-    """What became of one promise."""
+    """The verdict on one promise of a store."""
 
     KEPT = "kept"
     IGNORED = "ignored"
-    """The store said yes where it had to say no: the dangerous one."""
+    """The store accepted what it had to refuse. This is the dangerous one."""
     REFUSED = "refused"
-    """The store said no where it had to say yes."""
+    """The store refused what it had to accept."""
     UNSUPPORTED = "unsupported"
     """The store does not claim to do it."""
     FAILED = "failed"
-    """An error, or an answer that fits nothing."""
+    """An error, or an unexpected answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRow:
-    """One check. required: commits rely on it. detail: what was seen, empty when there is nothing to say."""
+    """One check.
+
+    Args:
+        check: Its name.
+        meaning: What it checks.
+        required: Whether commits rely on it.
+        verdict: The result.
+        detail: What was seen. Empty when there is nothing to say.
+    """
 
     check: str
     meaning: str
@@ -35,7 +43,14 @@ class ProbeRow:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """Everything that was looked at. fit: several writers may commit to tables here. why: one sentence for people."""
+    """The whole report.
+
+    Args:
+        url: The store.
+        rows: All checks.
+        fit: Several writers may commit to tables here.
+        why: The reason, as text for people.
+    """
 
     url: str
     rows: Sequence[ProbeRow]

@@ -1,1 +1,1 @@
-"""The Google Cloud Storage backend. Entry: `backend`."""
+"""Google Cloud Storage: `backend` is the entry."""

@@ -1,15 +1,15 @@
 """`gs://bucket/prefix`: Google Cloud Storage through google-cloud-storage (JSON API).
 
-The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: nothing is there), kept
-by the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere); our session raises answers of 400
-and above before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs.client`).
+The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: there is no object).
+The store honours them on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere). Our session raises
+answers of 400 and above before the SDK interprets them, so that `fileio.gcs.client` classifies all of them, by status.
 
-An upload in parts goes into a resumable session, one chunk after another: it is invisible until its last byte, keeps the condition given at
-its start until the end, and expires by itself. The two parallel ways lose something: XML multipart uploads take no condition on completion;
-temporary objects with a composition are seen in listings, stay behind after a crash, and cannot be deleted from buckets under retention.
+An upload in parts goes into a resumable session, one chunk after another. It is invisible until its last byte, retains the condition of
+its start, and expires by itself. The two parallel ways lose something: XML multipart uploads take no condition on completion. Temporary
+objects with a composition appear in listings, remain after a crash, and cannot be deleted from buckets under retention.
 
-An append stores the bytes as a temporary object `<key>.append-<id>`, replaces the object by a composition of itself and that one under the
-generation that was looked at, and deletes the temporary object. GCS allows about one such write a second for one key.
+An append stores the bytes as a temporary object `<key>.append-<id>`. It replaces the object by a composition of itself and that one,
+under the generation that it saw, and deletes the temporary object. GCS allows about one such write per second and key.
 """
 
 from __future__ import annotations
@@ -66,29 +66,26 @@ from fileio.ranges import bounds, size_told
 T = TypeVar("T")
 
 ONE_REQUEST_BYTES_MAX = 8 * 1024 * 1024
-"""Larger objects go through a resumable session, as in the SDK."""
+"""Larger objects use a resumable session, as in the SDK."""
 
 BUCKET_SEEN_S = 60.0
-"""How long a bucket that has answered is taken to be there, when an object is not: then one listing asks."""
+"""How long after an answer the bucket counts as existing when an object is missing. After that, one listing asks."""
 
 NO_BATCHES = frozenset({404, 405, 501})
-"""What a server answers to a batch that knows none. A bucket that is missing is told of each key by itself."""
+"""What a server without batches answers. A missing bucket is reported for each key."""
 
 _LIST_FIELDS = "items(name,size,generation,updated),prefixes,nextPageToken"
 
 
 def open_gcs(bucket: str, options: GCSOptions) -> Backend:
-    """The whole bucket as a backend. Sends no request; credentials are looked up at the first one.
-
-    Raises MissingDependency without google-cloud-storage, InvalidConfig when options contradict one another or are malformed.
-    """
+    """The whole bucket as a backend. Sends no request. Raises MissingDependency, or InvalidConfig."""
     library("google.cloud.storage", needed_by="gs:// needs", extra="gcs")
     check_options(bucket, options)
     return GCSBackend(bucket, options)
 
 
 class GCSBackend(Backend):
-    """One bucket. Safe for many threads: they share one session with `max_connections` connections."""
+    """One bucket. Safe for many threads, which share one session with `max_connections` connections."""
 
     def __init__(self, bucket: str, options: GCSOptions) -> None:
         self._bucket_name = bucket
@@ -99,11 +96,11 @@ class GCSBackend(Backend):
         self._lock = threading.Lock()
         self._client_or_none: Any = None
         self._parents: Any = None
-        """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
+        """The client of a parent process. It stays open: closing it would disturb the parent's TLS sessions."""
         self._bucket_seen_s: float | None = None
-        """When an answer has shown last that the bucket is there."""
+        """When an answer last showed that the bucket exists."""
         self._has_batch = True
-        # A composition cannot be given the key or the KMS key of its result through the SDK.
+        # The SDK cannot set the customer key or the KMS key of a composition.
         self._capabilities = Capabilities(
             append=options.encryption_key is None and options.kms_key is None,
             parallel_parts=False,
@@ -115,25 +112,28 @@ class GCSBackend(Backend):
         on_fork(self)
 
     def after_fork(self) -> None:
-        """The connections are the parent's, and a thread that is not here may have held the lock."""
+        """The connections are those of the parent. A thread that does not exist here may have held the lock."""
         self._lock = threading.Lock()
         self._client_or_none, self._parents = None, self._client_or_none
 
     @property
     def url(self) -> str:
+        """`gs://` and the bucket."""
         return f"gs://{self._bucket_name}"
 
     @property
     def capabilities(self) -> Capabilities:
+        """Parts come in order, in multiples of 256 KiB. No appends with a customer key or a KMS key."""
         return self._capabilities
 
     # ---- reading
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """One media request, whose headers have the metadata."""
         return self._read(key, lambda: self._get(key, byte_range, if_none_match))
 
     def _get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
-        """One media request, whose headers tell what the object is. Its own (not the SDK's), since the SDK drops those headers."""
+        """One media request. It does not go through the SDK, which drops the headers with the metadata."""
         wanted = range_header(byte_range)
         if wanted == "":
             return self._nothing_of(key, byte_range, if_none_match)
@@ -150,13 +150,15 @@ class GCSBackend(Backend):
                 return self._nothing_of(key, byte_range, if_none_match)
             raise
         if response.status_code not in (200, 206):
-            raise Unavailable(f"{self.url}/{key}: {response.status_code} is no answer to a read: check option 'endpoint' and the network")
+            raise Unavailable(
+                f"{response.status_code} is not an answer to a read of {self.url}/{key}. Check option 'endpoint' and the network."
+            )
         size = len(data)
         if response.status_code == 206:
             size = size_told(f"{self.url}/{key}", response.headers.get("content-range"), byte_range, len(data))
         meta = self._meta_of_download(key, response, size)
         if meta.size != size:
-            raise Unavailable(f"{self.url}/{key} has {meta.size} bytes, but the answer is of {size}: read it again")
+            raise Unavailable(f"{self.url}/{key} has {meta.size} bytes, but the answer has {size}. Read it again.")
         if meta.version == if_none_match:
             return NotModified()
         offset, end = bounds(byte_range, meta.size)
@@ -174,7 +176,7 @@ class GCSBackend(Backend):
             return NotModified()
         offset, end = bounds(byte_range, meta.size)
         if offset < end:
-            raise Unavailable(f"{self.url}/{key} grew while it was read: read it again")
+            raise Unavailable(f"{self.url}/{key} grew while it was read. Read it again.")
         return GetResult(meta, b"", offset)
 
     def _meta_of_download(self, key: str, response: Any, size: int) -> ObjectMeta:
@@ -183,23 +185,26 @@ class GCSBackend(Backend):
         if generation is None or modified is None:
             meta = self._head(key)  # a server that does not send what GCS sends
             if generation is not None and meta.version != generation:
-                raise Unavailable(f"{self.url}/{key} changed while it was read: read it again")
+                raise Unavailable(f"{self.url}/{key} changed while it was read. Read it again.")
             return meta
         metadata = {name[12:].lower(): value for name, value in headers.items() if name.lower().startswith("x-goog-meta-")}
         return ObjectMeta(key, size, Version(generation), int(parsedate_to_datetime(modified).timestamp() * 1000), metadata)
 
     def head(self, key: str) -> ObjectMeta:
+        """`objects.get`."""
         return self._read(key, lambda: self._head(key))
 
     def _head(self, key: str) -> ObjectMeta:
         blob = self._blob(key)
         blob.reload(timeout=self._timeout, retry=None)
         if blob.generation is None or blob.updated is None:
-            raise Unavailable(f"the store's answer does not tell the generation of {key!r}: check option 'endpoint' and the network")
+            raise Unavailable(f"The store's answer does not have the generation of {key!r}. Check option 'endpoint' and the network.")
         metadata = {name.lower(): value for name, value in (blob.metadata or {}).items()}
         return ObjectMeta(key, blob.size or 0, Version(str(blob.generation)), milliseconds(blob.updated), metadata)
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        """`objects.list`. Its start offset includes the key, which is dropped here."""
+
         def ask() -> ListPage:
             found = self._client.list_blobs(
                 self._bucket,
@@ -225,6 +230,7 @@ class GCSBackend(Backend):
     # ---- writing
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """A multipart upload in one request. Above 8 MiB, a resumable session."""
         size = data.nbytes if isinstance(data, memoryview) else len(data)
         if size > ONE_REQUEST_BYTES_MAX:
             return self._put_large(key, data, mode, metadata)
@@ -253,9 +259,10 @@ class GCSBackend(Backend):
         return upload.complete()
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """A temporary object and a composition; see above."""
         if not self._capabilities.append:
             raise Unsupported(
-                f"{self.url} cannot append to {key!r} under 'encryption_key' or 'kms_key': write the object with open_write()"
+                f"{self.url} cannot append to {key!r} under 'encryption_key' or 'kms_key'. Write the object with open_write()."
             )
         if offset == 0:
             created = self.put(key, data, Create(), {})
@@ -268,22 +275,24 @@ class GCSBackend(Backend):
         except NotFound:
             return PreconditionFailed(None)
         except Unavailable as error:
-            raise Throttled(f"nothing was appended to {self.url}/{key}, its size is not known: {error}") from error
+            raise Throttled(f"The size of {self.url}/{key} is not known ({error}). Nothing was appended. Try again.") from error
         if present.size != offset:
             return PreconditionFailed(present.version)
         return self._compose(key, data, present)
 
     def _compose(self, key: str, data: Buffer, present: ObjectMeta) -> PutOutcome:
-        """Replace `present` by itself and `data`. The temporary object's name is unique, and its generation is part of the request."""
+        """Replace `present` by itself and `data`. The name of the temporary object is unique, and the request has its generation."""
         extra_key = f"{key}.append-{default_env().new_id()}"
         try:
             match self.put(extra_key, data, Create(), {}):
                 case Written(version):
                     extra_version = version
                 case PreconditionFailed():
-                    raise Throttled(f"nothing was appended to {self.url}/{key}: {extra_key!r} is in the way; append again")
+                    raise Throttled(f"Nothing was appended to {self.url}/{key}. {extra_key!r} is in the way. Append again.")
                 case OutcomeUnknown(cause):
-                    raise Throttled(f"nothing was appended to {self.url}/{key}: its new bytes were not stored: {cause}") from cause
+                    raise Throttled(
+                        f"Nothing was appended to {self.url}/{key}. Its new bytes were not stored ({cause}). Append again."
+                    ) from cause
 
             def send() -> PutOutcome:
                 target = self._blob(key, present.metadata)
@@ -302,7 +311,7 @@ class GCSBackend(Backend):
             self._delete_one(extra_key)
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
-        """A resumable session under the condition. A condition that fails already is answered by `complete`."""
+        """A resumable session under the condition. `complete` reports a condition that already fails."""
         condition = generation_condition(mode)
 
         def start() -> str:
@@ -320,6 +329,7 @@ class GCSBackend(Backend):
             raise
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """`objects.rewrite`, as often as the store asks for."""
         condition = generation_condition(mode)
 
         def send() -> PutOutcome:
@@ -338,6 +348,7 @@ class GCSBackend(Backend):
     # ---- deleting
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """One batch request, or one request per key where the server has no batches."""
         if len(keys) > 1 and self._has_batch:
             results = self._translated(None, lambda: self._delete_together(keys))
             if results is not None:
@@ -369,7 +380,7 @@ class GCSBackend(Backend):
     def _delete_one(self, key: str) -> FileIOError | None:
         try:
             self._bucket.blob(key).delete(timeout=self._timeout, retry=None)
-        except Exception as error:  # noqa: BLE001 - classed, and raised when it is none of ours
+        except Exception as error:  # noqa: BLE001 - classified, and raised when it is a bug
             return self._deletion_error(key, error)
         return None
 
@@ -380,6 +391,7 @@ class GCSBackend(Backend):
         return None if isinstance(classed, NotFound) and not isinstance(classed, BucketNotFound) else classed
 
     def close(self) -> None:
+        """Close the connections."""
         with self._lock:
             client, self._client_or_none = self._client_or_none, None
         if client is not None:
@@ -389,7 +401,7 @@ class GCSBackend(Backend):
 
     @property
     def _client(self) -> Any:
-        """The SDK's client, made at first use: making it looks for credentials, which may ask the network."""
+        """The SDK's client, created on first use: creating it looks for credentials, which may ask the network."""
         if self._client_or_none is None:
             with self._lock:
                 if self._client_or_none is None:
@@ -421,7 +433,7 @@ class GCSBackend(Backend):
     # ---- answers and errors
 
     def _translated(self, key: str | None, call: Callable[[], T]) -> T:
-        """The call's result, or its error as one of ours."""
+        """The result of the call. Errors of the SDK become errors of fileio."""
         try:
             return call()
         except FileIOError:
@@ -430,7 +442,7 @@ class GCSBackend(Backend):
             classed = classify(error, self.url, key, self._options, self._bucket_is_missing)
             if classed is None:
                 raise
-            raise classed from None  # texts of the SDK can hold the id of an upload or a proxy's password, ours are redacted
+            raise classed from None  # texts of the SDK may hold an upload id or a proxy's password; ours are redacted
 
     def _read(self, key: str | None, call: Callable[[], T]) -> T:
         result = self._translated(key, call)
@@ -449,18 +461,20 @@ class GCSBackend(Backend):
             if isinstance(mode, Update):
                 return PreconditionFailed(None)
             if isinstance(mode, Create):
-                # It needs nothing but the bucket: that is no answer of the store, and what gave it may have sent the write on before.
-                return OutcomeUnknown(Unavailable(f"{error}, says the answer to a write of it: check what stands before the store"))
+                # A create needs only the bucket. Something in between gave this answer, and may have forwarded the write before.
+                return OutcomeUnknown(
+                    Unavailable(f"{error} This answer to a write of it is not from the store. Check what is in front of the store.")
+                )
             raise
 
     def _check_bucket(self, missing: NotFound) -> None:
-        """Raises BucketNotFound when that is why a write was answered 404: most need nothing else to be there, so it is asked anew."""
+        """Raises BucketNotFound when a write was answered 404 because of the bucket: most writes need nothing else."""
         self._bucket_seen_s = None
         if isinstance(missing, BucketNotFound) or self._bucket_is_missing():
             raise bucket_not_found(self.url) from missing
 
     def _bucket_is_missing(self) -> bool:
-        """One listing tells a missing bucket from a missing object, unless the bucket has answered a moment ago."""
+        """One listing tells a missing bucket from a missing object, unless the bucket has answered recently."""
         if self._bucket_seen_s is not None and default_env().monotonic_s() - self._bucket_seen_s < BUCKET_SEEN_S:
             return False
         url = f"{self._api}/storage/v1/b/{self._bucket_name}/o?maxResults=1&fields=kind{self._billing}"
@@ -478,7 +492,7 @@ class GCSBackend(Backend):
 
 def _written(blob: Any) -> PutOutcome:
     if blob.generation is None or blob.updated is None:
-        return OutcomeUnknown(Unavailable(f"the store's answer does not tell the generation of {blob.name!r}"))
+        return OutcomeUnknown(Unavailable(f"The store's answer does not have the generation of {blob.name!r}."))
     return Written(Version(str(blob.generation)), milliseconds(blob.updated))
 
 

@@ -1,4 +1,4 @@
-"""How `gs://` is opened: its options, the credentials they name, a client that sends each request once, and what its answers mean."""
+"""How `gs://` is opened: options, credentials, a client that sends each request once, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UPLOAD = "uploadType=multipart"
 _SESSION = "upload_id="
 """In the URLs of upload sessions, whose errors have bodies of any form."""
 TOKEN_EARLY = timedelta(minutes=4)
-"""google-auth renews a token so long before it expires, or a little later."""
+"""google-auth renews a token this long before it expires, or a little later."""
 TOKEN_READ_EVERY = timedelta(minutes=1)
 SESSION_GONE = frozenset({410, 499})
 """What GCS answers, besides 404, for an upload session that expired or was cancelled."""
@@ -36,19 +36,28 @@ SESSION_GONE = frozenset({410, 499})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GCSOptions:
-    """Options of `gs://`. Without credentials the application default credentials are used, and refreshed as they expire.
+    """Options of `gs://`. Without credentials, the application default credentials are used, and refreshed as they expire.
 
-    project: the project named in requests that need one. endpoint: base URL of another server, such as http://127.0.0.1:4443.
-    anonymous: send no credentials (public buckets, test servers).
-    credentials_file: path of a JSON file with a service account, an authorized user or a workload identity. credentials_json: its content.
-    access_token: an OAuth token as it is; nothing refreshes it. access_token_file: path of a file with one, read again each minute and when
-    the store refuses it, so that whoever writes a newer one to it renews the credentials of open stores. At most one of these five.
-    impersonate_service_account: e-mail address of a service account to act as, by means of the credentials above.
-    encryption_key: a customer-supplied AES-256 key in base64, needed for every later read. kms_key: resource name of a Cloud KMS key.
-    user_project: the project billed for requests to a requester-pays bucket.
-    proxy: URL of an HTTP proxy. ca_bundle: PEM file of the trusted authorities. Both win over the environment.
-    connect_timeout_s: seconds to connect. read_timeout_s: seconds without a byte from the server.
-    max_connections: open at once; a thread that asks for one more waits.
+    Pass at most one of `anonymous`, `credentials_file`, `credentials_json`, `access_token` and `access_token_file`.
+
+    Args:
+        project: The project named in requests that need one.
+        endpoint: Base URL of another server, such as http://127.0.0.1:4443.
+        anonymous: Send no credentials (public buckets, test servers).
+        credentials_file: Path of a JSON file with a service account, an authorized user or a workload identity.
+        credentials_json: The content of such a file.
+        access_token: An OAuth token. It is not refreshed.
+        access_token_file: Path of a file with a token. It is read again each minute, and when the store refuses the token. So a newer token
+            in the file renews the credentials of open stores.
+        impersonate_service_account: E-mail address of a service account to act as, by means of the credentials above.
+        encryption_key: A customer-supplied AES-256 key in base64. Every later read needs it.
+        kms_key: Resource name of a Cloud KMS key.
+        user_project: The project that pays for requests to a requester-pays bucket.
+        proxy: URL of an HTTP proxy. It overrides the environment.
+        ca_bundle: PEM file of the trusted authorities. It overrides the environment.
+        connect_timeout_s: Seconds to connect.
+        read_timeout_s: Seconds without a byte from the server.
+        max_connections: Open connections; a thread that needs one more waits.
     """
 
     project: str | None = None
@@ -70,36 +79,41 @@ class GCSOptions:
 
     @property
     def secrets(self) -> tuple[Secret | None, ...]:
-        """Everything that no message may show."""
+        """The values that no message may show."""
         return (self.credentials_json, self.access_token, self.encryption_key, self.proxy)
 
 
 def check_options(bucket: str, options: GCSOptions) -> None:
-    """Raises InvalidConfig when the bucket or an option is malformed, or options contradict one another."""
+    """Raises InvalidConfig when the bucket or an option is malformed, or options contradict each other."""
     url = f"gs://{bucket}"
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", bucket):
-        raise InvalidConfig(f"{url}: a bucket has 3 to 222 lower-case letters, digits, '-', '_' or '.', and no punctuation at its ends")
+        raise InvalidConfig(
+            f"{url} is not a bucket. A bucket has 3 to 222 lower-case letters, digits, '-', '_' or '.', and no punctuation at its ends."
+        )
     kinds = ("anonymous", "credentials_file", "credentials_json", "access_token", "access_token_file")
     given = [name for name in kinds if getattr(options, name)]
     if len(given) > 1:
-        raise InvalidConfig(f"{url}: the options {' and '.join(map(repr, given))} contradict each other: give one of them")
+        raise InvalidConfig(f"The options {' and '.join(map(repr, given))} of {url} contradict each other. Pass one of them.")
     if options.encryption_key is not None and options.kms_key is not None:
-        raise InvalidConfig(f"{url}: the options 'encryption_key' and 'kms_key' contradict each other: give one of them")
+        raise InvalidConfig(f"The options 'encryption_key' and 'kms_key' of {url} contradict each other. Pass one of them.")
     if options.endpoint is not None and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", options.endpoint):
         raise InvalidConfig(
-            f"{url}: the option 'endpoint' must be a URL such as https://host:port without credentials, but is {redact(options.endpoint)!r}"
+            f"The option 'endpoint' of {url} must be a URL such as https://host:port without credentials, "
+            f"but is {redact(options.endpoint)!r}."
         )
     check_proxy(options.proxy, where=url)
     if min(options.connect_timeout_s, options.read_timeout_s, options.max_connections) <= 0:
-        raise InvalidConfig(f"{url}: the options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' must be above 0")
+        raise InvalidConfig(f"The options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' of {url} must be above 0.")
     if options.ca_bundle is not None and not Path(options.ca_bundle).exists():
-        raise InvalidConfig(f"{url}: the option 'ca_bundle' names {options.ca_bundle!r}, which does not exist")
+        raise InvalidConfig(
+            f"The option 'ca_bundle' of {url} names {options.ca_bundle!r}, which does not exist. Pass the path of a PEM file."
+        )
     if options.encryption_key is not None and len(customer_key(options) or b"") != 32:
-        raise InvalidConfig(f"{url}: the option 'encryption_key' must be 32 bytes in base64")
+        raise InvalidConfig(f"The option 'encryption_key' of {url} must be 32 bytes in base64.")
 
 
 def customer_key(options: GCSOptions) -> bytes | None:
-    """The bytes of `encryption_key`; none when it is not base64."""
+    """The bytes of `encryption_key`. Empty when it is not base64."""
     try:
         return None if options.encryption_key is None else base64.b64decode(options.encryption_key.reveal(), validate=True)
     except binascii.Error:
@@ -107,7 +121,7 @@ def customer_key(options: GCSOptions) -> bytes | None:
 
 
 def customer_key_headers(key: bytes | None) -> dict[str, str]:
-    """The headers that carry a customer-supplied key."""
+    """The headers of a customer-supplied key."""
     if key is None:
         return {}
     return {
@@ -131,7 +145,7 @@ def make_client(options: GCSOptions) -> Any:
     adapter_class = whole_head_adapter()
     store_session_class, token_session_class = _session_classes()
     token_session = token_session_class(options)
-    token_session.mount("https://", adapter_class(max_retries=3))  # fetching a token changes nothing
+    token_session.mount("https://", adapter_class(max_retries=3))  # fetching a token is harmless to repeat
     token_request = google.auth.transport.requests.Request(token_session)
     credentials = _credentials(options, token_request)
     session = store_session_class(options, credentials, token_request)
@@ -140,7 +154,7 @@ def make_client(options: GCSOptions) -> Any:
     session.mount("http://", adapter)
     where = None if options.endpoint is None else {"api_endpoint": options.endpoint.rstrip("/")}
     client = google.cloud.storage.Client(project=options.project, credentials=credentials, _http=session, client_options=where)
-    # Without this the SDK asks for the bucket in a thread of its own, for the sake of traces, and again after a 404: no argument stops it.
+    # Otherwise the SDK asks for the bucket in its own thread, for traces, and again after a 404. No argument prevents it.
     client._bucket_metadata_cache = None
     hide_in_logs(("google", "urllib3", "requests"), options.secrets)
     return client
@@ -154,7 +168,7 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
     authorized_session: Any = google.auth.transport.requests.AuthorizedSession
 
     class TokenSession(requests.Session):
-        """Options win over the environment, which requests alone would prefer."""
+        """Options override the environment, which requests alone would prefer."""
 
         def __init__(self, options: GCSOptions) -> None:
             super().__init__()
@@ -164,9 +178,9 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
             return _with_chosen(self.chosen, super().merge_environment_settings(*args, **kwargs))
 
     class StoreSession(authorized_session):  # type: ignore[misc]
-        """The same, and an answer of 400 or above is raised, once google-auth has had its chance to refresh a token.
+        """As TokenSession, but it raises an answer of 400 or above, after google-auth could refresh a token.
 
-        So is what is not an answer of this API: something else on the way said that, and an object is not absent because of it.
+        It also raises what is not an answer of this API. Something in between said that, and it does not mean that an object is absent.
         """
 
         def __init__(self, options: GCSOptions, credentials: Any, token_request: Any) -> None:
@@ -192,15 +206,15 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
 
 
 def _read_if_unauthorized(response: Any, **_: Any) -> None:
-    """Give the connection back: google-auth leaves it open when it cannot renew the token."""
+    """Return the connection to the pool: google-auth leaves it open when it cannot renew the token."""
     if response.status_code == 401:
         response.content  # noqa: B018  (reads it)
 
 
 def _is_foreign(method: str, url: str, response: Any) -> bool:
-    """Whether something on the way gave an answer of 400 or above that says that there is nothing, or that a write had no effect.
+    """Whether something in between gave an answer of 400 or above that says that there is nothing, or that a write had no effect.
 
-    Errors of the API are JSON, those of reads of bytes and of upload sessions any text, but no page.
+    Errors of the API are JSON. Those of reads of bytes and of upload sessions are any text, but not a page.
     """
     status = response.status_code
     if _SESSION in url and (status == 404 or status in SESSION_GONE):
@@ -241,7 +255,7 @@ def _credentials(options: GCSOptions, token_request: Any) -> Any:
         found = from_file(token=None, refresh_handler=functools.partial(_held_in, options.access_token_file))
     elif options.credentials_json is not None or options.credentials_file is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # it warns of content from strangers; this is the user's own
+            warnings.simplefilter("ignore", DeprecationWarning)  # it warns of content from others; this is the user's own
             found, _ = untyped.load_credentials_from_dict(_credentials_content(options), scopes=scopes, request=token_request)
     else:
         found, _ = untyped.default(scopes=scopes)
@@ -251,7 +265,7 @@ def _credentials(options: GCSOptions, token_request: Any) -> Any:
 
 
 def _held_in(path: str, _request: Any, scopes: Any) -> tuple[str, datetime]:  # noqa: ARG001  (google-auth passes it by name)
-    """The token in a file, and until when it need not be read again: google-auth does so `TOKEN_EARLY` before that."""
+    """The token in a file, and the time until which it is valid for google-auth, which reads it again `TOKEN_EARLY` before."""
     now = datetime.fromtimestamp(default_env().now_ms() / 1000, UTC).replace(tzinfo=None)
     return read_secret(path, option="access_token_file"), now + TOKEN_EARLY + TOKEN_READ_EVERY
 
@@ -264,13 +278,13 @@ def _credentials_content(options: GCSOptions) -> dict[str, Any]:
             content = json.loads(Path(options.credentials_file or "").read_text(encoding="utf-8"))
     except OSError as error:
         raise CredentialsError(
-            f"the option 'credentials_file' names {options.credentials_file!r}, which cannot be read: {error}"
+            f"The option 'credentials_file' names {options.credentials_file!r}, which cannot be read ({error}). Check the path."
         ) from error
     except ValueError:  # not chained: its text would quote the content
         content = None
     if not isinstance(content, dict):
         name = "credentials_file" if options.credentials_json is None else "credentials_json"
-        raise CredentialsError(f"the option {name!r} does not hold the JSON of a credential: give the key file of a service account")
+        raise CredentialsError(f"The option {name!r} does not hold the JSON of a credential. Pass the key file of a service account.")
     return content
 
 
@@ -278,7 +292,7 @@ def _credentials_content(options: GCSOptions) -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """An answer of 400 or above. reason: the store's own word for it, empty when it gave none."""
+    """An answer of 400 or above. `reason`: the store's own word for it, empty when it has none."""
 
     def __init__(self, response: Any) -> None:
         self.status: int = 404 if response.status_code in SESSION_GONE else response.status_code
@@ -294,13 +308,18 @@ class Refused(Exception):
 
 
 class ConditionFailed(FileIOError):
-    """412."""
+    """The store answered 412: the condition does not hold."""
 
 
 def classify(error: Exception, url: str, key: str | None, options: GCSOptions, bucket_is_missing: Callable[[], bool]) -> FileIOError | None:
-    """One of our errors for one of the SDK's, by status and type. None when it is a bug rather than an answer.
+    """The error of fileio for an error of the SDK, by status and type. None when it is a bug and not an answer.
 
-    bucket_is_missing: asked at a 404 about a key.
+    Args:
+        error: The error of the SDK.
+        url: The URL of the store.
+        key: The key of the request; None when it had none.
+        options: Their secrets are removed from the message.
+        bucket_is_missing: Called after a 404 about a key.
     """
     import google.api_core.exceptions
     import google.auth.exceptions
@@ -313,50 +332,50 @@ def classify(error: Exception, url: str, key: str | None, options: GCSOptions, b
         if error.status == 404:
             if key is None or bucket_is_missing():
                 return bucket_not_found(url)
-            return NotFound(f"{name} does not exist")
+            return NotFound(f"{name} does not exist.")
         return _classify_status(error, name, options)
     text = _shown(error, options)
     if isinstance(error, google.auth.exceptions.TransportError) or getattr(error, "retryable", False):
-        return Throttled(f"{name}: the service that issues tokens did not answer, so nothing was sent: {text}")
+        return Throttled(f"The service that issues tokens did not answer for {name} ({text}). Nothing was sent. Try again later.")
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        hint = "give 'credentials_file', 'credentials_json' or 'access_token', or run gcloud auth application-default login"
-        return CredentialsError(f"{name}: no valid credentials: {text}; {hint}")
+        hint = "Pass 'credentials_file', 'credentials_json' or 'access_token', or run gcloud auth application-default login."
+        return CredentialsError(f"There are no valid credentials for {name} ({text}). {hint}")
     endpoint = redact(options.endpoint or "https://storage.googleapis.com")
     if is_untrusted(error):
-        return InvalidConfig(f"{name}: the certificate of {endpoint} is not trusted: give its authority as option 'ca_bundle'")
+        return InvalidConfig(f"The certificate of {endpoint} for {name} is not trusted. Pass its authority as option 'ca_bundle'.")
     if (why := why_unreachable(error)) is not None:
-        return Unavailable(f"{name}: cannot reach {endpoint}, {why}: check option 'endpoint', the proxy and the network")
-    # Answers below 400 that lack what they must have become errors in the SDK: of these two kinds.
+        return Unavailable(f"The request about {name} cannot reach {endpoint}: {why}. Check option 'endpoint', the proxy and the network.")
+    # The SDK raises these two kinds of errors for incomplete answers below 400.
     unusable = (sdk.InvalidResponse, google.api_core.exceptions.GoogleAPICallError)
     broken = (requests.RequestException, urllib3.exceptions.HTTPError, sdk.DataCorruption, OSError)
     if isinstance(error, (*broken, *unusable, *UNREADABLE)):
-        return Unavailable(f"{name}: no valid answer: {type(error).__name__}: {text}")
+        return Unavailable(f"There was no valid answer about {name} ({type(error).__name__}: {text}).")
     return None
 
 
 def bucket_not_found(url: str) -> BucketNotFound:
-    """The error for a bucket that is not there."""
-    return BucketNotFound(f"the bucket {url} does not exist: create it, or mend the URL")
+    """The error for a bucket that does not exist."""
+    return BucketNotFound(f"The bucket {url} does not exist. Create it, or correct the URL.")
 
 
 def _classify_status(refused: Refused, name: str, options: GCSOptions) -> FileIOError:
     text = redact(f"{refused.status} {refused.text}", options.secrets)
     match refused.status:
         case 401:
-            return CredentialsError(f"{name}: the credentials are missing, wrong or expired ({text}): give others")
+            return CredentialsError(f"The credentials for {name} are missing, wrong or expired ({text}). Pass others.")
         case 403 if refused.reason not in THROTTLE_REASONS:
-            return PermissionDenied(f"{name}: the credentials do not allow this ({text}): grant the permission")
+            return PermissionDenied(f"The credentials do not allow this request about {name} ({text}). Grant the permission.")
         case 403 | 429:
-            return Throttled(f"{name}: too many requests ({text})")
+            return Throttled(f"There were too many requests about {name} ({text}). Try again later.")
         case 412:
-            return ConditionFailed(f"{name}: the condition does not hold")
+            return ConditionFailed(f"The condition of the write to {name} does not hold.")
         case status if status == 408 or status >= 500:
-            return Unavailable(f"{name}: the server failed ({text})")
-    return FileIOError(f"{name}: the store refuses the request ({text})")
+            return Unavailable(f"The server failed on a request about {name} ({text}). Try again later.")
+    return FileIOError(f"The store refuses the request about {name} ({text}).")
 
 
 def _shown(error: Exception, options: GCSOptions) -> str:
-    """The error's text without secrets."""
+    """The text of an error without secrets."""
     return redact(str(error), options.secrets)[:300]
 
 
@@ -364,7 +383,7 @@ def _shown(error: Exception, options: GCSOptions) -> str:
 
 
 def generation_condition(mode: PutMode) -> int | None:
-    """The generation that must be there: 0 is none at all, None any."""
+    """The generation that must exist: 0 means that there is no object, None allows any."""
     match mode:
         case Overwrite():
             return None
@@ -375,12 +394,12 @@ def generation_condition(mode: PutMode) -> int | None:
 
 
 def milliseconds(moment: datetime) -> int:
-    """Since 1970 UTC."""
+    """A time in ms since 1970 UTC."""
     return round(moment.timestamp() * 1000)
 
 
 def range_header(byte_range: ByteRange | None) -> str | None:
-    """The header for a range. None: the whole object. Empty: no byte at all, so there is nothing to ask."""
+    """The header for a range. None: the whole object. Empty: no byte at all, so nothing to ask for."""
     match byte_range:
         case None:
             return None
@@ -393,7 +412,7 @@ def range_header(byte_range: ByteRange | None) -> str | None:
 
 
 def bytes_reached(response: Any) -> int:
-    """How many bytes a session has, from a 308. Without the header: none."""
+    """The number of bytes that a session has, from a 308. Without the header it has none."""
     held = re.fullmatch(r"bytes=0-(\d+)", response.headers.get("range", ""))
     return int(held.group(1)) + 1 if held else 0
 
@@ -402,12 +421,12 @@ def bytes_reached(response: Any) -> int:
 
 
 def to_base64(data: bytes) -> str:
-    """Standard base64, as text."""
+    """Standard base64 as text."""
     return base64.b64encode(data).decode()
 
 
 def crc32c(data: bytes, before: int | None = 0) -> int | None:
-    """The checksum of `data`, or of what has the checksum `before` followed by `data`. None where it would be slow, or `before` is None."""
+    """The checksum of `data`, behind data of checksum `before`. None where it would be slow, or `before` is None."""
     import google_crc32c
 
     if before is None or google_crc32c.implementation == "python":
@@ -416,13 +435,13 @@ def crc32c(data: bytes, before: int | None = 0) -> int | None:
 
 
 def crc32c_header(checksum: int | None) -> dict[str, str]:
-    """The header that tells GCS what it must have received."""
+    """The header with the checksum of what GCS must have received."""
     return {} if checksum is None else {"X-Goog-Hash": f"crc32c={to_base64(checksum.to_bytes(4, 'big'))}"}
 
 
 def check_crc32c(name: str, data: bytes, hashes: str) -> None:
-    """Compare the bytes with the checksum in `X-Goog-Hash`, if there is one. Raises Unavailable."""
+    """Compare bytes with the checksum in `X-Goog-Hash`, if there is one. Raises Unavailable."""
     told = re.search(r"crc32c=([^,\s]+)", hashes)
     found = crc32c(data) if told else None
     if told and found is not None and to_base64(found.to_bytes(4, "big")) != told.group(1):
-        raise Unavailable(f"{name} arrived damaged: its checksum differs from the store's; read it again")
+        raise Unavailable(f"{name} arrived damaged. Its checksum differs from the store's. Read it again.")

@@ -1,4 +1,4 @@
-"""Uploads in parts to `gs://`: resumable sessions, one chunk after another. See `fileio.gcs.backend` for why."""
+"""`ResumableUpload`: an upload in parts to `gs://` through a resumable session. `fileio.gcs.backend` has the reasons."""
 
 from __future__ import annotations
 
@@ -18,31 +18,36 @@ R = TypeVar("R")
 
 
 class UploadClient(Protocol):
-    """What an upload needs of the backend that began it."""
+    """What an upload needs of the backend that started it."""
 
     _timeout: Any
 
     @property
     def _session(self) -> Any:
-        """Of the SDK: what it sends is authorized."""
+        """A session of the SDK. It authorizes its requests."""
 
     @property
     def _key_headers(self) -> Mapping[str, str]:
-        """Headers of a key that the customer holds, if any."""
+        """Headers of a customer key, if any."""
 
     def _read(self, key: str, request: Callable[[], R]) -> R:
-        """Send a request that changes nothing when it is sent again. Raises typed errors."""
+        """Send a request that is harmless to repeat. Raises typed errors."""
 
     def _write(self, key: str, mode: PutMode, request: Callable[[], PutOutcome]) -> PutOutcome:
         """Send a request that creates an object. Raises typed errors that certainly had no effect."""
 
 
 class ResumableUpload(Upload):
-    """A resumable session. The newest part is kept back until the next one or `complete`: the last chunk must say that it is the last.
+    """A resumable session. The newest part waits for the next one or for `complete`: the last chunk must say that it is the last.
 
-    A chunk whose answer was lost is sent again from its beginning: the store ignores bytes at offsets that it already has, and says how far
-    it got. A session that has completed, and forgets it, answers 404: the read-back of the object decides then.
-    session_url None: the condition had already failed at the start; parts go nowhere, and `complete` answers Conflict.
+    A chunk whose answer was lost is sent again from its beginning. The store ignores bytes at offsets that it already has, and says how far
+    it got. A session that is complete and forgotten answers 404. Then the read-back of the object decides.
+
+    Args:
+        backend: The backend.
+        key: The key of the object.
+        session_url: The session; None when the condition failed at the start. Then parts go nowhere, and `complete` answers
+            PreconditionFailed.
     """
 
     def __init__(self, backend: UploadClient, key: str, session_url: str | None) -> None:
@@ -55,16 +60,17 @@ class ResumableUpload(Upload):
         self._crc32c: int | None = 0
 
     def put_part(self, number: int, data: Buffer) -> None:
+        """Send the previous part as a chunk, and hold this one."""
         if number < self._number or self._session_url is None:
             return
         if number > self._number + 1:
             raise FileIOError(
-                f"part {number} of {self._name!r} came after part {self._number}: this store takes parts one at a time, in order"
+                f"Part {number} of {self._name!r} came after part {self._number}. This store takes parts one at a time. Send them in order."
             )
         if number == self._number + 1 and number > 1:
             if not self._held or len(self._held) % CHUNK_BYTES_MULTIPLE:
                 raise FileIOError(
-                    f"part {self._number} of {self._name!r} has {len(self._held)} bytes: all but the last need a multiple of 256 KiB"
+                    f"Part {self._number} of {self._name!r} has {len(self._held)} bytes. All but the last need a multiple of 256 KiB."
                 )
             try:
                 self._backend._read(self._name, self._send_held)
@@ -72,7 +78,7 @@ class ResumableUpload(Upload):
                 self._session_url = None
                 return
             except NotFound as error:
-                raise UploadLost(f"the upload of {self._name!r} no longer exists: write it again") from error
+                raise UploadLost(f"The upload of {self._name!r} no longer exists. Nothing was written. Write it again.") from error
             self._offset += len(self._held)
         self._number = number
         self._held = data if isinstance(data, bytes) else bytes(data)
@@ -83,11 +89,12 @@ class ResumableUpload(Upload):
         while reached < end:
             now = bytes_reached(self._chunk(self._held[reached - self._offset :], f"bytes {reached}-{end - 1}/*"))
             if now <= reached:
-                raise Unavailable(f"the store took no byte of {self._name!r} after {reached}: send the part again")
+                raise Unavailable(f"The store took no byte of {self._name!r} after {reached}. Send the part again.")
             reached = now
         self._crc32c = crc32c(self._held, self._crc32c)
 
     def complete(self) -> PutOutcome:
+        """Send the last chunk."""
         if self._session_url is None:
             return PreconditionFailed(None)
         try:
@@ -108,14 +115,14 @@ class ResumableUpload(Upload):
                 break
             now = bytes_reached(response)
             if now <= reached:
-                return OutcomeUnknown(Unavailable(f"the store took no byte of {self._name!r} after {reached}"))
+                return OutcomeUnknown(Unavailable(f"The store took no byte of {self._name!r} after {reached}."))
             reached = now
         resource = response.json()
         if "generation" not in resource:
-            return PreconditionFailed(None)  # the read-back tells
+            return PreconditionFailed(None)  # the read-back decides
         if int(resource["size"]) != total:
             raise FileIOError(
-                f"{self._name!r} has {resource['size']} bytes in the store, but {total} were sent: delete it and write it again"
+                f"{self._name!r} has {resource['size']} bytes in the store, but {total} were sent. Delete it and write it again."
             )
         return Written(Version(resource["generation"]), milliseconds(datetime.fromisoformat(resource["updated"])))
 
@@ -125,6 +132,7 @@ class ResumableUpload(Upload):
         return backend._session.request("PUT", self._session_url, data=data, headers=sent, timeout=backend._timeout, allow_redirects=False)
 
     def abort(self) -> None:
+        """Cancel the session."""
         if self._session_url is None:
             return
 

@@ -1,1 +1,1 @@
-"""The backend of a local file system. Entry: `backend`."""
+"""The local file system: `backend` is the entry."""

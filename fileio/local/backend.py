@@ -144,18 +144,18 @@ class LocalBackend(Backend):
         """Walks the tree up to the end of the page."""
         self._seen.check()
         found: list[ObjectMeta] = []
-        folded: list[str] = []
+        prefixes: list[str] = []
         with typed_errors(self._root):
             listed = items(self._root, prefix, start_after or "", delimiter, cursor)
             for key, is_prefix in listed:
                 if is_prefix:
-                    folded.append(key)
+                    prefixes.append(key)
                 elif (current := stat_of(os.path.join(self._root, key))) is not None:
                     found.append(meta_of(key, current, {}))
-                if len(found) + len(folded) >= limit:
+                if len(found) + len(prefixes) >= limit:
                     more = next(listed, None) is not None
-                    return ListPage(found, folded, cursor_of(key, is_prefix=is_prefix) if more else None)
-        return ListPage(found, folded)
+                    return ListPage(found, prefixes, cursor_of(key, is_prefix=is_prefix) if more else None)
+        return ListPage(found, prefixes)
 
     # ---- writing
 

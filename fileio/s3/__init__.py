@@ -1,1 +1,1 @@
-"""The S3 backend. Entry: `backend`."""
+"""S3: `backend` is the entry."""

@@ -1,7 +1,7 @@
-"""The one client of `fileio.s3.backend`: how it is made from options, one request at a time, and what the store's answers mean.
+"""`S3Client`: one client per bucket, made from options. It sends one request at a time and classifies the answers.
 
-The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition (see `fileio.write_outcomes`). Answers
-are classed by their error code first and by their status second, since an error may hide inside a 200.
+The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition (see `fileio.write_outcomes`).
+Answers are classified by error code first and by status second, since an error may hide inside a 200.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from fileio.s3.options import S3Options
 from fileio.s3.response_heads import insist_on_whole_heads
 
 EXPECT_CONTINUE_BYTES = 1 << 20
-"""Bodies from this size on wait for the store's `100 Continue`, so that a refusal comes before the body is sent."""
+"""Bodies of this size or more wait for the store's `100 Continue`, so that a refusal comes before the body is sent."""
 
 
 class S3Client:
-    """Sends single requests about one bucket. The SDK's client is made at the first one, once, and shared by all threads."""
+    """Sends single requests about one bucket. The first request creates the SDK's client, which all threads share."""
 
     def __init__(self, bucket: str, options: S3Options) -> None:
         self.url = f"s3://{bucket}"
         self.options = options
         self.bucket_seen = False
-        """Whether an answer has shown that the bucket exists and that the credentials are good."""
+        """Whether an answer has shown that the bucket exists and that the credentials are valid."""
         self._bucket = bucket
         self._lock = threading.Lock()
         self._client: Any = None
         self._parents: Any = None
-        """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
+        """The client of a parent process. It stays open: closing it would disturb the parent's TLS sessions."""
         on_fork(self)
 
     def after_fork(self) -> None:
-        """The connections are the parent's, and a thread that is not here may have held the lock."""
+        """The connections are those of the parent. A thread that does not exist here may have held the lock."""
         self._lock = threading.Lock()
         self._client, self._parents = None, self._client
 
     def send(self, operation: str, what: str, **arguments: Any) -> Any:
-        """One request. Raises Failure, whatever went wrong."""
+        """Send one request. Raises Failure for every error."""
         client = self._client or self._connect(operation, what)
         try:
             response = getattr(client, operation)(Bucket=self._bucket, **arguments)
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raises is classed
+        except Exception as error:  # noqa: BLE001 - every error of the SDK is classified
             raise self._failure(error, operation, what) from None
         self.bucket_seen = True
         return response
@@ -66,7 +66,7 @@ class S3Client:
         """All bytes of the answer to a `get_object`. Raises Failure when it breaks off."""
         try:
             data: bytes = response["Body"].read()
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raises is classed
+        except Exception as error:  # noqa: BLE001 - every error of the SDK is classified
             raise self._failure(error, "get_object", key) from None
         return data
 
@@ -102,40 +102,42 @@ class S3Client:
         return Failure(code, status, self.error(code, status, message, operation, what))
 
     def error(self, code: str, status: int | None, message: str, operation: str, what: str) -> FileIOError:
-        """The typed error of an answer: by code, then by status. Only the `Unavailable` ones leave the effect of a write open."""
+        """The typed error of an answer, by code, then by status. Only Unavailable leaves the effect of a write open."""
         kind, advice = kind_of_failure(code, status)
         said = redact(" ".join(f"{code} {message}".split()), self.options.secrets)
-        return kind(f"{operation} of {what!r} in {self.url}: the store answered {said or status}{advice}")
+        answer = f"{operation} of {what!r} in {self.url} failed. The store answered {said or status}"
+        return kind(f"{answer}{'' if answer.endswith('.') else '.'}{advice and ' '}{advice}")
 
     def _role_error(self, operation: str, code: str, status: int, message: str) -> FileIOError:
         kind, _ = kind_of_failure(code, status)
         said = redact(f"{code} {message}", self.options.secrets)
         role = repr(self.options.role_arn) if self.options.role_arn else "of the profile"
-        text = f"the role {role} cannot be assumed for {self.url}: {operation} was answered {status} {said}"
+        text = f"The role {role} cannot be assumed for {self.url}. {operation} was answered {status} {said}"
+        text = text if text.endswith(".") else f"{text}."
         if issubclass(kind, (Throttled, Unavailable)):
             return kind(text)
-        return CredentialsError(f"{text}: check options 'role_arn' and 'external_id', and the role's trust policy")
+        return CredentialsError(f"{text} Check options 'role_arn' and 'external_id', and the role's trust policy.")
 
     def _transport_error(self, error: Exception, operation: str, what: str) -> FileIOError:
-        """The typed error of a request that got no (whole) answer."""
+        """The typed error of a request without a complete answer."""
         from botocore import exceptions as sdk
 
         said = redact(" ".join(str(error).split()), self.options.secrets)
         asked = f"{operation} of {what!r} in {self.url}"
         if isinstance(error, load_sdk_errors(CREDENTIAL_ERRORS)) or raised_in_sdk(error, "botocore.credentials"):
-            advice = "give options 'access_key' and 'secret_key', or 'profile', or mend the default chain"
-            return CredentialsError(f"{asked}: no usable credentials ({said}): {advice}")
+            advice = "Pass options 'access_key' and 'secret_key', or 'profile', or correct the default chain."
+            return CredentialsError(f"{asked} failed. There are no usable credentials ({said}). {advice}")
         if isinstance(error, sdk.UnseekableStreamError):
-            return Throttled(f"{asked}: the store sent the request to another region: ask again there")
+            return Throttled(f"{asked} failed. The store redirected the request to another region. Try again.")
         if is_untrusted(error):
-            advice = "give its authority as option 'ca_bundle'"
-            return InvalidConfig(f"{asked}: the certificate of {self._endpoint(error)} is not trusted ({said}): {advice}")
+            advice = "Pass its authority as option 'ca_bundle'."
+            return InvalidConfig(f"{asked} failed. The certificate of {self._endpoint(error)} is not trusted ({said}). {advice}")
         if isinstance(error, load_sdk_errors(REQUEST_ERRORS)):
-            return InvalidConfig(f"{asked}: the request cannot be built ({said}): check the bucket's name and the options")
+            return InvalidConfig(f"{asked} failed. The request cannot be built ({said}). Check the bucket's name and the options.")
         if isinstance(error, (sdk.EndpointConnectionError, sdk.ProxyConnectionError, sdk.ConnectTimeoutError)):
-            advice = "check option 'endpoint', the proxy and the network"
-            return Unavailable(f"{asked}: cannot reach {self._endpoint(error)} ({said}): {advice}")
-        return Unavailable(f"{asked}: no answer from {self._endpoint(error)} ({type(error).__name__}: {said})")
+            advice = "Check option 'endpoint', the proxy and the network."
+            return Unavailable(f"{asked} failed. It cannot reach {self._endpoint(error)} ({said}). {advice}")
+        return Unavailable(f"{asked} failed. There was no answer from {self._endpoint(error)} ({type(error).__name__}: {said}).")
 
     def _endpoint(self, error: Exception) -> str:
         parts = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
@@ -148,7 +150,7 @@ class S3Client:
 
 
 def _make_client(options: S3Options) -> Any:
-    """The SDK's client for S3. Raises what the SDK raises."""
+    """The SDK's client for S3. Raises the errors of the SDK."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -158,7 +160,7 @@ def _make_client(options: S3Options) -> Any:
     config = Config(
         s3={"addressing_style": "path" if path_style else "auto"},
         **_checksums(options),
-        # What is sent is built here alone, and validation would refuse a memoryview.
+        # Validation would refuse a memoryview, and only this package builds requests.
         parameter_validation=False,
         **({"signature_version": UNSIGNED} if options.anonymous else {}),
     ).merge(_transport_config(options))
@@ -180,7 +182,7 @@ def _make_client(options: S3Options) -> Any:
 
 
 def _make_session(options: S3Options) -> Any:
-    """A session whose credentials are those of the role, when there is one, renewed through STS before they expire."""
+    """A session. With a role, its credentials are those of the role, renewed through STS before they expire."""
     from botocore.credentials import CredentialResolver, DeferredRefreshableCredentials, create_assume_role_refresher
 
     session = _new_session(options)
@@ -215,14 +217,14 @@ def _new_session(options: S3Options) -> Any:
 
 @cache
 def _service_models(data_path: str | None) -> Any:
-    """The SDK's descriptions of services: reading them takes longer than all else that opening a store does."""
+    """The SDK's descriptions of services, cached. Reading them takes most of the time to open a store."""
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
 
 
 class _Provider:
-    """Credentials in the shape in which a session of the SDK looks for them."""
+    """Credentials in the form that a session of the SDK looks for."""
 
     METHOD = CANONICAL_NAME = "objcat-assume-role"
 
@@ -269,10 +271,10 @@ def _expect_continue(params: dict[str, Any], **_: Any) -> None:
 
 
 def _ask_for_a_region_once(context: dict[str, Any], **_: Any) -> None:
-    """A redirect makes the SDK ask with a HEAD for the bucket's region. Were that redirected too, it would ask again, without end."""
+    """After a redirect, the SDK asks for the region by a HEAD. If that is redirected too, it would ask again without end."""
     context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
-    """Servers older than the SDK's checksums insist on the MD5 of a batch delete; newer ones take both."""
+    """Older servers require the MD5 of a batch delete. Newer ones accept both."""
     params["headers"]["Content-MD5"] = b64encode(hashlib.md5(params["body"], usedforsecurity=False).digest()).decode()

@@ -1,4 +1,4 @@
-"""What the answers of S3 mean, as the errors and outcomes of fileio."""
+"""What answers of S3 mean: the errors and outcomes of fileio."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fileio.errors import (
 
 
 class Failure(Exception):
-    """What became of a request: the store's code and status, when it gave any, and the typed error for the caller.
+    """A failed request: the store's code and status, if it gave any, and the error for the caller.
 
-    The error is raised `from None`: texts of the SDK can hold a proxy's password or what a store repeats, ours are redacted.
+    The error is raised `from None`: texts of the SDK may hold a proxy's password, or what a store repeats. Ours are redacted.
     """
 
     def __init__(self, code: str, status: int | None, error: FileIOError) -> None:
@@ -35,29 +35,31 @@ class Failure(Exception):
 
     @property
     def absent(self) -> bool:
-        """The key (or the upload) is not there, but the bucket is."""
+        """Whether the key or the upload does not exist, but the bucket does."""
         return self.code in ABSENT_CODES
 
     def condition_failed(self, mode: PutMode) -> bool:
-        """Whether the condition of `mode` is what the store refused."""
+        """Whether the store refused the condition of `mode`."""
         if isinstance(mode, Overwrite):
             return False
         return self.code == "PreconditionFailed" or self.status == 412 or (isinstance(mode, Update) and self.code in ("NoSuchKey", "404"))
 
     @property
     def foreign(self) -> bool:
-        """Whether an answer that has a body lacks S3's own code: then something else on the way gave it."""
+        """Whether an answer with a body lacks S3's own code. Then it came from something between us and the store."""
         return self.status is not None and self.code in ("", str(self.status))
 
     def answered(self) -> Failure:
-        """The same, of a read whose answers have a body: an object is not absent because something else on the way says 404."""
+        """The failure of a read whose answers have a body. A 404 from something in between does not mean that the object is absent."""
         return Failure(self.code, self.status, self._unusable()) if self.foreign and self.status == 404 else self
 
     def as_unknown(self, *, absent: bool = False) -> OutcomeUnknown:
-        """The outcome of a write that got this answer; raises when it certainly had no effect.
+        """The outcome of a write with this answer. Raises the error when the write certainly had no effect.
 
-        What is on the way may have sent the write on before it refused it, or a repetition of it. absent: so is it with an answer that
-        something is absent, to a write that needs nothing but the bucket.
+        Something in between may have forwarded the write, or a repetition of it, before it refused it.
+
+        Args:
+            absent: Treat an answer that something is absent in the same way: the write needs nothing but the bucket.
         """
         if isinstance(self.error, Unavailable):
             return OutcomeUnknown(self.error)
@@ -67,41 +69,21 @@ class Failure(Exception):
 
     def _unusable(self) -> Unavailable:
         said = str(self.error)
-        return Unavailable(said if said.endswith(_NO_ANSWER) else said + _NO_ANSWER)
+        return Unavailable(said if said.endswith(_NO_ANSWER) else f"{said} {_NO_ANSWER}")
 
 
 ABSENT_CODES = frozenset({"NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
-
-
-_NO_ANSWER = ": that is no answer of S3 to such a request: check option 'endpoint' and what stands before the store"
-
-
+_NO_ANSWER = "S3 does not answer such a request in this way. Check option 'endpoint' and what is in front of the store."
 _ELSEWHERE = (FileIOError, _NO_ANSWER)
-
-
-_CREDENTIALS = (CredentialsError, ": check options 'access_key', 'secret_key' and 'session_token', or renew what the default chain gives")
-
-
-_CLOCK = (CredentialsError, ": set this machine's clock")
-
-
-_REGION = (InvalidConfig, ": set option 'region' to the bucket's region")
-
-
-_DENIED = (PermissionDenied, ": grant these credentials the permission")
-
-
+_CREDENTIALS = (CredentialsError, "Check options 'access_key', 'secret_key' and 'session_token', or renew the default credentials.")
+_CLOCK = (CredentialsError, "Set this machine's clock.")
+_REGION = (InvalidConfig, "Set option 'region' to the bucket's region.")
+_DENIED = (PermissionDenied, "Grant these credentials the permission.")
 _ABSENT = (NotFound, "")
-
-
 _LATER = (Throttled, "")
-
-
 _UNANSWERED = (Unavailable, "")
-
-
 _KINDS: Mapping[str, tuple[type[FileIOError], str]] = {
-    "NoSuchBucket": (BucketNotFound, ": create the bucket, or mend the URL"),
+    "NoSuchBucket": (BucketNotFound, "Create the bucket, or correct the URL."),
     "NoSuchKey": _ABSENT,
     "AccessDenied": _DENIED,
     "InvalidAccessKeyId": _CREDENTIALS,
@@ -130,13 +112,11 @@ _KINDS: Mapping[str, tuple[type[FileIOError], str]] = {
     "RequestTimeout": _UNANSWERED,
     "InternalError": _UNANSWERED,
     "ServiceUnavailable": _UNANSWERED,
-    "InvalidBucketName": (InvalidConfig, ": mend the bucket in the URL"),
-    "KeyTooLongError": (InvalidKey, ": use shorter segments"),
+    "InvalidBucketName": (InvalidConfig, "Correct the bucket in the URL."),
+    "KeyTooLongError": (InvalidKey, "Use shorter segments."),
     "NotImplemented": (Unsupported, ""),
     "MethodNotAllowed": (Unsupported, ""),
 }
-
-
 _KINDS_BY_STATUS = {
     301: _REGION,
     302: _ELSEWHERE,
@@ -149,8 +129,6 @@ _KINDS_BY_STATUS = {
     408: _UNANSWERED,
     429: _LATER,
 }
-
-
 CREDENTIAL_ERRORS = (
     "NoCredentialsError",
     "PartialCredentialsError",
@@ -164,8 +142,6 @@ CREDENTIAL_ERRORS = (
     "InvalidConfigError",
     "ConfigParseError",
 )
-
-
 REQUEST_ERRORS = (
     "ParamValidationError",
     "ValidationError",
@@ -192,8 +168,7 @@ def led_to_error(response: Mapping[str, Any]) -> Iterator[str]:
 
 
 def raised_in_sdk(error: Exception, module: str) -> bool:
-    """Whether an error comes from this module itself: some have no class of their own, such as that of credentials which are renewed by
-    expired ones."""
+    """Whether an error comes from this module itself. Some errors have no class of their own, such as that of an expired renewal."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -201,7 +176,7 @@ def raised_in_sdk(error: Exception, module: str) -> bool:
 
 
 def kind_of_failure(code: str, status: int | None) -> tuple[type[FileIOError], str]:
-    """The class of error and the advice for an answer; status None: of one key within a batch."""
+    """The class of error for an answer, and what to do. `status` is None for one key within a batch."""
     if code in _KINDS:
         return _KINDS[code]
     if status in _KINDS_BY_STATUS:

@@ -1,4 +1,4 @@
-"""Whole heads for the SDK of S3: its connections also read the head that says `100 Continue` by themselves. See `fileio.response_heads`."""
+"""Complete heads for the SDK of S3, whose connections read the head of `100 Continue` themselves. See `fileio.response_heads`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fileio.response_heads import CutHead, whole_pool, whole_response
 
 
 def insist_on_whole_heads(client: Any) -> None:
-    """Let a new client of the SDK take whole heads only. Raises MissingDependency where the SDK has no place for that any more."""
+    """Let a new client of the SDK accept only complete heads. Raises MissingDependency when the SDK no longer allows it."""
     import botocore
 
     try:
@@ -21,20 +21,20 @@ def insist_on_whole_heads(client: Any) -> None:
         pools.update({scheme: _patient_pool(pool_class) for scheme, pool_class in pools.items()})
     except AttributeError as error:
         raise MissingDependency(
-            f"s3:// does not know how botocore {botocore.__version__} makes its connections ({error}): install an older one"
+            f"s3:// does not know how botocore {botocore.__version__} makes its connections ({error}). Install an older one."
         ) from error
 
 
 @cache
 def _patient_pool(pool_class: Any) -> Any:
-    """Pools of the SDK whose connections read no cut head, of whichever kind."""
+    """Pools of the SDK whose connections refuse every cut head."""
     whole = whole_pool(pool_class)
 
     class PatientConnection(whole.ConnectionCls):  # type: ignore[misc, name-defined]
         response_class: Any
 
         def _consume_headers(self, fp: Any) -> None:
-            """What follows `100 Continue`. The SDK would wait without end for the end of a head that was cut."""
+            """Read what follows `100 Continue`. The SDK would wait without end for the rest of a head that was cut."""
             line = b""
             while line not in (b"\r\n", b"\n"):
                 line = fp.readline()
@@ -42,7 +42,7 @@ def _patient_pool(pool_class: Any) -> Any:
                     raise CutHead("the connection ended within the head that says 100 Continue")
 
         def _handle_expect_response(self, message_body: Any) -> None:
-            """An answer that comes instead of `100 Continue` is read by a class of its own."""
+            """Read an answer that comes instead of `100 Continue`, for which the SDK has a separate class."""
             super()._handle_expect_response(message_body)
             early: Any = self.response_class
             if isinstance(early, functools.partial):

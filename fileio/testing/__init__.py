@@ -1,6 +1,8 @@
-"""What tests of a store, and of code on top of a store, are made of.
+"""Tools for tests of a store, and of code that uses one.
 
-`conformance`: the suite that every store must pass. `faults`: a backend that fails on purpose. `env`: an Env with virtual time.
+- `fileio.testing.conformance`: the suite that every store must pass. A third party runs it against its own backend.
+- `FaultyBackend`: a backend that fails on purpose, in the same way on every run.
+- `FakeEnv`: an `Env` with virtual time.
 """
 
 from __future__ import annotations

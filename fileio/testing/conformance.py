@@ -1,8 +1,7 @@
-"""The conformance suite of `fileio`: import everything, and define a fixture `subject` (see `fileio.testing.subject`).
+"""The conformance suite of `fileio`. Import everything, and define a fixture `subject` (see `fileio.testing.subject`).
 
-Every test is run against every subject. Where a store declares that it lacks a capability, the test demands that the call is refused as
-Unsupported; what a store does otherwise than the contract says is a `Deviation` of its subject, listed by name with its reason. Nothing is
-skipped.
+Every test runs against every subject. If a store does not declare a capability, the test demands that the call raises Unsupported. Any
+other difference from the contract is a `Deviation` of the subject, listed with its reason. No test is skipped.
 """
 
 # ruff: noqa: E402, F403

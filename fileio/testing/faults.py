@@ -1,8 +1,8 @@
-"""A backend that fails on purpose, the same way on every run.
+"""`FaultyBackend`: a backend that fails on purpose, in the same way on every run.
 
-`FaultyBackend` sits below the settling of `FileIO`, where the network is. What goes wrong, and when, is a script: `Rules` for a chosen
-request, `RandomFaults` for a seeded storm. What was asked and what fired is counted by call site (kind of request, class of key), so that
-a test can insist that every fault fired everywhere it can.
+It sits below `FileIO`'s settling, where the network is. A script decides what fails and when: `Rules` for chosen requests, `RandomFaults`
+for a seeded storm. Requests and faults are counted by call site (kind of request, class of key), so that a test can insist that every
+fault fired everywhere it can.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ class Fault(Enum):
     BEFORE = "before"
     """No effect and no answer: a write is `OutcomeUnknown`, everything else raises Unavailable."""
     AFTER = "after"
-    """The effect takes place, the answer is lost."""
+    """The effect takes place. The answer is lost."""
     LATER = "later"
-    """No answer now; the effect takes place at `FaultyBackend.release`, or after `delay` more requests."""
+    """No answer now. The effect takes place at `FaultyBackend.release`, or after `delay` more requests."""
     TWICE = "twice"
-    """Somebody on the way repeats the request: the effect is asked for twice, the second answer comes back (one's own failed condition)."""
+    """Something in between repeats the request. The second answer comes back: the failed condition of the repetition."""
     THROTTLE = "throttle"
     """Refused before any effect: raises Throttled."""
     PARTIAL = "partial"
-    """A batch of deletes does every second key; the others answer Throttled."""
+    """A batch of deletes deletes every second key. The others answer Throttled."""
     WRONG_VERSION = "wrong version"
     """The answer names a version that the object does not have."""
     STALE = "stale"
-    """A read answers with the state before the present one (NotFound when there was none)."""
+    """A read answers with the previous state (NotFound when there was none)."""
     MISSING = "missing"
-    """A read answers NotFound although the object is there."""
+    """A read answers NotFound although the object exists."""
     IGNORE_CONDITION = "ignore condition"
-    """A store that lies: the write takes place whatever its condition says."""
+    """The store lies: the write takes place although its condition fails."""
     CRASH_BEFORE = "crash before"
     """The actor stops (raises Crash) before the effect."""
     CRASH_AFTER = "crash after"
@@ -71,7 +71,7 @@ class Fault(Enum):
 
 
 class Crash(BaseException):
-    """The process of the actor ends here. Not an `Exception`, so that no handler of the code under test survives it."""
+    """The process of the actor ends here. It is not an `Exception`, so that no handler of the code under test survives it."""
 
 
 Kind = Literal["get", "head", "put", "append", "copy", "list", "delete", "upload_start", "upload_part", "upload_complete", "upload_abort"]
@@ -94,7 +94,7 @@ APPLICABLE: Mapping[Kind, frozenset[Fault]] = {
     "upload_complete": _WRITE,
     "upload_abort": _EFFECT,
 }
-"""Which faults a kind of request can suffer."""
+"""The faults that a kind of request can suffer."""
 
 
 # ---- scripts -----------------------------------------------------------------------------------------------------
@@ -102,7 +102,13 @@ APPLICABLE: Mapping[Kind, frozenset[Fault]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to the store. number: from 1, over all kinds and keys. key: of the first key for a batch, the prefix for a listing."""
+    """One request to the store.
+
+    Args:
+        number: From 1, over all kinds and keys.
+        kind: The kind of request.
+        key: The first key of a batch, or the prefix of a listing.
+    """
 
     number: int
     kind: Kind
@@ -111,24 +117,30 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a script decides. delay: for LATER, after how many more requests the effect takes place (None: at `release`)."""
+    """The decision of a script. `delay`: for LATER, the number of requests until the effect takes place; None waits for `release`."""
 
     fault: Fault
     delay: int | None = None
 
 
 class Script(Protocol):
-    """Decides what happens to each request; called once a request, in order, under a lock."""
+    """Decides what happens to each request. It is called once per request, in order, under a lock."""
 
-    def choose(self, request: Request) -> Hit | None: ...
+    def choose(self, request: Request) -> Hit | None:
+        """The fault of a request; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One planned fault.
 
-    kinds: of request (None: any that can suffer it). key: which keys (None: all). nth: the first matching request that it hits, from 1.
-    times: how many in a row. delay: see `Hit`.
+    Args:
+        fault: The fault.
+        kinds: The kinds of request; None means every kind that can suffer it.
+        key: Which keys; None means all.
+        nth: The first matching request that it hits, from 1.
+        times: How many requests in a row.
+        delay: See `Hit`.
     """
 
     fault: Fault
@@ -141,21 +153,23 @@ class Rule:
     def __post_init__(self) -> None:
         for kind in self.kinds or ():
             if self.fault not in APPLICABLE[kind]:
-                raise ValueError(f"a request of kind {kind!r} cannot suffer {self.fault.value!r}")
+                raise ValueError(f"A request of kind {kind!r} cannot suffer {self.fault.value!r}.")
 
     def matches(self, request: Request) -> bool:
+        """Whether the rule is about this kind of request and this key."""
         kinds = self.kinds if self.kinds is not None else {kind for kind, faults in APPLICABLE.items() if self.fault in faults}
         return request.kind in kinds and (self.key is None or self.key(request.key))
 
 
 class Rules:
-    """A script of planned faults. Every rule counts its own matching requests; where two would hit the same one, the first rule does."""
+    """A script of planned faults. Every rule counts its own matching requests. If two would hit the same one, the first rule does."""
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self._rules = list(rules)
         self._seen = [0] * len(self._rules)
 
     def choose(self, request: Request) -> Hit | None:
+        """The fault of the first rule that hits."""
         hit: Hit | None = None
         for index, rule in enumerate(self._rules):
             if rule.matches(request):
@@ -168,7 +182,11 @@ class Rules:
 class RandomFaults:
     """A storm of faults from a seed.
 
-    rate: the probability that a request is hit. faults: which ones may come. faults_max: after that many the network is calm.
+    Args:
+        seed: The source of randomness.
+        rate: The probability that a request is hit.
+        faults: The faults to choose from.
+        faults_max: After this many, the network is calm; None never is.
     """
 
     def __init__(self, *, seed: int, rate: float, faults: Iterable[Fault], faults_max: int | None = None) -> None:
@@ -178,6 +196,7 @@ class RandomFaults:
         self._left = faults_max
 
     def choose(self, request: Request) -> Hit | None:
+        """A random fault that the request can suffer, at the rate."""
         possible = [fault for fault in self._faults if fault in APPLICABLE[request.kind]]
         if self._left == 0 or not possible or self._random.random() >= self._rate:
             return None
@@ -190,15 +209,21 @@ class RandomFaults:
 
 
 def default_key_class(key: str) -> str:
-    """The key with its numbers and identifiers replaced by `#`: keys of one class are written by the same code."""
+    """The key with its numbers and identifiers replaced by `#`. The same code writes all keys of one class."""
     return re.sub(r"[0-9a-f]{8,}|[0-9]+", "#", key)
 
 
 class FaultyBackend(Backend):
-    """Another backend, seen through a network that follows `script`. Safe for many threads; deterministic when used by one.
+    """Another backend behind a network that follows a script. Safe for many threads; deterministic with one.
 
-    before, after: called around every request, outside of any lock; a competitor or a probe of a test acts there.
-    fired: how often each fault hit, by call site (kind, class of key). asked: how many requests each call site sent.
+    `fired` counts each fault by call site (kind, class of key). `asked` counts the requests of each call site.
+
+    Args:
+        inner: The backend.
+        script: The script, or rules.
+        before: Called before every request, outside of any lock. A competitor or a check of a test acts there.
+        after: Called after every request, in the same way.
+        key_class: The class of a key.
     """
 
     def __init__(
@@ -224,33 +249,37 @@ class FaultyBackend(Backend):
 
     @property
     def url(self) -> str:
+        """The URL of the inner backend."""
         return self._inner.url
 
     @property
     def capabilities(self) -> Capabilities:
+        """The capabilities of the inner backend."""
         return self._inner.capabilities
 
     @property
     def pending(self) -> int:
-        """How many delayed effects have not taken place yet."""
+        """The number of delayed effects that have not taken place."""
         with self._lock:
             return len(self._pending)
 
     def release(self) -> None:
-        """Let every delayed effect take place now, in the order in which they were asked for."""
+        """Let every delayed effect take place now, in the order of the requests."""
         with self._lock:
             due, self._pending = self._pending, []
         for _, effect in due:
             _quietly(effect)
 
     def never_fired(self, faults: Iterable[Fault]) -> set[tuple[Kind, str, Fault]]:
-        """Call sites that were used, with the faults among `faults` that they can suffer but that never hit them."""
+        """Used call sites with those of `faults` that they can suffer but that never hit them."""
         wanted = set(faults)
         return {(kind, key, fault) for kind, key in self.asked for fault in wanted & APPLICABLE[kind] if not self.fired[kind, key, fault]}
 
     # ---- the contract
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """May be stale, missing, or have a wrong version."""
+
         def answer(state: GetResult) -> GetResult | NotModified:
             return NotModified() if state.meta.version == if_none_match else _cut(state, byte_range)
 
@@ -260,9 +289,11 @@ class FaultyBackend(Backend):
         return self._read("get", key, lambda: self._inner.get(key, byte_range, if_none_match), answer, lie)
 
     def head(self, key: str) -> ObjectMeta:
+        """May be stale, missing, or have a wrong version."""
         return self._read("head", key, lambda: self._inner.head(key), lambda state: state.meta, _wrong)
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """May be lost, delayed, repeated, or ignore its condition."""
         copied = bytes(data)
         return self._write(
             "put",
@@ -272,10 +303,12 @@ class FaultyBackend(Backend):
         )
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """May be lost, delayed or repeated."""
         copied = bytes(data)
         return self._write("append", key, lambda: self._inner.append(key, copied, offset))
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """May be lost, delayed, repeated, or ignore its condition."""
         return self._write(
             "copy",
             target,
@@ -284,28 +317,34 @@ class FaultyBackend(Backend):
         )
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """May be lost, or forget its condition."""
         request, hit = self._begin("upload_start", key)
         asked = Overwrite() if hit is not None and hit.fault is Fault.IGNORE_CONDITION else mode
         return _FaultyUpload(self, key, self._do(request, hit, lambda: self._inner.start_upload(key, asked, metadata)))
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        """May be lost."""
         request, hit = self._begin("list", prefix)
         return self._do(request, hit, lambda: self._inner.list_page(prefix, start_after, delimiter, cursor, limit))
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        """May be lost, delayed, repeated or partial."""
         request, hit = self._begin("delete", keys[0] if keys else "")
         if hit is not None and hit.fault is Fault.PARTIAL:
             done = {result.key: result for result in self._do(request, None, lambda: self._inner.delete_batch(keys[::2]))}
-            return [done.get(key) or DeleteResult(key, Throttled(f"{self.url} was told to refuse the deletion of {key!r}")) for key in keys]
+            return [
+                done.get(key) or DeleteResult(key, Throttled(f"{self.url} was told to refuse the deletion of {key!r}.")) for key in keys
+            ]
         return self._do(request, hit, lambda: self._inner.delete_batch(keys))
 
     def close(self) -> None:
+        """Close the inner backend."""
         self._inner.close()
 
     # ---- one request
 
     def _begin(self, kind: Kind, key: str) -> tuple[Request, Hit | None]:
-        """Count the request, let what is due take place, and ask the script."""
+        """Count the request, let due effects take place, and ask the script."""
         with self._lock:
             self._number += 1
             request = Request(self._number, kind, key)
@@ -324,19 +363,19 @@ class FaultyBackend(Backend):
         return request, hit
 
     def _do(self, request: Request, hit: Hit | None, effect: Callable[[], R]) -> R:
-        """The effect as `hit` has it, for requests that raise when their answer is lost."""
+        """The effect under `hit`, for requests that raise when their answer is lost."""
         fault = None if hit is None else hit.fault
         what = f"{request.kind} of {request.key!r} in {self.url}"
         if fault is Fault.CRASH_BEFORE:
             raise Crash(f"crash before {what}")
         if fault is Fault.THROTTLE:
-            raise Throttled(f"{what} was told to be refused: ask again later")
+            raise Throttled(f"The {what} was told to be refused. Try again later.")
         if fault is Fault.BEFORE:
-            raise Unavailable(f"{what} was told to be lost on the way there")
+            raise Unavailable(f"The {what} was told to be lost on the way there.")
         if hit is not None and fault is Fault.LATER:
             with self._lock:
                 self._pending.append((None if hit.delay is None else request.number + hit.delay, effect))
-            raise Unavailable(f"{what} was told to arrive later")
+            raise Unavailable(f"The {what} was told to arrive later.")
         try:
             result = effect()
             if fault is Fault.TWICE:
@@ -348,7 +387,7 @@ class FaultyBackend(Backend):
         if fault is Fault.CRASH_AFTER:
             raise Crash(f"crash after {what}")
         if fault is Fault.AFTER:
-            raise Unavailable(f"the answer to {what} was told to be lost on the way back")
+            raise Unavailable(f"The answer to the {what} was told to be lost on the way back.")
         return result
 
     def _write(
@@ -371,19 +410,19 @@ class FaultyBackend(Backend):
         request, hit = self._begin(kind, key)
         fault = None if hit is None else hit.fault
         if fault is Fault.MISSING:
-            raise NotFound(f"there is no object {key!r} in {self.url} (so it was told to say)")
+            raise NotFound(f"There is no object {key!r} in {self.url}, as it was told to say.")
         if fault is Fault.STALE:
-            former = self._former(key)
-            if former is None:
-                raise NotFound(f"there is no object {key!r} in {self.url} yet (so it was told to say)")
-            return from_state(former)
+            previous = self._previous(key)
+            if previous is None:
+                raise NotFound(f"There is no object {key!r} in {self.url} yet, as it was told to say.")
+            return from_state(previous)
         result = self._do(request, hit, effect)
         return lie(result) if fault is Fault.WRONG_VERSION else result
 
-    # ---- former states
+    # ---- previous states
 
     def _observe(self, key: str) -> None:
-        """Remember the present state of the key, so that a stale read can answer with it later."""
+        """Remember the current state of the key, so that a stale read can answer with it later."""
         try:
             found = self._inner.get(key, None, None) if key else None
         except FileIOError:
@@ -395,7 +434,7 @@ class FaultyBackend(Backend):
                 states.append(state)
                 del states[:-2]
 
-    def _former(self, key: str) -> GetResult | None:
+    def _previous(self, key: str) -> GetResult | None:
         with self._lock:
             states = self._states.get(key, [])
             return states[-2] if len(states) > 1 else None
@@ -421,10 +460,10 @@ class _FaultyUpload(Upload):
 
 
 def _quietly(effect: Callable[[], object]) -> None:
-    """A delayed effect: nobody is there any more to hear of its failure."""
+    """A delayed effect. Its failure has no receiver."""
     try:
         effect()
-    except Exception:  # noqa: BLE001  (whatever it is, a real network would swallow it too)
+    except Exception:  # noqa: BLE001  (a real network would swallow it too)
         return
 
 

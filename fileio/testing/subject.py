@@ -1,6 +1,6 @@
-"""What the conformance suite is run against: a store, and by name whatever it is known to do otherwise.
+"""`Subject`: a store under the conformance suite, with its known deviations.
 
-A project of its own runs the whole suite like this:
+A third party runs the whole suite like this:
 
     from fileio.testing.conformance import *
     from fileio.testing.conformance import Subject, described
@@ -30,10 +30,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """One test that a store is known to fail, and why. The test runs all the same; when it passes, the run fails: the entry is out of date.
+    """A test that a store is known to fail. The test still runs; when it passes, the run fails, because the entry is out of date.
 
-    test: name of the test function. case: of its parameter, None: all of them. reason: what the store does instead.
-    raises: how the failure shows; anything else fails the run. sometimes: it takes a race, so that the test may also pass.
+    Args:
+        test: Name of the test function.
+        reason: What the store does instead.
+        case: The parameter of the test; None means all.
+        raises: The class of the failure. Any other fails the run.
+        sometimes: It takes a race, so the test may also pass.
     """
 
     test: str
@@ -47,10 +51,16 @@ class Deviation:
 class Subject:
     """A store to test.
 
-    open: a store of its own, on connections of its own, over the keys below the given prefix. missing: a store whose bucket does not exist;
-    None when the scheme makes its bucket with the first write. uploads: the keys of uploads in progress in the whole bucket, where that can
-    be asked.
-    secrets: strings that must never be shown. clients, increments: size of the races.
+    Args:
+        name: The name in reports.
+        open: Opens a store over the keys below a prefix, with its own connections.
+        missing: Opens a store whose bucket does not exist; None when the first write creates the bucket.
+        uploads: The keys of uploads in progress in the whole bucket, where the store can list them.
+        deviations: The tests that it is known to fail.
+        secrets: Texts that must never be shown.
+        clients: The number of clients in races.
+        increments: The number of increments of each client.
+        filled: Places that tests only read, created once per subject.
     """
 
     name: str
@@ -62,32 +72,32 @@ class Subject:
     clients: int = 16
     increments: int = 100
     filled: dict[str, Place] = field(default_factory=dict)
-    """Places that tests only read, made once a subject."""
 
     def __repr__(self) -> str:
         return f"Subject({self.name!r})"
 
 
 def described(name: str, description: StoreDescription, **more: Any) -> Subject:
-    """The subject that a picklable description opens. more: further fields of `Subject`."""
+    """The subject that a picklable description opens. `more`: other fields of `Subject`."""
     return Subject(name=name, open=lambda prefix: description.child(prefix).open(), **more)
 
 
 @dataclass(slots=True)
 class Place:
-    """Keys of one test: a prefix that no other test uses. open: another client of them."""
+    """The keys of one test, below a prefix that no other test uses."""
 
     subject: Subject
     prefix: str
     opened: list[FileIO] = field(default_factory=list)
 
     def open(self) -> FileIO:
+        """Another client of the keys."""
         store = self.subject.open(self.prefix)
         self.opened.append(store)
         return store
 
     def clear(self) -> None:
-        """Delete its keys, as far as the store lets us, and close its clients."""
+        """Delete the keys, as far as the store allows, and close the clients."""
         with contextlib.suppress(FileIOError):
             found = self.open()
             found.delete(found.list_keys())
@@ -97,7 +107,7 @@ class Place:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, subject: Subject) -> Iterator[Place]:
-    """A fresh prefix of the subject, emptied afterwards as far as the store lets us."""
+    """A fresh prefix of the subject, emptied afterwards as far as the store allows."""
     expect_deviation(request, subject)
     found = Place(subject, f"conformance-{default_env().new_id()}")
     yield found
@@ -111,7 +121,7 @@ def store(place: Place) -> FileIO:
 
 
 def expect_deviation(request: pytest.FixtureRequest, subject: Subject) -> None:
-    """Mark the test as one that must fail, when the subject lists it."""
+    """Mark the test as one that must fail if the subject lists it."""
     item = request.node
     assert isinstance(item, pytest.Function)
     case = getattr(item, "callspec", None) and item.callspec.params.get("case")
@@ -125,13 +135,13 @@ def expect_deviation(request: pytest.FixtureRequest, subject: Subject) -> None:
 
 
 def written(outcome: PutOutcome) -> Written:
-    """The outcome, which must be Written."""
+    """Return the outcome, which must be Written."""
     assert isinstance(outcome, Written), f"the write ended as {outcome!r}"
     return outcome
 
 
 def race(clients: int, act: Callable[[int], R]) -> list[R]:
-    """What `act(0)` to `act(clients - 1)` return when all start at once, each in a thread of its own."""
+    """The results of `act(0)` to `act(clients - 1)`, which start at once, each in its own thread."""
     gate = threading.Barrier(clients)
 
     def start(number: int) -> R:

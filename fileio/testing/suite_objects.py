@@ -78,11 +78,11 @@ MODES: dict[str, tuple[bool, str, bool]] = {
     "update stale": (True, "stale", False),
     "update missing": (False, "stale", False),
 }
-"""Whether something is there, which mode, whether the write takes effect. Shared by put, copy and upload."""
+"""Whether there is an object, the mode, and whether the write takes effect. Shared by put, copy and upload."""
 
 
 def prepare(store: FileIO, key: str, *, present: bool, mode: str) -> tuple[PutMode, Version | None]:
-    """The key in its first state; the mode to write with, and the version that is there now."""
+    """Put the key into its first state. Returns the mode to write with, and the current version."""
     stale = written(store.put(key, b"first")).version
     if not present:
         assert store.delete([key])[0].error is None
@@ -97,6 +97,7 @@ def prepare(store: FileIO, key: str, *, present: bool, mode: str) -> tuple[PutMo
 
 
 def test_get_returns_what_was_put(store: FileIO) -> None:
+    """Bytes, size, version and times agree between put, get and head."""
     outcome = written(store.put("dir/object", BODY))
     found = store.get("dir/object")
     assert isinstance(found, GetResult)
@@ -114,6 +115,7 @@ def test_get_returns_what_was_put(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", RANGES)
 def test_get_range(store: FileIO, case: str) -> None:
+    """Ranges are clipped to the object."""
     asked, data, offset = RANGES[case]
     store.put("object", BODY)
     found = store.get("object", byte_range=asked)
@@ -124,6 +126,7 @@ def test_get_range(store: FileIO, case: str) -> None:
 
 @pytest.mark.parametrize("case", ["whole", "range", "suffix"])
 def test_get_of_an_empty_object(store: FileIO, case: str) -> None:
+    """Every range of it is empty."""
     store.put("empty", b"")
     asked = {"whole": None, "range": Range(0, 10), "suffix": Suffix(10)}[case]
     found = store.get("empty", byte_range=asked)
@@ -132,6 +135,7 @@ def test_get_of_an_empty_object(store: FileIO, case: str) -> None:
 
 
 def test_get_unless_it_still_has_the_version(store: FileIO) -> None:
+    """NotModified, until the object changes."""
     first = written(store.put("object", b"one"))
     assert store.get("object", if_none_match=first.version) == NotModified()
     second = written(store.put("object", b"two"))
@@ -140,12 +144,14 @@ def test_get_unless_it_still_has_the_version(store: FileIO) -> None:
 
 
 def test_many_ranges_at_once(store: FileIO) -> None:
+    """`get_ranges` answers in the order asked."""
     store.put("object", BODY)
     ranges = [(900, 1000), (0, 1), (0, 1024), (5, 5), (1020, 4000), (100, 200), (150, 250)]
     assert store.get_ranges("object", ranges, gap_bytes=16, request_bytes=300) == [BODY[a:b] for a, b in ranges]
 
 
 def test_what_is_missing_is_not_found(store: FileIO) -> None:
+    """NotFound names the key, and is not BucketNotFound."""
     store.put("dir/object", b"")
     for key in ("nothing", "dir", "dir/objec", "dir/object2"):
         for call in (store.get, store.head, store.read):
@@ -161,7 +167,7 @@ def test_what_is_missing_is_not_found(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", ["get", "head", "put", "create", "list", "start upload"])
 def test_a_missing_bucket_is_named(place: Place, case: str) -> None:
-    """A HEAD has no body to say more than that nothing was found. Where the first write makes the bucket, an unused one is empty."""
+    """The body of a HEAD says no more than that nothing was found. If the first write creates the bucket, it is empty before."""
     if place.subject.missing is None:
         assert list(place.open().list_keys()) == []
         return
@@ -190,6 +196,7 @@ def _upload_one(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", MODES)
 def test_put(store: FileIO, case: str) -> None:
+    """Every mode, with and without an object."""
     present, mode_name, lands = MODES[case]
     mode, current = prepare(store, "object", present=present, mode=mode_name)
     outcome = store.put("object", b"third", mode)
@@ -204,6 +211,7 @@ def test_put(store: FileIO, case: str) -> None:
 
 @pytest.mark.parametrize("case", MODES)
 def test_copy(store: FileIO, case: str) -> None:
+    """Every mode. The copy has the user metadata of the source and its own write id."""
     present, mode_name, lands = MODES[case]
     mode, current = prepare(store, "target", present=present, mode=mode_name)
     source = written(store.put("source", b"third", metadata={"owner": "me"}))
@@ -226,6 +234,7 @@ def test_copy(store: FileIO, case: str) -> None:
 
 @pytest.mark.parametrize("case", ["create", "grow", "wrong offset", "create over something", "missing"])
 def test_append(store: FileIO, case: str) -> None:
+    """Only at the offset that is the size of the object."""
     if not store.capabilities.append:
         with pytest.raises(Unsupported, match="open_write"):
             store.append("log", b"x", offset=0)
@@ -252,6 +261,7 @@ def test_append(store: FileIO, case: str) -> None:
 
 
 def test_versions_change_with_the_bytes(store: FileIO) -> None:
+    """Equal bytes have equal versions only where that is declared."""
     first = written(store.put("object", b"same"))
     assert written(store.put("object", b"other")).version != first.version
     again = written(store.put("object", b"same"))
@@ -259,6 +269,7 @@ def test_versions_change_with_the_bytes(store: FileIO) -> None:
 
 
 def test_metadata_comes_back(store: FileIO) -> None:
+    """With get and head. A write replaces all of it."""
     given = {"owner": "somebody else", "rows": "17", "x": "a=b; c/d+e"}
     store.put("object", b"1", metadata=given)
     found = store.get("object")
@@ -271,6 +282,7 @@ def test_metadata_comes_back(store: FileIO) -> None:
 
 
 def test_a_refused_write_brings_what_is_there_when_it_asks_for_it(store: FileIO) -> None:
+    """By one GET instead of a HEAD."""
     first = written(store.put("object", BODY, Create(), metadata={"owner": "me"}))
     before = store.metrics.snapshot()
     outcome = store.put("object", b"late", Create(), want_found=True)
@@ -286,6 +298,7 @@ def test_a_refused_write_brings_what_is_there_when_it_asks_for_it(store: FileIO)
 
 @pytest.mark.parametrize("case", ["bytes", "bytearray", "memoryview", "1 MiB"])
 def test_bodies(store: FileIO, case: str) -> None:
+    """Every kind of buffer."""
     body = BODY * 1024
     bodies: dict[str, Buffer] = {"bytes": BODY, "bytearray": bytearray(BODY), "memoryview": memoryview(BODY)[10:500], "1 MiB": body}
     given = bodies[case]
@@ -298,6 +311,7 @@ def test_bodies(store: FileIO, case: str) -> None:
 
 @pytest.mark.parametrize("case", KEYS)
 def test_key(store: FileIO, case: str) -> None:
+    """Every operation with an unusual key."""
     key = KEYS[case]
     outcome = written(store.put(key, case.encode(), Create()))
     assert isinstance(store.put(key, b"", Create()), PreconditionFailed)
@@ -312,6 +326,7 @@ def test_key(store: FileIO, case: str) -> None:
 
 
 def test_keys_that_differ_little_are_different(store: FileIO) -> None:
+    """Case, encoding and normal form matter."""
     keys = ["a", "A", "a b", "a+b", "a%20b", "a%2Bb", "ab", "Zürich", "Zu\u0308rich", "a.b", "a_b"]
     for key in keys:
         written(store.put(key, key.encode(), Create()))
@@ -320,6 +335,7 @@ def test_keys_that_differ_little_are_different(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a\0b", "k" * (KEY_BYTES_MAX + 1), "ü" * 451])
 def test_what_is_no_key_is_refused_before_any_request(store: FileIO, case: str) -> None:
+    """InvalidKey, and not one request."""
     calls: list[Callable[[], object]] = [
         lambda: store.get(case),
         lambda: store.head(case),
@@ -342,6 +358,7 @@ def test_what_is_no_key_is_refused_before_any_request(store: FileIO, case: str) 
 
 
 def test_a_pickled_description_opens_the_same_store(store: FileIO) -> None:
+    """A store itself cannot be pickled."""
     store.put("object", b"here")
     try:
         description = store.describe()
@@ -355,6 +372,7 @@ def test_a_pickled_description_opens_the_same_store(store: FileIO) -> None:
 
 
 def test_secrets_are_never_shown(store: FileIO, subject: Subject) -> None:
+    """Not by the store, its description or an error."""
     shown = [repr(store), str(store), store.url, repr(store.capabilities)]
     with pytest.raises(NotFound) as caught:
         store.get("nothing")

@@ -1,4 +1,4 @@
-"""Conformance under races: every client has connections of its own, and exactly one of them wins."""
+"""Conformance under races: every client has its own connections, and exactly one of them wins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS = 3
 
 
 def exactly_one(store: FileIO, key: str, outcomes: list[PutOutcome]) -> int:
-    """The number of the one client whose write took effect; its version is the one there."""
+    """The number of the one client whose write took effect. The object has its version."""
     winners = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)]
     assert len(winners) == 1, f"{len(winners)} writers of {key!r} were told that they won: {outcomes}"
     winner = outcomes[winners[0]]
@@ -27,11 +27,12 @@ def exactly_one(store: FileIO, key: str, outcomes: list[PutOutcome]) -> int:
 
 
 def body(client: int) -> bytes:
+    """The bytes that a client writes."""
     return b"client %d " % client * 50
 
 
 def run_rounds(place: Place, write: Callable[[FileIO, str, int, PutMode], PutOutcome], mode: str) -> None:
-    """Several races for a fresh key each, all clients open throughout."""
+    """Several races, each for a fresh key. All clients stay open."""
     judge = place.open()
     stores = [place.open() for _ in range(place.subject.clients)]
     for store in stores:
@@ -47,12 +48,13 @@ def run_rounds(place: Place, write: Callable[[FileIO, str, int, PutMode], PutOut
 
 @pytest.mark.parametrize("case", ["create", "swap"])
 def test_race_of_puts(place: Place, case: str) -> None:
+    """One client wins."""
     run_rounds(place, lambda store, key, client, mode: store.put(key, body(client), mode), case)
 
 
 @pytest.mark.parametrize("case", ["create", "swap"])
 def test_race_of_uploads(place: Place, case: str) -> None:
-    """The parts are sent as soon as the race begins; all complete at about the same time."""
+    """The race begins before the parts are sent, and all complete at about the same time."""
 
     def write(store: FileIO, key: str, client: int, mode: PutMode) -> PutOutcome:
         upload = store.start_upload(key, mode)
@@ -73,6 +75,7 @@ def test_race_of_uploads(place: Place, case: str) -> None:
 
 @pytest.mark.parametrize("case", ["create", "swap"])
 def test_race_of_copies(place: Place, case: str) -> None:
+    """One client wins."""
     judge = place.open()
     if not judge.capabilities.conditional_copy:
         with pytest.raises(Unsupported, match="copy"):
@@ -84,6 +87,7 @@ def test_race_of_copies(place: Place, case: str) -> None:
 
 
 def test_race_of_appends(place: Place) -> None:
+    """One client wins."""
     judge = place.open()
     if not judge.capabilities.append:
         with pytest.raises(Unsupported, match="append"):
@@ -97,7 +101,7 @@ def test_race_of_appends(place: Place) -> None:
 
 @pytest.mark.parametrize("case", ["whole", "range", "suffix"])
 def test_race_of_reads_with_writes(place: Place, case: str) -> None:
-    """The bytes and the version of an answer belong together, or a compare-and-swap loses what came in between."""
+    """Bytes and version of an answer belong together. Otherwise a compare-and-swap loses what came in between."""
     asked = {"whole": None, "range": Range(0, 400), "suffix": Suffix(400)}[case]
     stores = [place.open() for _ in range(5)]
     bodies = [(b"%d " % number * 100)[: number % 3 * 200] for number in range(30)]
@@ -124,7 +128,7 @@ def test_race_of_reads_with_writes(place: Place, case: str) -> None:
 
 
 def test_a_counter_raised_by_many_loses_nothing(place: Place) -> None:
-    """Compare-and-swap of clients that back off after a defeat. The body names every increment, so none is lost and none counted twice."""
+    """Compare-and-swap with backoff. The body lists every increment, so that none is lost or counted twice."""
     judge = place.open()
     written(judge.put("counter", b"", Create()))
     stores = [place.open() for _ in range(place.subject.clients)]

@@ -15,18 +15,19 @@ from fileio.testing.suite_objects import BODY, MODES, prepare
 
 
 def part(store: FileIO, number: int) -> bytes:
-    """A part of the least size that the store takes, different for every number."""
+    """A part of the smallest size that the store accepts, different for every number."""
     size = max(store.capabilities.part_bytes_min, store.capabilities.part_bytes_multiple)
     return (b"%04d" % number) * (size // 4) + b"." * (size % 4)
 
 
 def nothing_left(place: Place) -> None:
-    """No upload is in progress below the place, where the store can tell."""
+    """No upload is in progress below the place, where the store can list them."""
     if place.subject.uploads is not None:
         assert [key for key in place.subject.uploads() if place.prefix in key] == []
 
 
 def send(store: FileIO, key: str, mode: PutMode, parts: int) -> PutOutcome:
+    """Upload so many parts and a short last one."""
     upload = store.start_upload(key, mode)
     for number in range(1, parts + 1):
         upload.put_part(number, part(store, number))
@@ -39,6 +40,7 @@ def send(store: FileIO, key: str, mode: PutMode, parts: int) -> PutOutcome:
 
 @pytest.mark.parametrize("case", MODES)
 def test_upload(place: Place, store: FileIO, case: str) -> None:
+    """Every mode, with and without an object."""
     present, mode_name, lands = MODES[case]
     mode, current = prepare(store, "object", present=present, mode=mode_name)
     if mode_name != "overwrite" and not store.capabilities.conditional_complete:
@@ -56,6 +58,7 @@ def test_upload(place: Place, store: FileIO, case: str) -> None:
 
 
 def test_upload_of_several_parts(place: Place, store: FileIO) -> None:
+    """The object has all bytes and the version of the outcome."""
     outcome = send(store, "object", Overwrite(), parts=2)
     expected = part(store, 1) + part(store, 2) + b"tail"
     head = store.head("object")
@@ -65,6 +68,7 @@ def test_upload_of_several_parts(place: Place, store: FileIO) -> None:
 
 
 def test_parts_in_any_order_and_repeated(store: FileIO) -> None:
+    """In order where the store requires it."""
     upload = store.start_upload("object", Overwrite(), metadata={"owner": "me"})
     numbers = [2, 1, 1] if store.capabilities.parallel_parts else [1, 1, 2]
     for number in numbers:
@@ -75,6 +79,7 @@ def test_parts_in_any_order_and_repeated(store: FileIO) -> None:
 
 
 def test_an_upload_is_invisible_until_it_is_complete(place: Place, store: FileIO) -> None:
+    """For reads and for listings."""
     upload = store.start_upload("dir/object", Overwrite())
     upload.put_part(1, part(store, 1))
     upload.put_part(2, b"tail")
@@ -86,6 +91,7 @@ def test_an_upload_is_invisible_until_it_is_complete(place: Place, store: FileIO
 
 
 def test_an_aborted_upload_leaves_nothing(place: Place, store: FileIO) -> None:
+    """Aborting twice is harmless."""
     upload = store.start_upload("dir/object", Overwrite())
     upload.put_part(1, part(store, 1))
     for _ in range(2):
@@ -96,7 +102,7 @@ def test_an_aborted_upload_leaves_nothing(place: Place, store: FileIO) -> None:
 
 
 def test_completing_again_is_written_still(store: FileIO) -> None:
-    """What a client does that lost the answer and asks once more."""
+    """As a client does that lost the answer."""
     upload = store.start_upload("object", Create() if store.capabilities.conditional_complete else Overwrite())
     upload.put_part(1, b"tail")
     written(upload.complete())
@@ -105,6 +111,7 @@ def test_completing_again_is_written_still(store: FileIO) -> None:
 
 
 def test_an_upload_that_loses_leaves_the_winner(place: Place, store: FileIO) -> None:
+    """Its completion is PreconditionFailed."""
     if not store.capabilities.conditional_complete:
         with pytest.raises(Unsupported, match="upload"):
             store.start_upload("object", Create())
@@ -122,13 +129,13 @@ def test_an_upload_that_loses_leaves_the_winner(place: Place, store: FileIO) -> 
 
 
 def settings_of(store: FileIO) -> StreamSettings:
-    """Parts as small as the store takes them."""
+    """Parts as small as the store accepts."""
     return StreamSettings(part_bytes=len(part(store, 1)))
 
 
 @pytest.mark.parametrize("case", MODES)
 def test_small_stream(store: FileIO, case: str) -> None:
-    """Less than a part: one put, under the condition."""
+    """Less than a part is one put under the condition."""
     present, mode_name, lands = MODES[case]
     mode, current = prepare(store, "object", present=present, mode=mode_name)
     stream = store.open_write("object", mode, metadata={"owner": "me"})
@@ -147,7 +154,7 @@ def test_small_stream(store: FileIO, case: str) -> None:
 
 @pytest.mark.parametrize("case", ["overwrite something", "create nothing", "create over something", "update current", "update stale"])
 def test_large_stream(place: Place, store: FileIO, case: str) -> None:
-    """More than a part: an upload, whose completion is under the condition."""
+    """More than a part is an upload whose completion is under the condition."""
     present, mode_name, lands = MODES[case]
     mode, current = prepare(store, "object", present=present, mode=mode_name)
     body = part(store, 1) + part(store, 2) + b"tail"
@@ -169,6 +176,7 @@ def test_large_stream(place: Place, store: FileIO, case: str) -> None:
 
 @pytest.mark.parametrize("case", ["small", "large"])
 def test_a_stream_that_breaks_off_leaves_nothing(place: Place, store: FileIO, case: str) -> None:
+    """No object and no upload."""
     body = b"small" if case == "small" else part(store, 1) + part(store, 2)
 
     def fail() -> None:
@@ -183,6 +191,7 @@ def test_a_stream_that_breaks_off_leaves_nothing(place: Place, store: FileIO, ca
 
 
 def test_a_stream_that_is_closed_without_being_written_says_so(store: FileIO) -> None:
+    """By NotWritten, which has the outcome."""
     taken = written(store.put("object", b"first", Create()))
     stream = store.open_write("object", Create())
     stream.write(b"second")
@@ -192,6 +201,7 @@ def test_a_stream_that_is_closed_without_being_written_says_so(store: FileIO) ->
 
 
 def test_an_empty_stream_is_an_empty_object(store: FileIO) -> None:
+    """Of 0 bytes."""
     with store.open_write("object", Create()):
         pass
     assert store.read("object") == b""
@@ -199,6 +209,7 @@ def test_an_empty_stream_is_an_empty_object(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", ["default", "small parts"])
 def test_open_read(store: FileIO, case: str) -> None:
+    """Reads and seeks, with any part size."""
     store.put("object", BODY * 8)
     settings = StreamSettings() if case == "default" else StreamSettings(part_bytes=1000, prefetch=2)
     with store.open_read("object", settings=settings) as stream:

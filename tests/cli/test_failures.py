@@ -15,9 +15,9 @@ from tests.cli.commands import run
 Start = Callable[[ServerName], ServerHandle]
 COMMANDS = ("ls", "maintain", "doctor", "compact")
 WRONG = {
-    "bucket": ("no-such-bucket-at-all", {}, "create the bucket, or mend the URL"),
-    "secret": (None, {"secret_key": "not-the-secret"}, "check options 'access_key', 'secret_key'"),
-    "network": (None, {"endpoint": "http://127.0.0.1:9"}, "check option 'endpoint', the proxy and the network"),
+    "bucket": ("no-such-bucket-at-all", {}, "Create the bucket, or correct the URL."),
+    "secret": (None, {"secret_key": "not-the-secret"}, "Check options 'access_key', 'secret_key'"),
+    "network": (None, {"endpoint": "http://127.0.0.1:9"}, "Check option 'endpoint', the proxy and the network."),
 }
 
 

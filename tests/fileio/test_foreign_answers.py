@@ -168,7 +168,7 @@ def test_a_redirect_of_s3_to_a_login_page_is_one_sentence_after_two_requests(ser
             assert isinstance(outcome, OutcomeUnknown), name
             said = str(outcome.cause)
         assert len(server.asked) <= 2, f"{name}: {server.asked}"
-        assert f"the store answered {status} " in said and "to http://login.example: " in said and "mine" not in said, said
+        assert f"The store answered {status} " in said and "to http://login.example. " in said and "mine" not in said, said
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_a_body_that_changes_after_the_call_changes_nothing(store: FileIO) -> No
 
 def test_a_put_larger_than_the_store_takes_names_the_way_out(store: FileIO, backend: FaultyBackend) -> None:
     assert isinstance(store.put("k", bytes(100)), Written)
-    with pytest.raises(Unsupported, match=r"101 bytes for 'k2' are more than one put .* takes \(100\): use open_write"):
+    with pytest.raises(Unsupported, match=r"101 bytes for 'k2' are more than one put .* takes \(100\)\. Use open_write"):
         store.put("k2", bytes(101))
     assert backend.asked["put", "k2"] == 0
     with store.open_write("k2") as stream:

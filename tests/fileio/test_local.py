@@ -200,7 +200,7 @@ def test_the_hidden_directory_is_neither_listed_nor_a_key(store: Backend, root: 
     for prefix in (".objcat/", ".obj", "inner/.objcat/", "../", "/", "//", "inner/../", "\0"):
         assert keys(store, prefix) == []
     for key in (".objcat/x", "a/.objcat/b", ".objcat"):
-        with pytest.raises(InvalidKey, match="kept for unfinished writes"):
+        with pytest.raises(InvalidKey, match="reserved for unfinished writes"):
             store.put(key, b"", Create(), {})
 
 
@@ -285,7 +285,7 @@ def test_a_key_that_is_also_a_prefix_is_refused_clearly(store: Backend) -> None:
     assert store.put("a/b", b"", Update(Version("1")), {}) == PreconditionFailed(None)
     written(store.put("d/e", b"", Create(), {}))
     for mode in (Create(), Overwrite()):
-        with pytest.raises(InvalidKey, match="other keys begin with it and a slash"):
+        with pytest.raises(InvalidKey, match="Other keys begin with it and a slash"):
             store.put("d", b"", mode, {})
     with pytest.raises(NotFound):
         store.head("a/b")
@@ -531,7 +531,7 @@ def test_a_file_size_limit_is_a_full_store_and_leaves_nothing(store: Backend, ro
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(StoreFull, match=r"no room to write .*big"):
+        with pytest.raises(StoreFull, match=r"There is no room to write .*big"):
             store.put("big", b"x" * 200_000, Create(), {})
         upload = store.start_upload("up", Create(), {})
         with pytest.raises(StoreFull):
@@ -551,7 +551,7 @@ def test_a_full_disk_leaves_the_old_object_and_nothing_else(store: Backend, root
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StoreFull, match="nothing was written"):
+    with pytest.raises(StoreFull, match=r"Nothing was written\."):
         store.put("k", b"new", Update(version), {})
     monkeypatch.undo()
     assert (read(store, "k"), store.head("k").version, store.head("k").metadata) == (b"old", version, {"writeid": "1"})

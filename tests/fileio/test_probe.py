@@ -188,7 +188,7 @@ def test_a_clock_that_is_far_off_is_told() -> None:
     assert report.fit
     [clock] = [row for row in report.rows if row.check == "clock"]
     assert clock.verdict is Verdict.FAILED
-    assert clock.detail == "this machine is 600.0 s behind the store"
+    assert clock.detail == "This machine is 600.0 s behind the store."
 
 
 def test_a_store_that_cannot_be_asked_is_an_error() -> None:
@@ -215,7 +215,7 @@ def test_a_store_that_cannot_be_asked_is_an_error() -> None:
 )
 def test_the_quick_check_refuses_a_liar_by_name(lie: str, named: str) -> None:
     store = lying(lie)
-    with pytest.raises(StoreUnfit, match="use another store") as caught:
+    with pytest.raises(StoreUnfit, match="Use another store") as caught:
         check_commit_store(store)
     assert named in str(caught.value)
     assert isinstance(caught.value, InvalidConfig)
@@ -242,7 +242,9 @@ def test_the_command_prints_a_table_and_a_verdict(tmp_path: Path) -> None:
     code, out, err = done.returncode, done.stdout, done.stderr
     assert code == 0, err
     assert "concurrent creates *" in out and "kept" in out
-    assert out.rstrip().splitlines()[-1] == f"file://{tmp_path} is fit for commits: conditional writes are kept, also by 16 clients at once"
+    assert (
+        out.rstrip().splitlines()[-1] == f"file://{tmp_path} is fit for commits. It honours conditional writes, also by 16 clients at once."
+    )
 
 
 def test_the_command_prints_json(servers: StartServer) -> None:

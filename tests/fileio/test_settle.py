@@ -456,7 +456,7 @@ def test_half_of_what_was_sent_is_not_taken_for_written(want_found: bool) -> Non
     store = FileIO(Halving("halves"), env=FakeEnv())
     outcome = store.put(KEY, OURS, Create(), want_found=want_found)
     assert isinstance(outcome, OutcomeUnknown)
-    assert str(outcome.cause) == f"{KEY!r} has 3 bytes in the store, but 6 were sent: delete it and write it again"
+    assert str(outcome.cause) == f"{KEY!r} has 3 bytes in the store, but 6 were sent. Delete it and write it again."
 
 
 def test_a_refusal_is_raised_only_when_no_earlier_attempt_is_in_doubt() -> None:
@@ -475,7 +475,7 @@ def test_an_upload_that_vanished_raises_that_nothing_landed(mode: PutMode) -> No
     upload = store.start_upload(KEY, mode)
     upload.put_part(1, OURS)
     upload.abort()
-    with pytest.raises(UploadLost, match="write the object again"):
+    with pytest.raises(UploadLost, match=r"Write the object again\."):
         upload.complete()
     assert not store.exists(KEY)
 

@@ -685,7 +685,7 @@ def test_an_object_that_changed_is_an_error_and_not_a_mixture() -> None:
         assert stream.read(10) == _bytes(LARGE_BYTES)[:10]
         store.put(KEY, bytes(LARGE_BYTES))
         stream.seek(500_000)
-        with pytest.raises(FileIOError, match=r"open it again"):
+        with pytest.raises(FileIOError, match=r"Open it again\."):
             stream.read(10)
 
 

@@ -277,7 +277,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[objcat.Table], Any]
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingDependency, match=rf"need(s)? {name}, which is not installed: pip install 'objcat\[local\]'$"):
+    with pytest.raises(MissingDependency, match=rf"need(s)? {name}, which is not installed\. Run pip install 'objcat\[local\]'\.$"):
         call(lake.table("n.t"))
 
 

@@ -82,7 +82,7 @@ def test_a_directory_in_the_place_of_the_next_slot(tmp_path: Path, full: bool) -
     (slot / "deeper").mkdir(parents=True)
     if full:
         (slot / "deeper/x").write_bytes(b"")
-        with pytest.raises(InvalidKey, match="other keys begin with it"):
+        with pytest.raises(InvalidKey, match="Other keys begin with it"):
             table.upsert([{"id": 9, "value": "refused"}])
         assert rows_of(objcat.connect(tmp_path).table("t")).keys() == set(range(5))
         shutil.rmtree(slot)

@@ -78,46 +78,46 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("names", "statement", "said"),
     [
-        (("pyspark",), "import objcat.spark", "objcat.spark needs pyspark, which is not installed: pip install 'objcat[spark]'"),
+        (("pyspark",), "import objcat.spark", "objcat.spark needs pyspark, which is not installed. Run pip install 'objcat[spark]'."),
         (
             ("py4j",),
             "from objcat.spark import views",
-            "objcat.spark needs pyspark, which cannot be imported (No module named 'py4j'): pip install 'objcat[spark]'",
+            "objcat.spark needs pyspark, which cannot be imported (No module named 'py4j'). Run pip install 'objcat[spark]'.",
         ),
         (
             ("grpc",),
             "from objcat.spark import configure; from pyspark.sql import SparkSession as S; configure(S.builder.remote('sc://h'), '.')",
-            "Spark Connect needs grpcio, which is not installed: pip install 'objcat[connect]'",
+            "Spark Connect needs grpcio, which is not installed. Run pip install 'objcat[connect]'.",
         ),
         (
             ("boto3",),
             "import objcat; objcat.connect('s3://bucket/lake')",
-            "s3:// needs boto3, which is not installed: pip install 'objcat[s3]'",
+            "s3:// needs boto3, which is not installed. Run pip install 'objcat[s3]'.",
         ),
         (
             ("google.cloud.storage",),
             "import objcat; objcat.connect('gs://bucket/lake')",
-            "gs:// needs google-cloud-storage, which is not installed: pip install 'objcat[gcs]'",
+            "gs:// needs google-cloud-storage, which is not installed. Run pip install 'objcat[gcs]'.",
         ),
         (
             ("azure.storage.blob",),
             "import objcat; objcat.connect('az://data/lake', {'account': 'a', 'anonymous': 'true'})",
-            "az:// needs azure-storage-blob, which is not installed: pip install 'objcat[azure]'",
+            "az:// needs azure-storage-blob, which is not installed. Run pip install 'objcat[azure]'.",
         ),
         (
             ("duckdb",),
             "import objcat; objcat.connect('memory:').sql('SELECT 1 AS one')",
-            "SQL without Spark needs duckdb, which is not installed: pip install 'objcat[local]'",
+            "SQL without Spark needs duckdb, which is not installed. Run pip install 'objcat[local]'.",
         ),
         (
             ("pyspark",),
             "import objcat; objcat.connect('memory:').sql('SELECT 1 AS one', object())",
-            "objcat.spark needs pyspark, which is not installed: pip install 'objcat[spark]'",
+            "objcat.spark needs pyspark, which is not installed. Run pip install 'objcat[spark]'.",
         ),
         (
             ("pyspark",),
             "from objcat.common.validation import session; session(object())",
-            "a session of Spark needs pyspark, which is not installed: pip install 'objcat[spark]'",
+            "a session of Spark needs pyspark, which is not installed. Run pip install 'objcat[spark]'.",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -140,7 +140,10 @@ except Exception as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "SQL without Spark needs duckdb, which cannot be imported (a symbol is undefined): pip install 'objcat[local]'\n"
+    assert (
+        done.stdout
+        == "SQL without Spark needs duckdb, which cannot be imported (a symbol is undefined). Run pip install 'objcat[local]'.\n"
+    )
 
 
 def test_options_that_take_one_of_some_words_are_literals() -> None:
