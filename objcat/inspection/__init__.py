@@ -1,1 +1,1 @@
-"""What metadata and files say about a table: statistics, history, explanations, the doctor. Nothing is changed here."""
+"""Read-only inspection: table statistics, scan explanations, history, and checks for damage. Entry: `doctor`."""

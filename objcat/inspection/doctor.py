@@ -1,6 +1,9 @@
-"""A read-only examination of the log that tables share: do the invariants of the protocol hold, is every file there, what is left over.
+"""A read-only examination of a log and its files: are the invariants of the protocol true, and what is left over?
 
-Each finding says in words what is wrong, and what mends it. The invariants have the numbers of `docs/spec/protocol.md`.
+`examine` checks one log: entries, conflicts, checkpoints, and every file that a readable snapshot needs. With `deep` it reads every byte.
+`examine_names` checks the names of a lake, `examine_lake` the names and all logs.
+Each finding says what is wrong and what to do about it. The invariants have the numbers of `docs/spec/protocol.md`.
+Nothing here writes or deletes, so an examination is safe while others write. `objcat doctor` calls it. Begin with `examine`.
 """
 
 from __future__ import annotations
@@ -37,11 +40,18 @@ from objcat.timeline.txn_outcomes import outcomes_of
 
 
 def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> DoctorReport:
-    """Examine a log and the files that it names. Sends reads and listings only, and is safe beside writers.
+    """Examine a log and the files that it names. Sends only reads and lists, and is safe while others write.
 
-    deep: read every byte too: files are what was committed, keys in the right bucket, each once, as many as the log says. on_step: told
-    what is looked at.
-    Raises UnsupportedFormat for a log of a newer client, and storage errors.
+    Args:
+        deep: also read every byte: files are as committed, keys in the right bucket, each once, as many as the log says.
+        on_step: called with the name of each step.
+
+    Returns:
+        The findings, with counts and coverage.
+
+    Raises:
+        UnsupportedFormat: a newer client wrote the log.
+        Storage errors.
     """
     fileio = timeline.fileio
     report = DoctorReport(fileio.url)
@@ -68,9 +78,9 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
 
 
 def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None) -> DoctorReport:
-    """Examine the names of a lake: their log, and whether each name means a table that is open, and each log has a name.
+    """Examine the names of a lake: their log, whether each name means an open table, and whether each log has a name.
 
-    lake: the store that it lies in. Sends reads and listings only. Raises as `examine`.
+    Sends only reads and lists. lake: the store of the lake. Raises as `examine`.
     """
     catalog = Catalog(lake)
     report = DoctorReport(catalog.fileio.url)
@@ -87,28 +97,28 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
     for prefix in sorted(placed - {f"{place}/" for place in known}):
         report.leftover(
             prefix,
-            "is a log that no name means: whoever created it died before it had a name, or is at it now",
-            "delete the objects below it, once you know that nobody is creating a table",
+            "is a log that no name means. Its creator died before it had a name, or is still at work.",
+            "Delete the objects below it, once you know that nobody is creating a table.",
         )
     for bound in names.tables.values():
         try:
             view = Timeline(lake.child(bound.binding.prefix), TablesReducer()).open()
         except CorruptTable:
-            continue  # The examination of that log says what is wrong with it.
+            continue  # The examination of that log reports what is wrong with it.
         name, table = bound.binding.name, bound.binding.table
         if table not in view.state:
-            report.broken("P7", name, f"means table {table} below {bound.binding.prefix}, whose log does not hold it")
+            report.broken("P7", name, f"means table {table} below {bound.binding.prefix}, but the log there does not have it")
         elif view.log.marks(table).closed_at is not None:
             report.leftover(
                 name,
-                "means a table that is closed: whoever dropped it died before it took the name away",
-                f"lake.drop_table({name!r}) finishes that, lake.undrop_table({name!r}) brings the table back",
+                "means a closed table. A drop died before it removed the name.",
+                f"lake.drop_table({name!r}) finishes that. lake.undrop_table({name!r}) restores the table.",
             )
     return report
 
 
 def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[DoctorReport]:
-    """Examine the names of a lake, then the log of each table that has or had one, one report each. Else as `examine`."""
+    """Examine the names of a lake, then the log of each current or former table, one report each. Otherwise as `examine`."""
     names = Catalog(lake).refresh()
     yield examine_names(lake, on_step=on_step)
     places = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
@@ -119,14 +129,17 @@ def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], N
 def _check_log(
     timeline: Timeline[Any], report: DoctorReport, tell: Callable[[str], None], paths_of: Callable[[msgspec.Raw], Iterable[str]]
 ) -> tuple[Mapping[str, ObjectMeta], Sequence[Entry]]:
-    """What holds of every log, whatever its changes mean. paths_of: the files that a change names. Returns the listing and the entries."""
+    """The checks of every log, whatever its changes mean. Returns the listing and the entries.
+
+    paths_of: the files that a change names.
+    """
     tell("the objects of the store")
-    # Listed before the log is read: what the log names beyond that was written since, and what the listing has beyond the log is not lost.
+    # The listing comes before the log. Files that only the log names were written since, so they are not lost.
     listed = {meta.key: meta for page in timeline.fileio.list() for meta in page.objects}
     tell("the log")
     entries = _read_log(timeline, report, listed)
     if not entries:
-        return listed, entries  # There is none, or it cannot be read: what it does not say is nothing to go by.
+        return listed, entries  # Without a readable log nothing can be concluded from what it lacks.
     tell("transactions, times and conflicts")
     _check_outcomes(report, entries)
     _check_conflicts(timeline.fileio, report, entries)
@@ -137,14 +150,14 @@ def _check_log(
 
 
 def _read_log(timeline: Timeline[Any], report: DoctorReport, listed: Mapping[str, ObjectMeta]) -> Sequence[Entry]:
-    """Every entry up to the head, or up to what cannot be read (P1)."""
+    """Every entry up to the head, or up to an unreadable one (P1)."""
     slots = sorted(int(key[4:-5]) for key in listed if key.startswith("log/") and key[4:-5].isdigit())
     for key in listed:
         if key.startswith("log/") and not (key[4:-5].isdigit() and key == log_key(int(key[4:-5]))):
-            report.leftover(key, "is no slot of the log, and nobody reads it", "delete it if you know where it came from")
+            report.leftover(key, "is not a slot of the log, and nobody reads it", "Delete it if you know where it came from.")
     for before, after in pairwise([-1, *slots]):
         if after != before + 1:
-            report.broken("P1", log_key(before + 1), f"is missing although slot {after} exists: nobody can read past it")
+            report.broken("P1", log_key(before + 1), f"is missing although slot {after} exists. Nobody can read past it.")
             break
     try:
         entries = with_changes(timeline.fileio, timeline.log.read_after(-1, window=32))
@@ -160,7 +173,7 @@ def _read_log(timeline: Timeline[Any], report: DoctorReport, listed: Mapping[str
 
 
 def _check_outcomes(report: DoctorReport, entries: Sequence[Entry]) -> None:
-    """P2 and P6: a transaction has one outcome; commit times strictly increase."""
+    """P2 and P6: a transaction has one outcome, and commit times strictly increase."""
     committed: dict[str, int] = {}
     fenced: dict[str, int] = {}
     for before, entry in zip([None, *entries], entries, strict=False):
@@ -171,39 +184,39 @@ def _check_outcomes(report: DoctorReport, entries: Sequence[Entry]) -> None:
             outcomes.append((fenced, entry.rollback_of))
         for where, txn in outcomes:
             if txn in where:
-                report.broken("P2", f"transaction {txn}", f"has two slots, {where[txn]} and {entry.slot}: its rows may count twice")
+                report.broken("P2", f"transaction {txn}", f"has two slots, {where[txn]} and {entry.slot}. Its rows may count twice.")
             where[txn] = entry.slot
     for txn in committed.keys() & fenced.keys():
         report.broken("P2", f"transaction {txn}", f"is committed at slot {committed[txn]} and rolled back at slot {fenced[txn]}")
 
 
 def _check_conflicts(fileio: FileIO, report: DoctorReport, entries: Sequence[Entry]) -> None:
-    """P5 and P9: no entry stands above another one that it could not have known and that it conflicts with."""
+    """P5 and P9: no entry follows another one that it did not read and that it conflicts with."""
     digests_of = partial(get_digests, fileio)
     first = entries[0].slot if entries else 0
     for entry in entries:
         for other in entries[max(0, entry.base + 1 - first) : entry.slot - first]:
-            # What an erasure has taken out of one of the two, keys above all, nobody can judge by any more.
+            # An erasure may have removed keys from one of the two entries, so they can no longer be compared.
             judged = {table: own for table, own in entry.footprint.items() if table not in entry.erased and table not in other.erased}
             for overlap in find_conflicts(entry.action, judged, other, digests_of):
                 conflicting = ", ".join(str(group_id) for group_id in overlap.group_ids[:3])
                 report.broken(
                     "P5",
                     f"slot {entry.slot}",
-                    f"({entry.action} {entry.txn}) was planned at slot {entry.base} and stands above slot {other.slot}, which it conflicts "
-                    f"with: {overlap.rule}{f' ({conflicting})' if conflicting else ''}; what slot {other.slot} wrote there may be lost",
-                    f"compare the rows with those as of slot {other.slot}, and write what is missing again; report this as a bug",
+                    f"({entry.action} {entry.txn}) was planned at slot {entry.base} and follows slot {other.slot}, which it conflicts "
+                    f"with ({overlap.rule}{f', {conflicting}' if conflicting else ''}). What slot {other.slot} wrote there may be lost.",
+                    f"Compare the rows with those as of slot {other.slot}, and write missing ones again. Report this as a bug.",
                 )
         report.counts["entries judged"] += 1
 
 
 def _fold(own: Examination) -> LogView[Tables] | None:
-    """P9: what the log says can be folded, and a handle that opens by the shortest way gets the same."""
+    """P9: the log can be replayed, and a handle that opens by the shortest way gets the same state."""
     try:
         folded = own.timeline.advance(LogView(LogState(), {}), own.entries)
         groups = {snapshot.spec.table: snapshot.all_groups(own.manifests) for snapshot in _snapshots(folded)}
     except ObjcatError as error:
-        own.report.broken("P9", "the fold of the log", str(error))
+        own.report.broken("P9", "the replay of the log", str(error))
         return None
     try:
         opened, found = _opened(own)
@@ -215,16 +228,16 @@ def _fold(own: Examination) -> LogView[Tables] | None:
     except ObjcatError as error:
         own.report.broken("P9", "checkpoints/", f"cannot be read: {error}", CACHE)
         return folded
-    # A log that moved while it was examined is compared the next time.
+    # A log that advanced during the examination is compared the next time.
     if opened.slot == folded.slot:
         for table in differing:
-            says = f"gives other file groups, or another schema, for table {table} than the log does: readers that open it see wrong rows"
-            own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{CACHE}; report this as a bug")
+            says = f"gives other file groups, or another schema, for table {table} than the log. Readers that open it see wrong rows."
+            own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{CACHE} Report this as a bug.")
     return folded
 
 
 def _agree(one: Sequence[FileGroup], other: Sequence[FileGroup] | None) -> bool:
-    """Whether two opinions of what is live say the same. A checkpoint of an older client knows no digests."""
+    """Whether two lists of live files are equal. A checkpoint of an older client has no digests."""
     if other is None or one == other:
         return other is not None
     ours, theirs = named_files(one), named_files(other)
@@ -236,9 +249,10 @@ def _agree(one: Sequence[FileGroup], other: Sequence[FileGroup] | None) -> bool:
 
 
 def _bare(groups: Sequence[FileGroup]) -> list[FileGroup]:
-    """Without digests."""
+    """The file groups without digests."""
 
     def bare(file: F) -> F:
+        """The file without digests."""
         return msgspec.structs.replace(file, digest=None, footer=None)
 
     return [
@@ -252,8 +266,10 @@ def _bare(groups: Sequence[FileGroup]) -> list[FileGroup]:
 
 
 def _opened(own: Examination) -> tuple[LogView[Tables], Mapping[str, Sequence[FileGroup]]]:
-    """The view that a handle opens, and the file groups that it finds, whatever checkpoints it has to pass over. Those that are damaged are
-    told here, those that lack objects where checkpoints are looked at."""
+    """The view that a handle opens, and its file groups, past unusable checkpoints.
+
+    Damaged checkpoints are reported here. Those that lack objects are reported where checkpoints are checked.
+    """
     while True:
         opened = own.timeline.open()
         try:
@@ -267,7 +283,7 @@ def _opened(own: Examination) -> tuple[LogView[Tables], Mapping[str, Sequence[Fi
 
 
 def _check_checkpoints(own: Examination, *, deep: bool) -> None:
-    """P7 and P9: each root can be read, and what it names is there. deep: read that too."""
+    """P7 and P9: each root can be read, and what it names exists. deep: read that too."""
     roots = [key for key in own.listed if key.endswith("/root.json") and key.startswith("checkpoints/")]
     for key in sorted(roots):
         slot = int(key.split("/")[1]) if key.split("/")[1].isdigit() else -1
@@ -292,13 +308,13 @@ def _check_checkpoints(own: Examination, *, deep: bool) -> None:
 
 
 def _is_root(own: Examination, slot: int) -> bool:
-    """Whether a root is still there: its objects go after it, when somebody collects it meanwhile."""
+    """Whether a root still exists. A collector deletes its objects after it."""
     found = read_root(own.fileio, slot)
     return found is not None and isinstance(found.root, Root)
 
 
 def _check_checkpoint(own: Examination, root: Root, state: Tables) -> None:
-    """Reads all that a root names."""
+    """Read everything that a root names."""
     tables = [table for known in state.values() for table in (known, known.index) if table is not None]
     try:
         for table in tables:
@@ -310,11 +326,11 @@ def _check_checkpoint(own: Examination, root: Root, state: Tables) -> None:
         return
     said = {outcome for entry in own.entries if entry.slot <= root.slot for outcome in outcomes_of(entry)}
     if set(known) != said:
-        own.report.broken("P9", root_key(root.slot), "says other outcomes of transactions than the log", CACHE)
+        own.report.broken("P9", root_key(root.slot), "names other outcomes of transactions than the log", CACHE)
 
 
 def _snapshots(view: LogView[Tables]) -> Iterator[Snapshot]:
-    """Of every table that is open."""
+    """The snapshots of all open tables."""
     for table, state in view.state.items():
         if view.log.marks(table).closed_at is None:
             yield Snapshot(view.log, state)
@@ -327,7 +343,7 @@ def _check_leftovers(
     entries: Sequence[Entry],
     paths_of: Callable[[msgspec.Raw], Iterable[str]],
 ) -> None:
-    """P8 from outside: what is there that no committed entry names. None of it is visible to readers."""
+    """P8: objects that no committed entry names. Readers see none of them."""
     txns: dict[str, Entry] = {entry.txn: entry for entry in entries}
     fenced = {str(entry.rollback_of) for entry in entries if entry.rollback_of}
     under_way = {key.split("/")[1].split(".")[0] for key in listed if key.startswith("intents/")}
@@ -340,21 +356,23 @@ def _check_leftovers(
                 strays[txn] += 1
     for txn, count in strays.items():
         if txn in txns or txn in fenced:
-            report.leftover(f"data/{txn}/", f"holds {count} objects that its commit does not name", "objcat rollback removes them")
+            report.leftover(
+                f"data/{txn}/", f"holds {count} objects that its commit does not name", "Run objcat rollback, which removes them."
+            )
         elif not is_txn(txn):
-            report.leftover(f"data/{txn}", "is of no transaction, and nobody reads it", "delete it if you know where it came from")
+            report.leftover(f"data/{txn}", "is of no transaction, and nobody reads it", "Delete it if you know where it came from.")
         else:
             report.leftover(
                 f"data/{txn}/",
-                f"holds {count} objects of a transaction that is not in the log; {'its intent is there, so' if txn in under_way else ''} "
-                "its writer may still be at work",
-                "objcat rollback settles it for ever, once you know that its writer is dead",
+                f"holds {count} objects of a transaction that is not in the log, and "
+                f"{'its intent is there, so ' if txn in under_way else ''}its writer may still be at work",
+                "Run objcat rollback once you know that its writer is dead. It settles the transaction for good.",
             )
     for path in unnamed_history(fileio, listed):
-        report.leftover(path, "is a history file that no slot names: whoever wrote it died", "the next objcat archive removes it")
+        report.leftover(path, "is a history file that no slot names. Its writer died.", "The next objcat archive removes it.")
     for txn in under_way & (txns.keys() | fenced):
         if fileio.exists(intent_key(Txn(txn))):
-            report.leftover(f"intents/{txn}", "is the intent of a settled transaction", "objcat rollback removes it")
+            report.leftover(f"intents/{txn}", "is the intent of a settled transaction", "Run objcat rollback, which removes it.")
 
 
 def _named_by(entry: Entry, paths_of: Callable[[msgspec.Raw], Iterable[str]]) -> frozenset[str]:

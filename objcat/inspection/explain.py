@@ -1,4 +1,4 @@
-"""What a scan reads and what it leaves out, and because of what."""
+"""Explains a scan: what it reads, what it leaves out, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from objcat.planning.scan import ScanPlan
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What one reason leaves out, of what the reasons before it have left. bytes: of files, and of log rows by their share."""
+    """What one reason leaves out, of what earlier reasons left.
+
+    bytes: of files, and of log rows by their share.
+    """
 
     groups: int
     files: int
@@ -22,12 +25,21 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a scan reads; `str()` says it to people.
+    """What a scan reads. `str()` formats it for people.
 
-    slot, committed_at_ms: of its snapshot. where, columns, limit: as given. total: all that is live in the snapshot. read: what this scan
-    reads at most; a limit stops it earlier, and within large files row groups are left out by their statistics. pruned: by `partition`
-    (bounds of the partition columns), `group_id` (hash of the key), `statistics` (bounds of other columns, and of the key in log rows), in
-    this order. merged: groups of `read` whose log rows are merged with their base file."""
+    Attributes:
+        slot: the slot of its snapshot.
+        committed_at_ms: the commit time of that slot, in milliseconds since 1970 UTC.
+        where: the filter as text, or None.
+        columns: the selected columns.
+        limit: the row limit, or None.
+        total: everything live in the snapshot.
+        read: what this scan reads at most. A limit stops it earlier, and in large files statistics exclude row groups.
+        pruned: what each reason leaves out, in order: `partition` (bounds of partition columns), `bucket` (hash of the key), `statistics`
+            (bounds
+            of other columns, and of the key in log rows).
+        merged: file groups of `read` whose log rows are merged with their base file.
+    """
 
     slot: int
     committed_at_ms: int
@@ -40,6 +52,7 @@ class Explanation:
 
     @property
     def merged(self) -> int:
+        """Number of file groups that need a merge with log rows."""
         return self.read.groups - self.read.plain
 
     def __str__(self) -> str:
@@ -61,7 +74,7 @@ class Explanation:
 
 
 def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> Explanation:
-    """Explain a plan. Costs what the planning cost, and no request where its manifests are still kept. Raises as `Manifests.load`."""
+    """Explain a plan. Costs as much as the planning, and no request if its manifests are cached. Raises as `Manifests.load`."""
     snapshot, where = plan.snapshot, plan.where
     partition_columns = [column.name for column in snapshot.spec.partition_columns]
     by_partition = None if where is None else where.to_pruning(only=partition_columns)
@@ -90,7 +103,7 @@ def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> 
 
 
 def _as_planned(survey: SnapshotStats, plan: ScanPlan) -> SnapshotStats:
-    """A survey of whole file groups, with those of their log rows only that the plan reads."""
+    """Statistics of whole file groups, but only with the log rows that the plan reads."""
     logs = [part for group in plan.groups for part in group.logs]
     return replace(
         survey,

@@ -1,4 +1,4 @@
-"""Checks of data files, for the doctor: are they there, what was committed, and with the rows where they belong?"""
+"""The doctor's checks of data files: they exist, are as committed, and hold the right rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ F = TypeVar("F", BaseFile, LogObject)
 
 
 def check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
-    """P7: every file that a readable snapshot needs is there, with the size that its entry gives. Returns these files."""
+    """P7: every file of a readable snapshot exists, with the size in its entry. Returns these files."""
     files: dict[str, DataFile] = {}
     for table in view.state:
         marks = view.log.marks(table)
@@ -47,7 +47,7 @@ def check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
         for slot in sorted(starts):
             then = own.timeline.at(slot)
             state = then.state.get(table)
-            # A slot at which the table is dropped shows no row, so it needs no file.
+            # At a slot where the table is dropped no row is readable, so no file is needed.
             if state is not None and then.log.marks(table).closed_at is None:
                 needed |= named_files(Snapshot(view.log, state).all_groups(own.manifests))
         for entry in own.entries:
@@ -58,22 +58,25 @@ def check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
             size = file.bytes
             found = own.listed.get(path) or head_of_file(own.fileio, path)
             if found is None:
-                own.report.broken("P7", path, f"is missing although a readable snapshot of table {table} needs it: its rows cannot be read")
+                own.report.broken(
+                    "P7", path, f"is missing although a readable snapshot of table {table} needs it. Its rows cannot be read."
+                )
             elif found.size != size:
-                own.report.broken("P7", path, f"has {found.size:,} bytes, and {size:,} were committed: it is not the file of that commit")
+                own.report.broken("P7", path, f"has {found.size:,} bytes, and {size:,} were committed. It is not the file of that commit.")
         own.report.counts["files"] += len(needed)
         files |= needed
     return files
 
 
 def check_digests(own: Examination, files: Mapping[str, DataFile], tell: Callable[[str], None]) -> None:
-    """P7 in depth: the bytes of every file are those that its entry has the digest of."""
+    """P7 with `deep`: the bytes of every file have the digest in its entry."""
     known = [(path, file.bytes, file.digest) for path, file in sorted(files.items()) if is_verifiable(file.digest)]
     total = sum(size for _, size, _ in known)
     counts = own.report.counts
     counts["digests verified"], counts["files without a digest"] = 0, len(files) - len(known)
 
     def on_file(size: int) -> None:
+        """Report progress."""
         counts["digests verified"] += 1
         counts["bytes"] += size
         tell(f"the bytes of the files: {counts['digests verified']:,} of {len(known):,} files, {counts['bytes']:,} of {total:,} bytes")
@@ -83,11 +86,13 @@ def check_digests(own: Examination, files: Mapping[str, DataFile], tell: Callabl
 
 
 def named_files(groups: Sequence[FileGroup]) -> dict[str, DataFile]:
+    """The data files of some file groups by path."""
     files: dict[str, DataFile] = {group.base.path: group.base for group in groups if group.base is not None}
     return files | {rows.object.path: rows.object for group in groups for rows in group.logs}
 
 
 def head_of_file(fileio: FileIO, key: str) -> ObjectMeta | None:
+    """Metadata of an object, or None without it."""
     try:
         return fileio.head(key)
     except NotFound:
@@ -95,8 +100,7 @@ def head_of_file(fileio: FileIO, key: str) -> ObjectMeta | None:
 
 
 def check_row_places(own: Examination, snapshot: Snapshot) -> None:
-    """P9 in depth: each row lies in its partition and in the bucket of its key, each key once in a base file, as many rows as the log
-    says."""
+    """P9 with `deep`: rows are in their partition and bucket, each key once in a base file, as many as the log says."""
     spec = snapshot.spec
     key = [column.physical for column in spec.key_columns]
     located = [*key, *(column.physical for column in spec.partition_columns if column.id not in spec.key)]
@@ -114,24 +118,26 @@ def check_row_places(own: Examination, snapshot: Snapshot) -> None:
             if rows.num_rows != expected:
                 own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.group_id}, and {expected:,} were committed")
             if key and rows.num_rows and rows.group_by([pc.field(name) for name in key]).aggregate([]).num_rows != rows.num_rows:
-                own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
+                own.report.broken("P9", path, "holds a key twice", "Compact the table. The merge retains one row of each key.")
             if path in bases and key and not lies_otherwise(group) and not _is_sorted(rows, key):
-                says = "is not sorted by key, and does not say so: a merge with log rows may take an old row for the newest"
-                own.report.broken("P9", path, says, "copy the rows to a new table; report this as a bug")
-            # Where keys move, a log row may be the end of one that went elsewhere, or have lost against one that is there.
+                says = "is not sorted by key, and does not say so. A merge with log rows may take an old row for the newest."
+                own.report.broken("P9", path, says, "Copy the rows to a new table. Report this as a bug.")
+            # If keys move, a log row may be the delete of a key that moved away, or may have lost against a stored row.
             if (path in bases or not spec.is_global) and _strays(rows, spec, group_id):
-                own.report.broken("P9", path, f"holds rows that do not belong to {group.group_id}: lookups by key miss them")
+                own.report.broken("P9", path, f"holds rows that do not belong to {group.group_id}. Lookups by key miss them.")
 
 
 def _check_memory(error: Exception) -> None:
-    """A file that does not fit into memory is not damaged. Raises the error."""
+    """Raise the error again if memory ran out. A file that does not fit into memory is not damaged."""
     if is_full(error):
         raise error
 
 
 def check_located(own: Examination, snapshot: Snapshot) -> None:
-    """P9 in depth where keys are looked up: each lives in one file group of its partition, or of the table; a record index says in which.
-    Holds 8 bytes for each key, and 16 more for an index."""
+    """P9 with `deep`, without hash buckets: each key is in one file group of its partition or table, as a record index says.
+
+    Holds 8 bytes per key, and 16 more for an index.
+    """
     spec = snapshot.spec
     groups = list(snapshot.file_groups(own.manifests))
     found, placed = [], []
@@ -140,7 +146,7 @@ def check_located(own: Examination, snapshot: Snapshot) -> None:
             tables = list(living_keys(own.fileio, LocateTask(spec, (group,))))
         except (ObjcatError, OSError, pa.ArrowException) as error:
             _check_memory(error)
-            return  # said where its rows were looked at
+            return  # reported where its rows were checked
         for rows in tables:
             within = [] if spec.is_global else [constant(group.group_id.partition, rows.num_rows)]
             keys = [rows.column(column.physical) for column in spec.key_columns]
@@ -160,8 +166,10 @@ def check_located(own: Examination, snapshot: Snapshot) -> None:
 
 
 def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint64]) -> None:
-    """A record index names the file group of every key that lives: one more is allowed, one less is a key that writers would place again.
-    placed: digests of living keys with their file groups."""
+    """A record index names the file group of every stored key. An extra entry is allowed. A missing one lets writers add the key twice.
+
+    placed: digests of stored keys with their file groups.
+    """
     known = [np.zeros(0, np.uint64)]
     for group in index.file_groups(own.manifests):
         try:
@@ -174,8 +182,8 @@ def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint6
     missing = int((~np.isin(placed, np.concatenate(known))).sum())
     own.report.counts["keys in the index"] += sum(map(len, known))
     if missing:
-        says = f"does not say, or says wrongly, where {missing:,} keys live: the next write of them would place them a second time"
-        remedy = "restore the newest slot before that, or copy the rows to a new table; report this as a bug"
+        says = f"does not say, or says wrongly, where {missing:,} keys live. The next write of them would add them a second time."
+        remedy = "Restore the newest slot before that, or copy the rows to a new table. Report this as a bug."
         own.report.broken("P9", f"the record index of table {index.spec.table}", says, remedy)
 
 
@@ -201,8 +209,10 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
 
 
 def _strays(rows: pa.Table, spec: TableSpec, group_id: FileGroupId) -> bool:
-    """Whether a row is of another partition than the file group that it was written for, or its key hashes elsewhere. That file group may
-    have been split since: its rows then belong to several of today."""
+    """Whether a row is of another partition or bucket than the file group it was written for.
+
+    That file group may have been split since. Its rows then belong to several current ones.
+    """
     if rows.num_rows == 0:
         return False
     shape = shape_of(group_id.partition)

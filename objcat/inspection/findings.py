@@ -1,4 +1,4 @@
-"""What a doctor finds: findings with their severity, what was looked at, and the invariants that hold."""
+"""Results of an examination: findings with severity and remedy, counts, and coverage of the invariants."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import Entry
 from objcat.timeline.log_view import Timeline
 
-BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
+BACKUP = "Restore that object from a backup of the bucket, or its previous version if the bucket has versions."
 
 
 CACHE = (
-    "nothing is lost, since a checkpoint is a cache: readers pass over it, and the next one stands for it; "
-    "where that does not come, delete the objects below checkpoints/, and head.json"
+    "Nothing is lost, since a checkpoint is a cache. Readers pass over it, and the next one replaces it. If no next one comes, delete "
+    "the objects below checkpoints/, and head.json."
 )
 
 
@@ -27,14 +27,22 @@ class Severity(enum.StrEnum):
     """How bad a finding is."""
 
     BROKEN = "broken"
-    """A promise of the protocol does not hold: rows may be lost or wrong."""
+    """A guarantee of the protocol does not hold. Rows may be lost or wrong."""
     LEFTOVER = "leftover"
-    """Nothing is wrong; something that nobody needs lies about."""
+    """Nothing is wrong. An object is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """invariant: P1 to P9. subject: the object, slot or transaction. says: what was found. remedy: what mends it."""
+    """One thing that an examination found.
+
+    Attributes:
+        invariant: P1 to P9.
+        severity: broken or leftover.
+        subject: the object, slot or transaction.
+        says: what was found.
+        remedy: what to do.
+    """
 
     invariant: str
     severity: Severity
@@ -49,30 +57,37 @@ class Coverage(enum.StrEnum):
     CHECKED = "checked"
     """As far as the store can show it."""
     IN_PART = "in part"
-    """By what metadata say; what only rows can show was not looked at."""
+    """By metadata. Data files were not read."""
     NOT_LOOKED_AT = "not looked at"
-    """Not in this examination, or it is nothing that a store can show."""
+    """Not in this examination, or a store cannot show it."""
 
 
 INVARIANTS = {
     "P1": "the log has no gaps, and its entries are what was written",
     "P2": "a transaction has one outcome",
-    "P3": "what was acknowledged is durable; only who was told could say",
-    "P4": "what was reported as failed is not there; only who was told could say",
-    "P5": "no entry stands above one that it conflicts with",
+    "P3": "what was acknowledged is durable (only the writers can tell)",
+    "P4": "what was reported as failed is not there (only the writers can tell)",
+    "P5": "no entry follows one that it conflicts with",
     "P6": "commit times increase",
     "P7": "every file of every readable snapshot is there, and every object of every checkpoint",
-    "P8": "nothing that nobody needs lies about",
-    "P9": "the log folds, checkpoints say the same, each row lies where its key belongs, each key once",
-    "P10": "reads are prefixes of the log; only readers could say",
-    "P11": "writers progress; only writers could say",
+    "P8": "there are no leftovers",
+    "P9": "the log replays, checkpoints agree with it, each row is in the file group of its key, each key once",
+    "P10": "reads are prefixes of the log (only readers can tell)",
+    "P11": "writers progress (only the writers can tell)",
 }
-"""What is promised, in the numbers of `docs/spec/protocol.md`, as far as an examination goes into it."""
+"""The guarantees, in the numbers of `docs/spec/protocol.md`, as far as an examination can check them."""
 
 
 @dataclass(slots=True)
 class DoctorReport:
-    """What an examination found. counts: what was looked at, by name. coverage: of each invariant, how far it was examined."""
+    """The result of an examination.
+
+    Attributes:
+        url: the store of the log.
+        findings: what was found.
+        counts: how much was examined, by name.
+        coverage: how far each invariant was examined.
+    """
 
     url: str
     findings: list[Finding] = field(default_factory=list)
@@ -81,23 +96,25 @@ class DoctorReport:
 
     @property
     def healthy(self) -> bool:
-        """Whether every invariant holds, as far as it was examined, see `coverage`. Leftovers are no illness."""
+        """Whether every examined invariant holds, see `coverage`. Leftovers do not count."""
         return not any(finding.severity is Severity.BROKEN for finding in self.findings)
 
     def cover(self, coverage: Coverage, *invariants: str) -> None:
-        """Note how far invariants were examined."""
+        """Record how far invariants were examined."""
         self.coverage |= dict.fromkeys(invariants, coverage)
 
     def broken(self, invariant: str, subject: str, says: str, remedy: str = BACKUP) -> None:
+        """Add a finding of a broken invariant."""
         self.findings.append(Finding(invariant, Severity.BROKEN, subject, says, remedy))
 
     def leftover(self, subject: str, says: str, remedy: str) -> None:
+        """Add a finding of a leftover."""
         self.findings.append(Finding("P8", Severity.LEFTOVER, subject, says, remedy))
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What the steps share. listed: every object under the log's prefix, as it was when the examination began."""
+    """State that the steps share. listed: every object under the log's prefix at the start."""
 
     timeline: Timeline[Tables]
     report: DoctorReport
@@ -107,4 +124,5 @@ class Examination:
 
     @property
     def fileio(self) -> FileIO:
+        """The store of the log."""
         return self.timeline.fileio

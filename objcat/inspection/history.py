@@ -1,4 +1,4 @@
-"""What happened to a table: its commits as values and as an Arrow table."""
+"""The history of a table: its commits as values and as an Arrow table."""
 
 from __future__ import annotations
 
@@ -26,28 +26,36 @@ HISTORY = pa.schema(
         pa.field("metadata", pa.map_(pa.string(), pa.string()), nullable=False),
     ]
 )
-"""Of `CommitHistory.to_arrow`.
+"""Schema of `CommitHistory.to_arrow`.
 
-rows: as written, a key that was there counts too. inserted, updated, deleted: null where a write that reads nothing cannot know. files,
-bytes: of data that the commit brought.
+rows: written rows, existing keys included. inserted, updated, deleted: null if a write that reads nothing cannot know. files, bytes: of
+data files that the commit added.
 """
 
 
 class CommitHistory(list[Entry]):
-    """Entries of the log of a table, oldest first."""
+    """Log entries of a table, oldest first."""
 
     def __init__(self, entries: list[Entry], table: str) -> None:
         super().__init__(entries)
         self._table = table
 
     def to_arrow(self) -> pa.Table:
-        """One row a commit, as `HISTORY` says."""
+        """The commits as an Arrow table, one row per commit.
+
+        Returns:
+            A table with the columns slot, committed_at, action, rows, inserted, updated, deleted, files, bytes, txn, writer, attempts,
+                metadata.
+        """
         facts = [commit_facts(entry, self._table) for entry in self]
         return pa.Table.from_pylist([{**one, "metadata": list(one["metadata"].items())} for one in facts], schema=HISTORY)
 
 
 def commit_facts(entry: Entry, table: str) -> dict[str, Any]:
-    """What one commit did to a table, by the columns of `HISTORY`; committed_at in ms since 1970 UTC, metadata as a dict."""
+    """What one commit did to a table, by the columns of `HISTORY`.
+
+    committed_at is in milliseconds since 1970 UTC, metadata a dict.
+    """
     delta = decode_delta(entry.changes[table]) if table in entry.changes else TableDelta()
     files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
     summary = entry.summary

@@ -1,4 +1,4 @@
-"""What the metadata of a snapshot says without a look at any row: how much there is, in which files, and within which bounds."""
+"""Statistics of a snapshot from metadata alone: counts, files, partitions and column bounds. Reads no row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from objcat.planning.scan import READ_OPTIMIZED
 from objcat.timeline.entry import FileGroupId
 
 CUT_BYTES_MIN = 61
-"""Of a lower bound that was cut, see `objcat.datafile.statistics`: a text of up to 64 bytes, less a last character that did not fit."""
+"""The shortest lower bound that may have been cut, see `objcat.datafile.statistics`: up to 64 bytes, less a last character that did not
+fit.
+"""
 
 
 # ---- how much ----------------------------------------------------------------------------------------------------
@@ -28,8 +30,13 @@ CUT_BYTES_MIN = 61
 class SnapshotStats:
     """How much some file groups hold.
 
-    groups: of them `plain` are one base file of their own. base_files, log_objects: each counted once, whoever shares it. log_rows: that
-    count on top of base files. log_bytes: of the log objects, by the share of these rows.
+    Attributes:
+        groups: number of file groups.
+        plain: of these, file groups with one base file of their own and no log rows.
+        base_files: each counted once, however many file groups share it.
+        log_objects: likewise.
+        log_rows: rows that count on top of base files.
+        log_bytes: bytes of log objects, by the share of these rows.
     """
 
     groups: int = 0
@@ -43,6 +50,7 @@ class SnapshotStats:
 
     @property
     def bytes(self) -> int:
+        """Bytes of base files, and of log objects by their share."""
         return self.base_bytes + self.log_bytes
 
 
@@ -54,7 +62,7 @@ def survey_of(
     hashes: Collection[int] | None = None,
     mode: str = "snapshot",
 ) -> SnapshotStats:
-    """How much there is in the file groups that `Snapshot.file_groups` would return; mode: as of a scan. Raises as `Manifests.load`."""
+    """Statistics of the file groups that `Snapshot.file_groups` would return. mode: of the scan. Raises as `Manifests.load`."""
     live = snapshot.live(manifests, () if where is None else where.columns, hashes=hashes)
     chosen = live.folded.is_live.copy()
     if where is not None:
@@ -63,7 +71,7 @@ def survey_of(
     optimized = mode == READ_OPTIMIZED and not snapshot.spec.rewrites
     if optimized:
         chosen &= folded.has_base
-    # After a split several groups share a base file.
+    # After a split several file groups share a base file.
     base = np.unique(live.members.row[folded.winner[chosen & folded.has_base]])
     slices = live.slices().take(pa.array(np.flatnonzero(chosen[folded.slice_group]))) if not optimized else live.slices().slice(0, 0)
     rows, sizes, counts = (np.asarray(values, dtype=np.int64) for values in (_lengths(slices), slices.field("bytes"), slices.field("rows")))
@@ -87,8 +95,11 @@ def _lengths(slices: pa.StructArray) -> pa.Array:
 class TableStats:
     """What a table holds as of a slot, by its metadata alone.
 
-    rows: of the table; exact when `rows_exact`, else at most so many: log rows may replace or delete others. bytes: of data files that the
-    slot needs. base, log: the files of either kind.
+    Attributes:
+        rows: rows of the table. Exact if `rows_exact`, else an upper limit, since log rows may replace or delete others.
+        bytes: of data files that the slot needs.
+        base: number of base files.
+        log: number of log objects.
     """
 
     slot: int
@@ -107,7 +118,7 @@ class TableStats:
 
 
 def stats_of(snapshot: Snapshot, manifests: Manifests) -> TableStats:
-    """Count a snapshot. Reads manifests only. Raises as `Manifests.load`."""
+    """Count a snapshot. Reads only manifests. Raises as `Manifests.load`."""
     survey = survey_of(snapshot, manifests)
     merges = survey.plain < survey.groups
     rows = survey.base_rows + (survey.log_rows if merges else 0)
@@ -143,16 +154,17 @@ FILES = pa.schema(
         pa.field("upper", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""Of `files_of`.
+"""Schema of `files_of`.
 
-kind: `base`, or `log` for an object with rows of many file groups, which has no partition and bucket of its own. rows: of a base file; of a
-log object those that still count on top of base files. bytes: of the whole file. slot: of the commit that brought it. lower, upper: by
-column, what no value is below or above, as text; null where only bounds of several files together are known.
+kind: `base`, or `log` for an object with rows of many file groups. That has no partition and bucket of its own. rows: of a base file all,
+of
+a log object those that still count on top of base files. bytes: of the whole file. slot: of the commit that added it. lower, upper: bounds
+by column as text. Null if only bounds over several files are known.
 """
 
 
 def files_of(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
-    """The data files that a snapshot needs, one row for each, as `FILES` says. Reads manifests only. Raises as `Manifests.load`."""
+    """The data files that a snapshot needs, one row each, with the schema `FILES`. Reads only manifests. Raises as `Manifests.load`."""
     live = snapshot.live(manifests, None)
     return pa.concat_tables([_base_files(live, snapshot), _log_objects(live)])
 
@@ -160,7 +172,7 @@ def files_of(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
 def _base_files(live: LiveFiles, snapshot: Snapshot) -> pa.Table:
     folded = live.folded
     rows = live.rows.take(pa.array(np.unique(live.members.row[folded.winner[folded.is_live & folded.has_base]])))
-    # A row of a manifest that names log rows too has bounds over all of them.
+    # A manifest row with log rows has bounds over all of its files.
     own = np.asarray(pc.fill_null(pc.equal(rows.column("rows"), rows.column("base_rows")), False))
     lower: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
     upper: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
@@ -226,15 +238,15 @@ PARTITIONS = pa.schema(
         pa.field("slot", pa.int64(), nullable=False),
     ]
 )
-"""Of `partitions_of_snapshot`.
+"""Schema of `partitions_of_snapshot`.
 
-partition: as paths say it, empty in a table without partitions. groups_unmerged: those that are more than one base file of their own.
-log_bytes: of log objects, by the share of the partition's rows. slot: of the newest commit that brought rows, or a base file.
+partition: as in paths, empty in a table without partitions. groups_unmerged: file groups that are more than one base file of their own.
+log_bytes: of log objects, by the share of the partition's rows. slot: of the newest commit that added rows or a base file.
 """
 
 
 def partitions_of_snapshot(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
-    """The live partitions, sorted, one row for each, as `PARTITIONS` says. Reads manifests only. Raises as `Manifests.load`."""
+    """The live partitions, sorted, one row each, with the schema `PARTITIONS`. Reads only manifests. Raises as `Manifests.load`."""
     live = snapshot.live(manifests)
     folded, count = live.folded, len(live.partitions.names)
     is_live, slices = folded.is_live, live.slices()
@@ -275,10 +287,12 @@ def _sums(codes: Ints, values: Ints, count: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBound:
-    """What is known of the least or greatest value of a column in a file group.
+    """A lower or upper bound of a column in a file group.
 
-    bound: none is beyond; dates and times as numbers; None when nothing is known. none: whether it holds nothing but null. exact: whether
-    `bound` is itself a value of a row that counts.
+    Attributes:
+        bound: no value is beyond it. Dates and times are numbers. None if nothing is known.
+        none: whether all values are null.
+        exact: whether `bound` is a value of a row that counts.
     """
 
     bound: Any
@@ -298,7 +312,10 @@ def extremes_of(
     where: Pruning | None = None,
     hashes: Collection[int] | None = None,
 ) -> dict[FileGroupId, ColumnBound]:
-    """By file group of the file groups that `Snapshot.file_groups` would return. Reads manifests only. Raises as `Manifests.load`."""
+    """Column bounds by file group, for the file groups that `Snapshot.file_groups` would return. Reads only manifests.
+
+    Raises as `Manifests.load`.
+    """
     live = snapshot.live(manifests, (column.id, *(() if where is None else where.columns)), hashes=hashes)
     folded = live.folded
     chosen = folded.is_live if where is None else folded.is_live & live.may_match(where, snapshot.spec)
@@ -327,14 +344,14 @@ def extremes_of(
 
 
 def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates and times as numbers, which Python has for all of them; other values as they are."""
+    """Dates and times as numbers, since Python has no values for some of them. Other values stay as they are."""
     if pa.types.is_date32(values.type):
         return values.cast(pa.int32())
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def _is_value(bound: Any, *, least: bool) -> bool:
-    """Whether a bound of a file is a value in it: those of text may have been cut."""
+    """Whether a bound of a file is a value in it. Text bounds may have been cut."""
     if isinstance(bound, (str, bytes)):
         return least and len(bound.encode() if isinstance(bound, str) else bound) < CUT_BYTES_MIN
     return True

@@ -1,4 +1,4 @@
-"""Looking for damage that nobody has met yet: whole data files, some of them at a time, held against the digests of their entries."""
+"""Looks for unnoticed damage: reads whole data files, a few at a time, and compares them with their digests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ from objcat.timeline.log_view import Timeline
 from objcat.timeline.reopening import reopening
 
 VERIFIED_BYTES = 16 * 1024**2
-"""What a round of upkeep reads of a table for this, about."""
+"""Bytes that one maintenance run reads of a table, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Files that were read whole. files, bytes: how many, how much. damaged: what is wrong with those that are not what was committed.
-    unknown: live files of which no digest is known; they are never among `files`."""
+    """Files that were read in full.
+
+    Attributes:
+        files: their number.
+        bytes: their bytes.
+        damaged: what is wrong with files that are not as committed.
+        unknown: number of live files without a known digest. They are not among `files`.
+    """
 
     files: int = 0
     bytes: int = 0
@@ -36,15 +42,20 @@ class Verified:
 def verify_some(timeline: Timeline[Tables], table: str, *, bytes_max: int, is_late: Callable[[], bool] = lambda: False) -> Verified:
     """Read live files of a table and its index, drawn at random, and compare their digests. Changes nothing.
 
-    bytes_max: no file begins beyond; the last one may exceed it. is_late: asked before each file, whether to end. What a clean deletes
-    meanwhile is no damage. Raises TableClosed, storage errors.
+    Files that a clean deletes meanwhile are not damage. Raises TableClosed and storage errors.
+
+    Args:
+        bytes_max: no file is started beyond it. The last one may exceed it.
+        is_late: called before each file. True ends the run.
     """
     manifests = Manifests(timeline.fileio)
 
     def current() -> Snapshot:
+        """The current snapshot."""
         return snapshot_of(timeline.open(), table, where=timeline.fileio.url)
 
     def listed() -> pa.Table:
+        """The files of the table and its index."""
         snapshot = current()
         return pa.concat_tables([one.live(manifests).files() for one in (snapshot, snapshot.index) if one is not None])
 
@@ -69,9 +80,10 @@ def verify_some(timeline: Timeline[Tables], table: str, *, bytes_max: int, is_la
 def verify_all(
     fileio: FileIO, files: Iterable[tuple[str, int, str | None]], *, on_file: Callable[[int], None]
 ) -> Iterator[tuple[str, str]]:
-    """Of files (path, bytes, digest) those that are not what was committed, and why. One after the other, in pieces.
+    """Those files (path, bytes, digest) that are not as committed, and why.
 
-    on_file: told of each that was read, with its bytes. One that is missing is passed over. Raises storage errors.
+    Reads one after the other, in pieces. Missing files are skipped. on_file: called with the bytes of each file after it was read. Raises
+    storage errors.
     """
     for path, size, digest in files:
         try:
@@ -84,7 +96,7 @@ def verify_all(
 
 
 def _drawn(fileio: FileIO, files: pa.Table) -> Iterator[tuple[str, int, str]]:
-    """Files in a random order, each decoded when it is its turn."""
+    """Files in random order, each decoded on its turn."""
     order = np.arange(files.num_rows)
     for place in range(len(order)):
         other = place + int(fileio.env.random() * (len(order) - place))
@@ -94,7 +106,7 @@ def _drawn(fileio: FileIO, files: pa.Table) -> Iterator[tuple[str, int, str]]:
 
 
 def _why(fileio: FileIO, path: str, *, size: int, digest: str) -> str | None:
-    """As `why_damaged`, and missing files too. What is wrong is looked at twice: what spoils an answer may not do it again."""
+    """Like `why_damaged`, for missing files too. Damage is checked twice, since what spoiled an answer may not do it again."""
     wrong: str | None = None
     for _ in range(2):
         try:
