@@ -1,1 +1,1 @@
-"""Row-level operations: update, delete, merge and overwrite as programs over rows. Entry: `program`."""
+"""Row-level DML: update, delete, merge and overwrite, as programs over rows. Entry: `program`."""

@@ -1,4 +1,4 @@
-"""Writes that are computed from the rows that are there: an update, a merge. If others change these rows first, they are computed again."""
+"""Runs writes that are computed from existing rows: update, merge, delete. After a conflict they are computed again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import CommitResult
 
 DELETED = "_objcat_deleted"
-"""Of an outcome with deletes: whether a row is one."""
+"""Column of computed rows: whether the row is deleted."""
 _DELETED = Predicate(
     DELETED, (DELETED,), TableSchema(columns=(Column(id=1, name=DELETED, physical=DELETED, type="boolean", nullable=False),), last_id=1)
 )
@@ -37,9 +37,16 @@ _DELETED = Predicate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedRows:
-    """The rows that a write comes to, each key once. engine: writes `data`, which has all columns of the table, and `DELETED` when rows are
-    deleted. inserted, updated, deleted: how many of them are what, as of the snapshot that they were computed from. close: gives up what
-    was kept for it."""
+    """The rows that a write results in, each key once.
+
+    Args:
+        engine: writes `data`.
+        data: has all columns of the table, and `DELETED` if rows are deleted.
+        inserted: number of new rows, as of the snapshot that the rows were computed from.
+        updated: number of changed rows, likewise.
+        deleted: number of deleted rows, likewise.
+        close: releases what was cached for it.
+    """
 
     engine: Engine[Any]
     data: Any
@@ -50,15 +57,15 @@ class ComputedRows:
 
 
 Work: TypeAlias = Callable[[Txn], ServiceResult | None]
-"""Reads a table, writes files under a transaction, and says what to commit; None when nothing changes."""
+"""Reads a table, writes files under a transaction, and returns what to commit. None if nothing changes."""
 
 
 Renew: TypeAlias = Callable[[ServiceResult, Snapshot, Snapshot], ServiceResult | None]
-"""What a proposal for one snapshot becomes for a later one, with the same files; None when they are not right there."""
+"""The proposal for a later snapshot with the same files. None if the files are not right there."""
 
 
 class WriteTarget(Protocol):
-    """A table that computed writes go to."""
+    """The table of a computed write."""
 
     name: str
     id: str
@@ -67,14 +74,14 @@ class WriteTarget(Protocol):
 
     @property
     def fileio(self) -> FileIO:
-        """Where the table is."""
+        """The store of the table."""
 
     @property
     def spec(self) -> TableSpec:
-        """What the handle last saw of it."""
+        """The spec that the handle saw last."""
 
     def committed(self, write: Callable[[], ServiceCommit[Any] | None], *, spark: Any = None) -> CommitResult | None:
-        """Run a write; the handle has seen its slot. spark: the session that writes."""
+        """Run a write and record its slot in the handle. spark: the session that writes."""
 
 
 def run(
@@ -87,20 +94,23 @@ def run(
     spark: Any = None,
     renew: Renew | None = None,
 ) -> CommitResult | None:
-    """Run a computed write of a table, as one commit. spark: the session that computes it. renew: as of `run_computed_write`, as what it
-    raises."""
+    """Run a computed write of a table as one commit. Raises as `run_computed_write`.
+
+    spark: the session that computes it. renew: see `run_computed_write`.
+    """
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     if app is not None:
         instance(app, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
 
     def write() -> ServiceCommit[Work] | None:
+        """Commit the write."""
         return run_computed_write(table.timeline, table.id, prepare, metadata=told, action=action, app=app, renew=renew)
 
     return table.committed(write, spark=spark)
 
 
 def former_of(snapshot: Snapshot, manifests: Manifests) -> frozenset[str]:
-    """The partitions of former partitionings that have a file group."""
+    """The partitions of previous partition specs that have file groups."""
     spec = snapshot.spec
     return frozenset(filter(spec.is_former, snapshot.live_partitions(manifests))) if spec.former else frozenset()
 
@@ -115,16 +125,27 @@ def run_computed_write(
     app: AppVersion | None = None,
     renew: Renew | None = None,
 ) -> ServiceCommit[Work] | None:
-    """Write what is computed from a table, as one commit; None when nothing is.
+    """Write the rows computed from a table, as one commit. Returns None if nothing changes.
 
-    prepare: checks what is asked against a snapshot, and returns what does it; None when there is nothing to do. Where another commit
-    touches a bucket that this one writes, all is computed again from the newest snapshot, so no update of either is lost. action: what the
-    log calls it; None: a commit as the kind of the table makes them. renew: spares that where what was written is right above the other
-    commit too. Raises what `prepare` and what it returns raise, AlreadyApplied and StreamRewound, CommitConflict (after as many attempts as
-    the policy allows; nothing is visible), WriterFenced, TableClosed, CommitUnknown and storage errors."""
+    If another commit changes a file group that this one writes, everything is computed again from the newest snapshot, so no update is
+    lost.
+
+    Args:
+        prepare: checks the request against a snapshot and returns the work, or None if there is nothing to do.
+        action: the action of the log entry. None: a commit of the table's kind.
+        renew: avoids a new computation if the written files are also right after the other commit.
+
+    Raises:
+        CommitConflict: after as many attempts as the policy allows. Nothing is visible.
+        AlreadyApplied, StreamRewound: the application version was written before, or taken back.
+        WriterFenced, TableClosed: nothing is visible.
+        CommitUnknown: the commit may have landed.
+        Storage errors, and what `prepare` and its work raise.
+    """
     where = timeline.fileio.url
 
     def run(work: Work, txn: Txn) -> ServiceResult:
+        """Do the work, and record the proposal."""
         proposal = work(txn)
         if proposal is None:
             raise _NothingComputed
@@ -135,6 +156,7 @@ def run_computed_write(
         action = Action.COMMIT if snapshot_of(view, table, where=where).spec.rewrites else Action.DELTA_COMMIT
 
     def renewed(proposal: ServiceResult, before: LogView[Tables], after: LogView[Tables]) -> ServiceResult | None:
+        """The renewed proposal."""
         assert renew is not None
         return renew(proposal, snapshot_of(before, table, where=where), snapshot_of(after, table, where=where))
 
@@ -153,11 +175,11 @@ def run_computed_write(
 
 
 class _NothingComputed(Exception):
-    """Rows that might have changed do not."""
+    """No row changes."""
 
 
 def written(fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn) -> ServiceResult:
-    """Write an outcome to a table with a key. Raises as a write, and storage errors."""
+    """Write computed rows to a table with a key. Raises as a write, and storage errors."""
     change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=_DELETED if outcome.deleted else None)
     part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change])
     try:

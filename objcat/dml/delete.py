@@ -1,4 +1,4 @@
-"""Deleting rows by a filter: which rows these are is read from a snapshot, and if another commit changes them first, it is read again."""
+"""Deletes rows by a filter. The rows are read from a snapshot, and read again after a conflict."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from objcat.write.service_result import proposal_of
 
 
 class KeyEngine(Protocol):
-    """Finds the rows of a scan, writes deletes of them, and file groups without them."""
+    """Finds the rows of a scan, writes deletes of them, and rewrites file groups without them."""
 
     def keys(self, plan: ScanPlan) -> Any | None:
-        """The rows of a scan as a batch; None when there are none."""
+        """The rows of a scan as a batch, or None without any."""
 
     def write(self, data: Any, task: WriteTask) -> WriteResult:
         """Write the batch."""
@@ -37,12 +37,12 @@ class KeyEngine(Protocol):
         """Run the task over all of its file groups, perhaps in pieces."""
 
     def write_located(self, place: LookupContext, data: Any, task: WriteTask) -> WriteResult:
-        """Write the batch where the index is no hash."""
+        """Write the batch under an index without hash buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What is to be deleted. keys: the rows to delete, of a table with a key."""
+    """What to delete. keys: for a table with a key, the rows to delete."""
 
     snapshot: Snapshot
     plan: ScanPlan
@@ -58,17 +58,27 @@ def delete_where(
     metadata: Mapping[str, str],
     outright: bool = False,
 ) -> ServiceCommit[Deletion] | None:
-    """Delete the rows for which a filter is true, as one commit; None when there are none.
+    """Delete the rows for which a filter is true, as one commit. Returns None if there are none.
 
-    outright: leave no delete behind that a compaction has to keep; older rows that come late are let in again then.
+    A merge-on-read table gets deletes of their keys. File groups of a copy-on-write table, and of one without a key, are rewritten. With
+    an
+    ordering column the deletes reject rows that are older than the deleted ones. After a conflict in these file groups the filter is read
+    again.
 
-    A merge-on-read table gets deletes of their keys; file groups of a copy-on-write table, and of one without a key, are rewritten. With an
-    ordering column the deletes keep out what is older than the rows that they end. Where another commit touches the same file groups first,
-    the filter is read again. Raises InvalidPredicate, CommitConflict (after as many attempts as the policy allows; nothing is visible),
-    WriterFenced, TableClosed, CommitUnknown and storage errors."""
+    Args:
+        outright: leave no tombstone for compactions to retain. Late older rows are then accepted again.
+
+    Raises:
+        InvalidPredicate: the filter does not fit.
+        CommitConflict: after as many attempts as the policy allows. Nothing is visible.
+        WriterFenced, TableClosed: nothing is visible.
+        CommitUnknown: the commit may have landed.
+        Storage errors.
+    """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
     def work_of(view: LogView[Tables]) -> Deletion | None:
+        """The work as of a view, or None."""
         snapshot = snapshot_of(view, table, where=fileio.url)
         spec = snapshot.spec
         plan = plan_scan(snapshot, manifests, where=where, columns=_columns(spec, outright=outright))
@@ -81,6 +91,7 @@ def delete_where(
     action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
 
     def run(work: Deletion, txn: Txn) -> ServiceResult:
+        """Write the deletes."""
         return replace(_run(fileio, manifests, engine, work, txn, outright=outright), metadata=metadata)
 
     try:
@@ -90,11 +101,11 @@ def delete_where(
 
 
 class _NothingToDelete(Exception):
-    """Files that might hold such rows hold none."""
+    """Files that may hold such rows hold none."""
 
 
 def _columns(spec: TableSpec, *, outright: bool) -> list[str]:
-    """What says which rows are meant, and how old they are, which a delete outright does not ask."""
+    """The columns that identify rows and their age. An outright delete needs no age."""
     ordering = [] if spec.ordering_column is None or outright else [spec.ordering_column]
     columns = [*spec.key_columns, *spec.partition_columns, *ordering] or list(spec.table_schema.columns[:1])
     return list(dict.fromkeys(column.name for column in columns))
@@ -125,11 +136,12 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
 
 
 def _write(engine: KeyEngine, keys: Any, task: WriteTask) -> WriteResult:
-    """Deletes of the keys of rows that are there.
+    """Deletes of the keys of existing rows.
 
-    Where there is a horizon, a row may be older than it by now, and a delete with its ordering value would come too late, and count for
-    nothing. So each key gets two: one without a value, which always counts, and above it one with the value, which keeps older rows out
-    for as long as these would count.
+    With a lateness horizon a row may be older than it by now, and a delete with its ordering value would be too late to count. So each key
+    gets
+    two deletes: one without a value, which always counts, and one with the value, which rejects older rows for as long as these would
+    count.
     """
     if task.spec.lateness_ms is None:
         return engine.write(keys, task)

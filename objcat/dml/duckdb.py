@@ -1,4 +1,4 @@
-"""Clauses evaluated in this process, by DuckDB: a source beside the rows of a scan, in; the rows that they become, out."""
+"""Evaluates DML programs in this process with DuckDB: joins a source with the rows of a scan, and returns the new rows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ from objcat.predicate.duckdb import duckdb_text
 from objcat.timeline.entry import FileGroupId
 
 PLACE = "_objcat_place"
-"""Of a row of an outcome: the partition of the row that it comes from."""
+"""Column of a result row: the partition of the row that it comes from."""
 _KEY, _SOURCE_PLACE, _TARGET_PLACE, _POSITION = "_objcat_key", "_objcat_source_place", "_objcat_target_place", "_objcat_position"
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSource:
-    """The rows of a merge's source. program: over them. former: partitions of former partitionings that have a file group."""
+    """The source rows of a merge.
+
+    program: over them. former: partitions of previous partition specs that have file groups.
+    """
 
     rows: Rows
     program: MergeProgram
@@ -42,7 +45,7 @@ class MergeSource:
     former: frozenset[str]
 
     def schema(self) -> pa.Schema:
-        """Of `batches`."""
+        """The schema of `batches`."""
         fields = [pa.field(source_column(place), field.type) for place, field in enumerate(self.rows.schema)]
         keys = self.spec.table_schema.to_arrow_physical(nullable=True)
         fields += [pa.field(f"{_KEY}{n}", keys.field(column.physical).type) for n, column in enumerate(self.spec.key_columns)]
@@ -50,7 +53,7 @@ class MergeSource:
         return pa.schema(fields)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its columns by number, with the key as the table has it and the partition. Raises InvalidBatch, NullKey."""
+        """Its columns by number, with the key in the table's types, and the partition. Raises InvalidBatch and NullKey."""
         schema, position = self.schema(), 0
         for rows in self._tables():
             found = self._found(rows)
@@ -62,7 +65,7 @@ class MergeSource:
             yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
 
     def group_ids(self, snapshot: Snapshot) -> frozenset[FileGroupId]:
-        """Where rows with keys of the source may live. Raises as `batches`."""
+        """The file groups that may store keys of the source. Raises as `batches`."""
         found = set()
         for rows in self._tables():
             fitted = self._found(rows)
@@ -91,15 +94,19 @@ class MergeSource:
 
 @dataclass(frozen=True, slots=True)
 class MergeScope:
-    """Which rows of a table a source may match. limits: by key column, the least and the greatest value of the source. buckets: under the
-    bucket count of the table's settings; None where the index is no hash. nothing: no key of the source is whole."""
+    """The rows of a table that a source may match.
+
+    limits: by key column, the lowest and highest source value. buckets: under the table's bucket count, None without hash buckets.
+    nothing: no
+    source row has a whole key.
+    """
 
     limits: Mapping[str, tuple[Any, Any]]
     buckets: frozenset[int] | None
     nothing: bool = False
 
     def where(self) -> str | None:
-        """As a filter; None where it leaves no row out."""
+        """The scope as a filter. None if it excludes nothing."""
         terms = []
         for name, (least, greatest) in self.limits.items():
             column = sql.column(name, quoted=True)
@@ -129,7 +136,7 @@ def _places(found: pa.Table, spec: TableSpec, former: Collection[str]) -> pa.Chu
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Rows with all columns of the table, each key once, and how many of them are what. deletes: of which of them is a delete."""
+    """Rows with all columns of the table, each key once, and their counts. deletes: marks deletes."""
 
     rows: pa.Table
     deletes: pa.Array
@@ -139,8 +146,10 @@ class Evaluated:
 
 
 def check_program(program: MergeProgram, spec: TableSpec, source: pa.Schema | None) -> None:
-    """Refuse expressions that DuckDB does not know, or that give what their columns do not take. Raises InvalidInput, InvalidPredicate and
-    MissingDependency."""
+    """Check that DuckDB knows the expressions and that results fit their columns.
+
+    Raises InvalidInput, InvalidPredicate and MissingDependency.
+    """
     with _Session() as session:
         session.declare("target", _target_schema(spec))
         tables = "target"
@@ -152,7 +161,7 @@ def check_program(program: MergeProgram, spec: TableSpec, source: pa.Schema | No
         try:
             fields = _types(session, every, tables)
         except InvalidInput:
-            # One after the other, to name the one that does not fit.
+            # One at a time, so that the error names the right expression.
             fields = [field for one in every for field in _types(session, [one], tables)]
     program.check_types(pa.schema(fields), spec)
 
@@ -168,11 +177,15 @@ def _types(session: _Session, expressions: Sequence[Assigned], tables: str) -> l
 def evaluate(
     program: MergeProgram, snapshot: Snapshot, target: Iterable[pa.RecordBatch], former: frozenset[str], source: MergeSource | None
 ) -> Evaluated | None:
-    """What a program makes of the rows of a table; None when nothing.
+    """The rows that a program makes of a table. None if nothing changes. Holds the source and the result.
 
-    target: rows of the table, under logical names, with the columns that the program needs. Holds the source and what comes out. Raises
-    InvalidBatch when two rows of the source are for one row of the table, InvalidInput when a row would move or an expression fails,
-    NullKey.
+    Args:
+        target: rows of the table, under logical names, with the columns that the program needs.
+
+    Raises:
+        InvalidBatch: two source rows match one row of the table.
+        InvalidInput: a row would move, or an expression fails.
+        NullKey.
     """
     spec = snapshot.spec
     with _Session() as session:
@@ -196,10 +209,14 @@ def evaluate(
 
 
 def evaluate_rows(program: MergeProgram, spec: TableSpec, rows: pa.Table, zone: str) -> tuple[pa.Array, pa.Table]:
-    """What an update makes of rows of a table without a key: which of them change, by position, and what they become.
+    """The changed rows of a table without a key: their positions and new values.
 
-    rows: all columns, under logical names. zone: of days and hours, and of times that say none. Raises InvalidInput when an expression
-    fails, or for a zone that nobody knows.
+    Args:
+        rows: all columns, under logical names.
+        zone: the time zone of days and hours, and of times without one.
+
+    Raises:
+        InvalidInput: an expression fails, or the zone is unknown.
     """
     names = spec.table_schema.names
     schema = pa.schema([pa.field(target_column(place), field.type) for place, field in enumerate(rows.schema)])
@@ -246,7 +263,7 @@ def _query(program: MergeProgram, spec: TableSpec, *, joined: bool) -> str:
 
 
 def _folded(program: MergeProgram, keys: int) -> str:
-    """The source with each key once where an ordering column says which row of it counts."""
+    """The source with each key once, if an ordering column decides which row counts."""
     if program.ordering is None:
         return "SELECT * FROM source"
     by = ", ".join([*(f"{_KEY}{n}" for n in range(keys)), _SOURCE_PLACE])
@@ -264,19 +281,19 @@ def _check_once(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec) -> Non
 
 
 def said_twice(key: dict[str, Any]) -> InvalidBatch:
-    """What a merge is told whose source has several rows for one of the table."""
+    """The error if several source rows match one row of the table."""
     shown = ", ".join(f"{name}={value!r}" for name, value in key.items())
     return InvalidBatch(
-        f"several rows of the source are for the one row ({shown}) of the table, and nothing says which counts: keep one row of each key; "
-        "nothing was written"
+        f"Several rows of the source match the one row ({shown}) of the table, and nothing says which counts. Nothing was written. "
+        "Reduce the source to one row per key."
     )
 
 
 def moved(column: str) -> InvalidInput:
-    """What a write is told that would give a row another partition."""
+    """The error if a write would move a row to another partition."""
     return InvalidInput(
-        f"a row would move to another partition by its new value of {column!r}, where a row of its key may be: delete the row and insert "
-        "another one; nothing was written"
+        f"A row would move to another partition by its new value of {column!r}, and that partition may have a row of its key. Nothing "
+        "was written. Delete the row and insert another one."
     )
 
 
@@ -288,17 +305,17 @@ def _check_stays(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec, forme
 
 
 class _Session:
-    """A DuckDB of its own that can reach nothing but what is registered. A context manager."""
+    """A separate DuckDB that can access only registered relations. A context manager."""
 
     def __init__(self, zone: str = "UTC") -> None:
-        # Of UTC+05:30 DuckDB would leave the minutes out.
+        # DuckDB would ignore the minutes of UTC+05:30.
         known = "UTC" if zone == "Z" else re.sub(r"^(UTC|UT|GMT)?(?=[+-])", "GMT", zone)
         try:
             self._connection = connect_duckdb(needed_by="update() and merge() of rows in this process need", zone=known)
         except LookupError as error:
             raise InvalidInput(
-                f"rows of a table without a key are computed in this process, to which the zone {zone!r} of the session is not known: set "
-                "spark.sql.session.timeZone to that of a place, as Europe/Rome; nothing was written"
+                f"Rows of a table without a key are computed in this process, which does not know the session's time zone {zone!r}. "
+                "Nothing was written. Set spark.sql.session.timeZone to that of a place, such as Europe/Rome."
             ) from error
         self._failures: list[BaseException] = []
 
@@ -309,27 +326,31 @@ class _Session:
         self._connection.close()
 
     def declare(self, name: str, schema: pa.Schema) -> None:
-        """Have a relation without rows."""
+        """Define a relation without rows."""
         self._connection.register(name, schema.empty_table())
 
     def register(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Have a stream as a relation, for one query."""
+        """Define a stream as a relation, for one query."""
         self._connection.register(name, pa.RecordBatchReader.from_batches(schema, compact_nested_slices(self._watched(batches))))
 
     def ask(self, query: str, text: str) -> pa.Table:
-        """The answer to a query. text: what it is about. Raises InvalidPredicate, InvalidInput, and what a stream raises."""
+        """The answer to a query. text: its expression, for errors. Raises InvalidPredicate, InvalidInput, and what a stream raises."""
         import duckdb
 
         try:
             return self._connection.sql(query).to_arrow_table()
         except Exception as error:
             if self._failures:
-                # DuckDB makes one of its own errors of what a stream raises.
+                # DuckDB replaces what a stream raises by its own error.
                 raise self._failures[0] from None
             if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.NotImplementedException)):
-                raise InvalidPredicate(f"the expression {text!r} does not fit ({_reason(error)}): nothing was written") from error
+                raise InvalidPredicate(
+                    f"The expression {text!r} does not fit ({_reason(error)}). Nothing was written. Change it."
+                ) from error
             if isinstance(error, (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException)):
-                raise InvalidInput(f"an expression fails on a row ({_reason(error)}): nothing was written") from error
+                raise InvalidInput(
+                    f"An expression fails on a row ({_reason(error)}). Nothing was written. Change it, or filter such rows out."
+                ) from error
             raise
 
     def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Replacing partitions, or a table, whole: file groups end, and others begin, in one slot. Older slots keep what they had."""
+"""Replaces whole partitions or a whole table: file groups end and others begin in one slot. Older slots are unchanged."""
 
 from __future__ import annotations
 
@@ -21,21 +21,28 @@ from objcat.write.service_commit import ServiceResult
 from objcat.write.table_writer import TableWriter, WriteBatch
 
 EVERYTHING = ("",)
-"""A whole table, as a footprint says it. There may be a partition without a name beside others, of another partitioning: for whoever ends
-that one, a footprint says more than happens."""
+"""A whole table, as a footprint writes it.
+
+It also means the partition with the empty name, which may exist next to those of another partition spec. To replace only that one, the
+footprint claims more than happens.
+"""
 
 Touched: TypeAlias = Callable[[Collection[str]], Collection[str]]
-"""Which partitions to replace, when the batch has rows in these."""
+"""The partitions to replace, given those in which the batch has rows."""
 
 
 def replace_partitions(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, touched: Touched | None) -> Work:
-    """Write a batch in the place of all rows of some partitions. touched: None for the whole table. Raises as an insert, when it runs."""
+    """Write a batch in place of all rows of some partitions.
+
+    touched: None for the whole table. Raises as an insert, when it runs.
+    """
     manifests = Manifests(fileio)
 
     def work(txn: Txn) -> ServiceResult:
+        """Write the files."""
         ends: Collection[str] | None = None
         if touched is not None and snapshot.spec.is_global:
-            # Rows may go to partitions that stay, out of which their keys move: so those that end are known before.
+            # Keys may move out of partitions that stay, so the partitions that end must be known first.
             ends = touched(_named(change, snapshot, manifests))
         part = TableWriter(fileio, manifests, snapshot.spec.table, [change], ends=ends, whole=touched is None)
         part.write(snapshot, txn)
@@ -57,12 +64,12 @@ def replace_partitions(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, t
 def renewed(
     fileio: FileIO, proposal: ServiceResult, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
 ) -> ServiceResult | None:
-    """What a proposal of `replace_partitions` or `drop_partitions` for one snapshot becomes for a later one, with the files that it has: it
-    ends what is there by then. ends: gives the partitions that end, None for all. None where the rows may have to be written otherwise, or
-    elsewhere.
+    """The proposal of `replace_partitions` or `drop_partitions` for a later snapshot, with the same files.
 
-    An overwrite reads no row that it replaces. So its files are right whatever was written to these partitions meanwhile, and only which
-    file groups end is another question. Raises as `ends`.
+    An overwrite reads no row that it replaces. So its files stay right whatever others write to these partitions, and only the set of file
+    groups that end changes. None if rows may have to be written in another way or place. Raises as `ends`.
+
+    ends: returns the partitions that end, None for all.
     """
     spec, own = after.spec, proposal.footprint
     group_ids = (*own.creates, *own.appends)
@@ -87,13 +94,15 @@ def _named(change: WriteBatch, snapshot: Snapshot, manifests: Manifests) -> Coll
         change.data, change.widened_spec(snapshot.spec), former_of(snapshot, manifests)
     )
     if not found:
-        raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
+        raise EmptyBatch(f"The batch to {change.operation} is empty. Nothing was written. Give it rows, or skip the call.")
     return found
 
 
 def _summary(part: TableWriter, *, may_lose: bool) -> Summary:
-    """What was written. A row whose key lived in a partition that stays was updated. may_lose: or not, where what is there is newer; which
-    rows have lost is not counted."""
+    """What was written. A row whose key was in a remaining partition counts as updated.
+
+    may_lose: whether a newer stored row may win. Rows that lose are not counted.
+    """
     written = part.all
     return msgspec.structs.replace(
         part.summary(),
@@ -104,7 +113,7 @@ def _summary(part: TableWriter, *, may_lose: bool) -> Summary:
 
 
 def drop_partitions(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) -> Work | None:
-    """Take all rows of some partitions away; None when there are none."""
+    """Remove all rows of some partitions. None if there are none."""
     ended = _ended(snapshot, manifests, partitions)
     if not ended:
         return None
@@ -116,24 +125,24 @@ def drop_partitions(snapshot: Snapshot, manifests: Manifests, partitions: Collec
 
 
 def _ended(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str] | None) -> tuple[FileGroupId, ...]:
-    """The file groups of some partitions, of all when None."""
+    """The file groups of some partitions, or of all if None."""
     return tuple(sorted(snapshot.live_group_ids(manifests, partitions=partitions)))
 
 
 def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> frozenset[str]:
-    """The partitions of which every row passes a filter over partition columns.
+    """The partitions in which every row passes a filter over partition columns. Decided by bounds if possible, else by rows.
 
-    By their bounds where these say it, else by their rows. Raises InvalidInput when the filter names other columns, or divides a partition.
+    Raises InvalidInput if the filter names other columns, or passes a part of a partition.
     """
     spec, manifests = snapshot.spec, Manifests(fileio)
     partition_names = [column.name for column in spec.partition_columns]
     for name in where.columns:
         if name not in partition_names:
             raise InvalidInput(
-                f"the filter names {name!r}, and partitions are made of {partition_names}: name these alone, "
-                "or delete rows by delete(where)"
+                f"The filter names {name!r}, and the partition columns are {partition_names}. Name only these, or delete rows with "
+                "delete(where)."
                 if partition_names
-                else "the table has no partitions: overwrite it whole, or delete rows by delete(where)"
+                else "The table has no partitions. Overwrite it whole, or delete rows with delete(where)."
             )
     pruning, failing = where.to_pruning(), where.to_failing()
     groups: dict[str, list[FileGroup]] = {}
@@ -151,7 +160,7 @@ def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> froze
 
 
 def first_nonempty_partition(fileio: FileIO, snapshot: Snapshot, partitions: Iterable[str]) -> str | None:
-    """The first of some partitions in which there is a row; None when all are empty."""
+    """The first of some partitions with a row. None if all are empty."""
     chosen = frozenset(partitions)
     if not chosen:
         return None
@@ -163,14 +172,14 @@ def first_nonempty_partition(fileio: FileIO, snapshot: Snapshot, partitions: Ite
 
 
 def _passes(fileio: FileIO, task: ScanTask, where: Filter, partition: str) -> bool:
-    """Whether the rows of a partition pass, all of them. Raises InvalidInput when only some do."""
+    """Whether all rows of a partition pass. Raises InvalidInput if only some do."""
     passed = total = 0
     for rows in scan_groups(fileio, task):
         total += rows.num_rows
         passed += rows.filter(where.to_arrow()).num_rows
     if 0 < passed < total:
         raise InvalidInput(
-            f"the filter is true of some rows of the partition {partition!r} and not of others: name partitions whole, or delete rows by "
-            "delete(where)"
+            f"The filter is true of some rows of the partition {partition!r} and not of others. Select whole partitions, or delete rows "
+            "with delete(where)."
         )
     return passed > 0

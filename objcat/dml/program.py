@@ -1,7 +1,10 @@
-"""What an update or a merge does to rows, as SQL over the columns of a source and of the target: checked here, run by DuckDB or by Spark.
+"""Row-level DML as a program: what an update, delete or merge does to rows, as SQL over source and target columns.
 
-Expressions are parsed once (Spark's dialect). In them every column becomes one of a flat relation that both engines build: `_objcat_s3` is
-the fourth column of the source, `_objcat_t0` the first of the table. So no alias, no dot and no capital letter means anything to an engine.
+`update_program`, `delete_program` and `merge_program` parse and check the clauses of a user, and return a `MergeProgram`.
+DuckDB (`duckdb`) or Spark evaluates it, and `computed_write` commits the rows. A wrong clause is refused here, before anything is read.
+Expressions are parsed once, in Spark's dialect. Each column becomes a column of a flat relation that both engines build: `_objcat_s3` is
+the fourth column of the source, `_objcat_t0` the first of the table. So aliases, dots and upper case never reach an engine.
+`Table.update`, `Table.merge` and SQL begin here.
 """
 
 from __future__ import annotations
@@ -29,18 +32,18 @@ from objcat.predicate.duckdb import strict_casts
 from objcat.predicate.sql_reach import beyond_rows
 
 Tree: TypeAlias = Any
-"""A parsed expression; sqlglot's own base class has had several names."""
+"""A parsed expression. sqlglot has renamed its base class several times."""
 Value: TypeAlias = Any
-"""SQL text or a parsed expression; or a number, a truth value or None as they are."""
+"""SQL text or a parsed expression. Numbers, truth values and None as they are."""
 
 NUMBER = "_objcat_number"
-"""Of each row of an outcome: the clause that it is of."""
+"""Column of a result row: the number of its clause."""
 SOURCE_HERE, TARGET_HERE = "_objcat_s", "_objcat_t"
-"""True in rows of the joined relation that have a row of the source, of the target; else null."""
+"""Columns of the joined relation: true if the row has a source row, or a target row, else null."""
 
 
 class When(enum.StrEnum):
-    """Which rows a clause is about."""
+    """The rows that a clause applies to."""
 
     MATCHED = "matched"
     NOT_MATCHED = "not matched"
@@ -48,7 +51,7 @@ class When(enum.StrEnum):
 
 
 class ClauseAction(enum.StrEnum):
-    """What a clause does with them."""
+    """What a clause does with its rows."""
 
     UPDATE = "update"
     DELETE = "delete"
@@ -57,9 +60,10 @@ class ClauseAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause of a merge. where: only rows for which this is true; the first clause that takes a row is the one that counts.
+    """One clause of a merge.
 
-    values: of an update or insert, by column; None: every column of the source that the table has.
+    where: only rows for which it is true. The first clause that takes a row counts. values: of an update or insert, by column. None: every
+    source column that the table has.
     """
 
     when: When
@@ -70,7 +74,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """An expression that becomes a value of a column. text: as the user wrote it."""
+    """An expression for the value of a column. text: as the user wrote it."""
 
     column: str
     text: str
@@ -81,10 +85,14 @@ class Assigned:
 class MergeProgram:
     """Clauses as expressions over the joined relation.
 
-    acts: of the clauses, by number. number: the clause of a row; null for none. columns: what a row becomes, by column of the table.
-    late: over the relation with `NUMBER`: whether the row would be older than the one that is there; None where nothing orders rows.
-    join: how the source is joined to the table. located: the source's column for each column by which rows are found. ordering: what the
-    joined relation calls the source's ordering column, if it has one.
+    Args:
+        acts: the actions of the clauses, by number.
+        number: the clause of a row, null for none.
+        columns: the new values of a row, by table column.
+        late: over the relation with `NUMBER`: whether the row is older than the stored one. None without an ordering column.
+        join: how source and table are joined.
+        located: by column that locates rows, the source's column.
+        ordering: the joined relation's name of the source's ordering column, if any.
     """
 
     acts: tuple[ClauseAction, ...]
@@ -98,8 +106,7 @@ class MergeProgram:
     ordering: str | None = None
 
     def target_columns(self, spec: TableSpec) -> tuple[str, ...]:
-        """The columns of the table that rows of it are read with: all where a row is updated; else what rows are found and measured by, and
-        what expressions name."""
+        """The table columns to read: all if a row is updated, else those that locate and order rows, and those that expressions name."""
         names = spec.table_schema.names
         if ClauseAction.UPDATE in self.acts:
             return tuple(names)
@@ -111,40 +118,42 @@ class MergeProgram:
         return tuple(name for name in names if name in needed)
 
     def check_types(self, found: pa.Schema, spec: TableSpec) -> None:
-        """Refuse values that mean something else in their column. found: the types of `assigned`, then of `conditions`. Raises
-        InvalidInput and InvalidPredicate."""
+        """Refuse values that mean something else in their column. Raises InvalidInput and InvalidPredicate.
+
+        found: the types of `assigned`, then of `conditions`.
+        """
         for one, given in zip(self.assigned, found, strict=False):
             wanted = arrow_type(spec.table_schema.column(one.column).type)
             if not means_the_same(given.type, wanted) and not (pa.types.is_decimal(given.type) and pa.types.is_floating(wanted)):
                 raise InvalidInput(
-                    f"the column {one.column!r} is {type_text(spec.table_schema.column(one.column).type)}, and {shown(one.text)} gives "
-                    f"{given.type}: cast it, e.g. cast(... as ...); nothing was written"
+                    f"The column {one.column!r} is {type_text(spec.table_schema.column(one.column).type)}, and {shown(one.text)} gives "
+                    f"{given.type}. Nothing was written. Cast it, e.g. cast(... as ...)."
                 )
         for one, given in zip(self.conditions, list(found)[len(self.assigned) :], strict=True):
             if not pa.types.is_boolean(given.type) and not pa.types.is_null(given.type):
-                raise InvalidPredicate(f"the condition {shown(one.text)} gives {given.type}, and not true or false: write a comparison")
+                raise InvalidPredicate(f"The condition {shown(one.text)} gives {given.type}, and not true or false. Write a comparison.")
 
 
 def source_column(number: int) -> str:
-    """What the joined relation calls a column of the source."""
+    """The joined relation's name of a source column."""
     return f"_objcat_s{number}"
 
 
 def target_column(number: int) -> str:
-    """What the joined relation calls a column of the table."""
+    """The joined relation's name of a table column."""
     return f"_objcat_t{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class MergeColumns:
-    """The columns that expressions may name. source: None in an update. aliases: of the source and of the target."""
+    """The columns that expressions may name. source: None in an update. aliases: of source and target."""
 
     spec: TableSpec
     source: tuple[str, ...] | None = None
     aliases: tuple[str, str] = ("source", "target")
 
     def resolved(self, given: Value, *, source: bool, target: bool) -> Assigned:
-        """An expression over the joined relation. source, target: whether its rows have one. Raises InvalidPredicate."""
+        """An expression over the joined relation. source, target: whether its rows have that side. Raises InvalidPredicate."""
         tree, text = parsed(given)
         try:
             _check_plain(tree, text)
@@ -152,11 +161,12 @@ class MergeColumns:
             allowed = [side for side, there in (("source", source and self.source is not None), ("target", target)) if there]
 
             def resolve(node: Tree) -> Tree:
+                """The joined relation's column for a name."""
                 return self._column(node, text, names, allowed) if isinstance(node, sql.Column) else node
 
             return Assigned("", text, strict_casts(tree).transform(resolve))
         except RecursionError:
-            raise InvalidPredicate(f"the expression {shown(text)} is nested too deeply: write it with fewer parentheses") from None
+            raise InvalidPredicate(f"The expression {shown(text)} is nested too deeply. Write it with fewer parentheses.") from None
 
     def _column(self, node: sql.Column, text: str, names: Mapping[str, Sequence[str]], allowed: Sequence[str]) -> Tree:
         parts = list(node.parts)
@@ -166,7 +176,9 @@ class MergeColumns:
             side = known.get(parts[0].name.lower())
             if side is not None:
                 if side not in allowed:
-                    raise InvalidPredicate(f"{shown(text)} names {node.sql()!r}, but there is no row of the {side} where it is asked")
+                    raise InvalidPredicate(
+                        f"{shown(text)} names {node.sql()!r}, but there is no row of the {side} where it is evaluated. Leave it out."
+                    )
                 sides, parts = [side], parts[1:]
         found = [(side, name) for side in sides if (name := _find(parts[0], names[side])) is not None]
         if not found:
@@ -178,7 +190,7 @@ class MergeColumns:
         if len(found) > 1:
             first, second = self.aliases
             raise InvalidPredicate(
-                f"{shown(text)} names {parts[0].name!r}, which both sides have: write {first}.{parts[0].name} or {second}.{parts[0].name}"
+                f"{shown(text)} names {parts[0].name!r}, which both sides have. Write {first}.{parts[0].name} or {second}.{parts[0].name}."
             )
         side, name = found[0]
         place = list(names[side]).index(name)
@@ -194,44 +206,45 @@ def parsed(given: Value) -> tuple[Tree, str]:
         return sql.convert(given), str(given)
     if not isinstance(given, str):
         raise InvalidPredicate(
-            f"{shown(given)} is not an expression: give SQL text (timestamp '2026-01-31 12:00:00'), a number, True, False or None"
+            f"{shown(given)} is not an expression. Pass SQL text (timestamp '2026-01-31 12:00:00'), a number, True, False or None."
         )
     if not is_unicode(given):
-        raise InvalidPredicate(f"the expression {shown(given)} is not valid Unicode: mend that text")
+        raise InvalidPredicate(f"The expression {shown(given)} is not valid Unicode. Mend that text.")
     try:
         return sqlglot.parse_one(given, dialect=SparkText, into=sql.Condition), given
     except SqlglotError as error:
         reason = str(error).splitlines()[0]
-        raise InvalidPredicate(f"the expression {shown(given)} does not parse ({reason}): write it as in SQL") from error
+        raise InvalidPredicate(f"The expression {shown(given)} does not parse ({reason}). Write it as in SQL.") from error
     except RecursionError:
-        raise InvalidPredicate(f"the expression {shown(given)} is nested too deeply: write it with fewer parentheses") from None
+        raise InvalidPredicate(f"The expression {shown(given)} is nested too deeply. Write it with fewer parentheses.") from None
 
 
 def update_program(
     spec: TableSpec, values: Mapping[str, Value], where: Value, aliases: tuple[str, str] = ("source", "target")
 ) -> MergeProgram:
-    """What `Table.update` does to the rows of a scan. where: what the scan does not filter by; None for all. Raises as `merge_program`."""
+    """What `Table.update` does to the rows of a scan. where: what the scan does not filter by, None for all. Raises as `merge_program`."""
     sides = MergeColumns(spec, None, aliases)
     clause = Clause(When.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, where if isinstance(where, (str, sql.Expression)) else None, values)
     return _program(sides, [clause], {}, joined=False)
 
 
 def delete_program(spec: TableSpec, where: Value) -> MergeProgram:
-    """What a delete by `where` does to the rows of a scan; None for all. Raises as `merge_program`."""
+    """What a delete does to the rows of a scan. where: None for all. Raises as `merge_program`."""
     return _program(MergeColumns(spec), [Clause(When.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, where)], {}, joined=False)
 
 
 def merge_program(
     spec: TableSpec, source: Sequence[str], clauses: Sequence[Clause], on: str | Tree | None, aliases: tuple[str, str]
 ) -> MergeProgram:
-    """Clauses over a source with these columns. on: which columns of it are the key; those of the same names when None.
+    """A merge from a source with these columns.
 
-    Raises InvalidInput and InvalidPredicate that say which clause, column or expression does not fit.
+    on: the source columns that are the key. None: those of the same names. Raises InvalidInput and InvalidPredicate that name the clause,
+    column or expression at fault.
     """
     if not clauses:
-        raise InvalidInput("the merge has no clause: say what to do when rows match, or do not; nothing was written")
+        raise InvalidInput("The merge has no clause. Nothing was written. Say what to do when rows match, or do not.")
     if len({alias.lower() for alias in aliases}) < 2:
-        raise InvalidInput(f"source and target are both called {aliases[0]!r}: give them different aliases")
+        raise InvalidInput(f"Source and target are both called {aliases[0]!r}. Give them different aliases.")
     sides = MergeColumns(spec, tuple(source), aliases)
     return _program(sides, clauses, _located(sides, on), joined=True)
 
@@ -294,7 +307,7 @@ def _is_here(when: When) -> Tree:
 
 
 def _chosen(branches: Sequence[tuple[int, Tree]], column: str) -> Tree:
-    """What a column becomes, by the number of the clause. Where none says anything it is null, in the type of the column."""
+    """The value of a column by the number of the clause. Without one it is null, in the column's type."""
     case = sql.Case()
     if not branches:
         return case.when(sql.false(), sql.column(column))
@@ -304,7 +317,7 @@ def _chosen(branches: Sequence[tuple[int, Tree]], column: str) -> Tree:
 
 
 def _stored(one: Assigned, spec: TableSpec) -> Tree:
-    """A value as its column takes it. Only floating columns round; what does not fit the others is refused when it is written."""
+    """A value in the type of its column. Only floating columns round. A write refuses what does not fit others."""
     data_type = spec.table_schema.column(one.column).type if one.column else None
     if data_type in ("float", "double"):
         return sql.Cast(this=sql.paren(one.expression.copy()), to=sql.DataType.build(str(data_type), dialect="spark"))
@@ -312,7 +325,7 @@ def _stored(one: Assigned, spec: TableSpec) -> Tree:
 
 
 def _values(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
-    """What the columns become in rows of a clause; `Assigned.column` is empty where they stay as they are."""
+    """The column values of a clause's rows. `Assigned.column` is empty where they stay as they are."""
     spec = sides.spec
     names = spec.table_schema.names
     kept = {name: Assigned("", name, sql.column(target_column(place))) for place, name in enumerate(names)}
@@ -329,7 +342,7 @@ def _values(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, 
 
 
 def _ended_at(sides: MergeColumns, name: str, *, source: bool) -> Assigned:
-    """The ordering of a delete: of the row that it ends, or of the source's where that is greater, so that what is older stays out."""
+    """The ordering value of a delete: the deleted row's, or the source's if greater, so that older rows are rejected."""
     own = sql.column(target_column(sides.spec.table_schema.names.index(name)))
     if not source or sides.source is None or name not in sides.source:
         return Assigned("", name, own)
@@ -343,17 +356,17 @@ def _given(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, s
     inserts = clause.act is ClauseAction.INSERT
     if clause.values is None:
         if not source:
-            raise InvalidInput("rows that the source lacks have no columns of it: say what to set")
+            raise InvalidInput("Rows that the source lacks have no source columns. Say what to set.")
         common = {name: sql.column(source_column(place)) for place, name in enumerate(sides.source or ()) if name in names}
         common |= {name: sql.column(source_column((sides.source or ()).index(given))) for name, given in located.items()}
         return {name: Assigned(name, name, column) for name, column in common.items() if inserts or name not in keys}
     if not clause.values:
-        raise InvalidInput(f"the {clause.act} sets no column: name at least one")
+        raise InvalidInput(f"The {clause.act} sets no column. Name at least one.")
     given: dict[str, Assigned] = {}
     for said, value in clause.values.items():
         name = _named(said, names)
         if name in given:
-            raise InvalidInput(f"the {clause.act} sets {name!r} twice: set each column once")
+            raise InvalidInput(f"The {clause.act} sets {name!r} twice. Set each column once.")
         one = sides.resolved(value, source=source, target=target)
         given[name] = Assigned(name, one.text, one.expression)
     if inserts:
@@ -361,18 +374,18 @@ def _given(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, s
             own = sql.column(source_column((sides.source or ()).index(located[name])))
             if name not in given or given[name].expression != own:
                 raise InvalidInput(
-                    f"the insert has to set the key column {name!r} to {sides.aliases[0]}.{located[name]}, by which rows are matched"
+                    f"The insert has to set the key column {name!r} to {sides.aliases[0]}.{located[name]}, which matches rows. Set it so."
                 )
         return given
     for name in keys:
         same = sql.column(source_column((sides.source or ()).index(located[name]))) if source and name in located else None
         if name in given and given.pop(name).expression != same:
-            raise InvalidInput(f"{name!r} is a key column, which says which row it is: delete the row and insert another one")
+            raise InvalidInput(f"{name!r} is a key column, which identifies the row. Delete the row and insert another one.")
     return given
 
 
 def _located(sides: MergeColumns, on: str | Tree | None) -> dict[str, str]:
-    """Which column of the source says the value of a column by which rows are found."""
+    """The source column for each table column that locates rows."""
     spec, source = sides.spec, sides.source or ()
     group_ids = [] if spec.is_global else spec.partition_columns
     names = list(dict.fromkeys(column.name for column in (*spec.key_columns, *group_ids)))
@@ -382,8 +395,8 @@ def _located(sides: MergeColumns, on: str | Tree | None) -> dict[str, str]:
     for name in names:
         if found[name] not in source:
             raise InvalidInput(
-                f"the source lacks the column {found[name]!r}, by which rows of the table are found: {nearest(found[name], source)} "
-                "Or say which it is, on='source.a = target.b'."
+                f"The source lacks the column {found[name]!r}, which locates rows of the table ({nearest(found[name], source)}). "
+                "Rename it, or say which it is, on='source.a = target.b'."
             )
     return found
 
@@ -401,12 +414,14 @@ def _pairs(sides: MergeColumns, on: str | Tree, names: Sequence[str]) -> dict[st
         others = [theirs[name] for name in columns if name in theirs]
         if len(mine) != 1 or len(others) != 1 or mine[0] not in names or pairs.setdefault(mine[0], others[0]) != others[0]:
             raise InvalidPredicate(
-                f"on={shown(text)} holds {said.sql('spark')!r}: rows are matched by the key of the table, so say columns of the source "
-                f"that equal {names}, joined by AND, and give further conditions to the clauses"
+                f"on={shown(text)} holds {said.sql('spark')!r}, but rows are matched by the key of the table. Name source columns "
+                f"that equal {names}, joined by AND, and give further conditions to the clauses."
             )
     for column in sides.spec.key_columns:
         if column.name not in pairs:
-            raise InvalidPredicate(f"on={shown(text)} does not say which column of the source equals the key column {column.name!r}")
+            raise InvalidPredicate(
+                f"on={shown(text)} does not say which column of the source equals the key column {column.name!r}. Add it."
+            )
     return pairs
 
 
@@ -416,10 +431,10 @@ def _equates(term: Any) -> bool:
 
 def _named(said: Any, names: Sequence[str]) -> str:
     if not isinstance(said, str):
-        raise InvalidInput(f"{shown(said)} is not the name of a column: name columns by text")
+        raise InvalidInput(f"{shown(said)} is not the name of a column. Name columns by text.")
     same = [said] if said in names else [name for name in names if name.lower() == said.lower()]
     if len(same) != 1:
-        raise InvalidInput(f"the table has no column {said!r}: {nearest_name(said, names)}")
+        raise InvalidInput(f"The table has no column {said!r}: {nearest_name(said, names)}")
     return same[0]
 
 
@@ -432,10 +447,10 @@ def _find(part: Tree, names: Sequence[str]) -> str | None:
 
 
 def _check_plain(tree: Tree, text: str) -> None:
-    """Refuse what looks at more than one row, or beyond rows."""
+    """Refuse expressions over more than one row, or beyond rows."""
     if (found := beyond_rows(tree)) is not None:
-        raise InvalidPredicate(f"{shown(text)} is refused: {found}; compute it in the source first")
+        raise InvalidPredicate(f"{shown(text)} is refused: {found}. Compute it in the source first.")
     for node in tree.find_all(sql.Query, sql.AggFunc, sql.Window, sql.Star, sql.Placeholder, sql.Parameter):
         raise InvalidPredicate(
-            f"{shown(text)} holds {shown(node.sql())}, which is not made of the columns of one row: compute it in the source first"
+            f"{shown(text)} holds {shown(node.sql())}, which is not made of the columns of one row. Compute it in the source first."
         )

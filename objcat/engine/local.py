@@ -1,4 +1,10 @@
-"""The in-process engine: threads of the Env, Arrow in and out, no JVM."""
+"""The in-process engine: runs tasks on threads of the Env, with Arrow in and out and without a JVM.
+
+`LocalEngine` implements what a write needs of an engine: it writes a batch, looks its keys up, and returns the files.
+`to_arrow_batch` converts a user's batch (Arrow, pandas, polars, dicts, streams) to Arrow, and refuses what it would have to guess.
+It never claims a slot: `objcat.write.transaction` commits what it returns. One engine serves many threads.
+`Table` uses it for every batch that is not a Spark DataFrame.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ from objcat.write.engine import EngineCapabilities
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
 PIECES_AT_ONCE = 4
-"""Pieces of so many rows that are written beside one another: each holds what becomes a log object twice."""
+"""Pieces that are written at the same time. Each holds twice what becomes a log object."""
 BATCH_ROWS = 128 * 1024
 
 T = TypeVar("T")
@@ -53,9 +59,9 @@ class LocalEngine:
         return EngineCapabilities(key_lookup=self, local_keys=self)
 
     def check(self, data: Rows, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
-        """Refuse a batch that cannot be written, before anything is. delete_when: as of `WriteTask`. Raises InvalidBatch."""
+        """Refuse an impossible batch before anything is written. delete_when: see `WriteTask`. Raises InvalidBatch."""
         if data.num_rows == 0:
-            raise EmptyBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
+            raise EmptyBatch(f"The batch to {operation} is empty. Nothing was written. Give it rows, or skip the call.")
         if operation is not Operation.DELETE:
             check_named_once(data.schema)
         (check_delete_columns if operation is Operation.DELETE else check_columns)(
@@ -63,25 +69,25 @@ class LocalEngine:
         )
 
     def partitions(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
-        """The partitions in which rows of the batch live; None when the table has only one."""
+        """The partitions of the batch's rows. None if the table has only one."""
         if not spec.partition_columns:
             return None
         parts = [data] if isinstance(data, pa.Table) else map(pa.Table.from_batches, ([batch] for batch in data.to_batches()))
         return frozenset(text for part in parts for text in spec.partition_of(located(part, spec), former).texts)
 
     def partitions_named(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Collection[str]:
-        """The partitions that the rows of the batch say."""
+        """The partitions of the batch's rows."""
         found = self.partitions(data, spec, former)
         return frozenset([""]) if found is None else found
 
     def schema(self, data: Rows) -> pa.Schema:
-        """The columns of the batch. Raises InvalidBatch for two of one name."""
+        """The columns of the batch. Raises InvalidBatch if two have the same name."""
         check_named_once(data.schema)
         return data.schema
 
     def write(self, data: Rows, task: WriteTask) -> WriteResult:
-        """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is full."""
-        # Rows that are routed are taken, and then written file group by file group.
+        """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and StoreFull if the local disk is full."""
+        # Routed rows are collected, and then written file group by file group.
         passes = 2 if task.routed else 1
         with shown_progress(self._fileio.env, f"objcat: {task.operation}", passes * data.num_rows, unit="rows") as advance:
             if task.routed or task.spec.is_keyless or isinstance(data, SpooledBatch):
@@ -90,6 +96,7 @@ class LocalEngine:
             pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
 
             def write(piece: tuple[int, pa.Table]) -> WriteResult:
+                """Write one piece."""
                 number, rows = piece
                 written = write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
                 advance(rows.num_rows)
@@ -99,12 +106,12 @@ class LocalEngine:
 
     @contextmanager
     def gathered(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Iterator[BatchKeysHandle]:
-        """The keys of a batch, all of which are held."""
+        """The keys of a batch, all held in memory."""
         keys = BatchKeys.of(spec, _tables(data), former)
         yield BatchKeysHandle(_Gathered(data, keys), keys.span(spec))
 
     def locate(self, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
-        """Look up where the keys of a batch live. Raises storage errors."""
+        """Look up the file groups of a batch's keys. Raises storage errors."""
         batch: _Gathered = gathered.data
         if task.spec.is_global:
             return self._locate_moves(batch.data, task)
@@ -117,7 +124,7 @@ class LocalEngine:
         return batch.keys
 
     def located_at(self, gathered: BatchKeysHandle, groups: npt.NDArray[np.int64]) -> KeyLocations:
-        """A batch whose keys were looked up elsewhere. groups: of every key, the number of its file group, or `NOWHERE`."""
+        """A batch whose keys were looked up elsewhere. groups: for every key, the number of its file group, or `NOWHERE`."""
         batch: _Gathered = gathered.data
         keys = batch.keys
         new = groups < 0
@@ -137,7 +144,7 @@ class LocalEngine:
         new, leaving = (moves.places < 0) & counts, (moves.left >= 0) & counts
         rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
         found = frozenset(np.unique(np.concatenate((moves.places[counts & ~new], moves.left[leaving]))).tolist())
-        # A row that does not count has no place, and needs none.
+        # A row that does not count needs no file group.
         places = np.where(counts, moves.places, 0)
         return KeyLocations(
             _Found(data, places, keys.partition, keys.texts, counts, np.where(leaving, moves.left, NOWHERE)),
@@ -148,11 +155,12 @@ class LocalEngine:
         )
 
     def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
-        """As `write`."""
+        """See `write`."""
         found: _Found = located.data
         places = placed(found.places, found.partition, found.texts, targets)
 
         def batches() -> Iterator[pa.RecordBatch]:
+            """The rows that count, with their places."""
             start = 0
             for batch in map(plain, _batches(found.data)):
                 end = start + batch.num_rows
@@ -182,7 +190,7 @@ class _Gathered:
 class _Found:
     """A batch with the places of its rows, see `objcat.tasks.key_lookup.placed`.
 
-    Where keys move: counts, which rows are not superseded by another of the batch; left: the file groups that their keys leave.
+    If keys move: counts, the rows that no other row of the batch supersedes; left: the file groups that their keys leave.
     """
 
     data: Rows
@@ -202,16 +210,18 @@ def _tables(data: Rows) -> Iterator[pa.Table]:
 
 
 def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
-    """In pieces that a task can count while it takes them."""
+    """The batch in pieces that a task can count."""
     return data.to_batches(max_chunksize=BATCH_ROWS) if isinstance(data, pa.Table) else data.to_batches()
 
 
 def to_arrow_batch(data: Any, like: TableSchema | None = None) -> Rows | None:
-    """The rows of whatever holds some in this process: Arrow tables and batches, pandas and polars frames, lists of dicts; and streams,
-    such as an Arrow reader or a DuckDB relation, which are read to their end.
+    """Convert a batch of this process to Arrow. None if it is of no known kind, such as a Spark DataFrame.
 
-    like: the columns of the table that they are for. Those of them that hold maps say what is one in rows that have no types: a dict, or
-    pairs, as of `to_pylist`. None when it is nothing of the kind (a Spark DataFrame, say).
+    Takes Arrow tables and batches, pandas and polars frames, lists of dicts, and streams (an Arrow reader, a DuckDB relation), which it
+    reads
+    to the end.
+
+    like: the columns of the table. In untyped rows its map columns decide what is a map: a dict, or pairs as of `to_pylist`.
     """
     if isinstance(data, (pa.Table, SpooledBatch)):
         return data
@@ -231,13 +241,13 @@ def to_arrow_batch(data: Any, like: TableSchema | None = None) -> Rows | None:
             return _from_frame(lambda: pa.table(data))
         return spooled(_from_frame(lambda: pa.RecordBatchReader.from_stream(data)))
     raise InvalidBatch(
-        f"a {type(data).__name__} is not a batch of rows{_hint(data)}: give an Arrow table, a pandas, polars or Spark DataFrame, or a list "
-        "of dicts"
+        f"A {type(data).__name__} is not a batch of rows{_hint(data)}. Pass an Arrow table, a pandas, polars or Spark DataFrame, or a "
+        "list of dicts."
     )
 
 
 def is_untyped(data: Any) -> bool:
-    """Whether `to_arrow_batch` asks the table what these rows are, and may be asked again: lists of dicts and pandas frames."""
+    """Whether the rows have no types of their own, and may be converted again: lists of dicts and pandas frames."""
     return isinstance(data, list) or type(data).__module__.split(".")[0] == "pandas"
 
 
@@ -248,43 +258,45 @@ def _hint(data: Any) -> str:
 
 
 def _refuse_index(frame: Any) -> None:
-    """Its values would be lost without a word, as those that a group_by is by."""
+    """Refuse an index with a name. Its values, such as those of a group_by, would be lost silently."""
     for name in frame.index.names:
         if name is not None and name not in frame.columns:
             raise InvalidBatch(
-                f"the frame has the index {name!r}, which is no column: make it one by reset_index(), or leave it out by "
-                "reset_index(drop=True); nothing was written"
+                f"The frame has the index {name!r}, which is not a column. Nothing was written. Make it one with reset_index(), or drop "
+                "it with reset_index(drop=True)."
             )
 
 
 def _refuse_objects(frame: Any) -> None:
-    """Of Python objects polars hands over where they lie in memory, as bytes."""
+    """Refuse Python objects. polars converts them to their memory addresses, as bytes."""
     for name, data_type in dict(getattr(frame, "schema", {})).items():
         if str(data_type) == "Object":
-            raise InvalidBatch(f"the column {name!r} of the frame holds Python objects: cast it to a type of polars; nothing was written")
+            raise InvalidBatch(f"The column {name!r} of the frame holds Python objects. Nothing was written. Cast it to a type of polars.")
 
 
 def _from_rows(rows: list[dict[Any, Any]], maps: Mapping[str, pa.DataType]) -> pa.Table:
-    """Arrow takes the columns of the first row for all there are, and would drop the others without a word."""
+    """Convert dicts. Arrow would take only the columns of the first row, and drop others silently."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in names:
         if not isinstance(name, str):
-            raise InvalidBatch(f"a row of the batch has the column {name!r}, which is not text: name columns by text; nothing was written")
+            raise InvalidBatch(f"A row of the batch has the column {name!r}, which is not text. Nothing was written. Name columns by text.")
         if not is_unicode(name):
-            raise InvalidBatch(f"a row of the batch has the column {shown(name)}, which is not valid Unicode: mend it; nothing was written")
+            raise InvalidBatch(
+                f"A row of the batch has the column {shown(name)}, which is not valid Unicode. Nothing was written. Mend the name."
+            )
     columns = {}
     for name in names:
         try:
             columns[name] = _array([row.get(name) for row in rows], maps.get(name))
         except UnicodeEncodeError as error:
             raise InvalidBatch(
-                f"the column {name!r} of the batch holds {shown(error.object)}, which is not valid Unicode: mend that text; "
-                "nothing was written"
+                f"The column {name!r} of the batch holds {shown(error.object)}, which is not valid Unicode. Nothing was written. Mend "
+                "that text."
             ) from error
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise InvalidBatch(
-                f"the column {name!r} of the batch holds values of several types ({str(error).splitlines()[0]}): "
-                "give values of one type, with None where there is none, or an Arrow table; nothing was written"
+                f"The column {name!r} of the batch holds values of several types ({str(error).splitlines()[0]}). Nothing was written. "
+                "Give values of one type, with None where there is none, or an Arrow table."
             ) from error
     return pa.table(columns) if columns else pa.table({})
 
@@ -293,14 +305,14 @@ def _from_pandas(frame: Any, maps: Mapping[str, pa.DataType]) -> pa.Table:
     mapped = [name for name in maps if name in frame.columns and frame.columns.is_unique and frame[name].dtype == object]
     found = pa.Table.from_pandas(frame.drop(columns=mapped), preserve_index=False).replace_schema_metadata(None)
     for name in mapped:
-        # What is missing is None or NaN there.
+        # There, missing values are None or NaN.
         values = frame[name].astype(object).where(frame[name].notna(), None)
         found = found.append_column(name, _array(list(values), maps[name]))
     return found
 
 
 def _maps_of(like: TableSchema | None) -> dict[str, pa.DataType]:
-    """The types of the columns that hold maps."""
+    """The types of the map columns."""
     nested = {} if like is None else {column.name: arrow_type(column.type) for column in like.columns if not isinstance(column.type, str)}
     return {name: data_type for name, data_type in nested.items() if _holds_map(data_type)}
 
@@ -314,8 +326,10 @@ def _holds_map(data_type: pa.DataType) -> bool:
 
 
 def _array(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
-    """Values of Python as Arrow takes them, which sees structs and lists where maps are wanted: only these are made for it, of whatever
-    types their keys and values have. What is no map, list or dict where one is wanted is left as it is, to be refused."""
+    """Python values as Arrow takes them. Arrow infers structs and lists for maps, so map columns are converted here.
+
+    Keys and values may have any type. A value that is no map, list or dict is left as it is, and refused later.
+    """
     if wanted is None or not _holds_map(wanted):
         return pa.array(values)
     there = [value for value in values if value is not None]
@@ -343,7 +357,7 @@ def _array(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
 
 
 def _pairs(value: Any) -> list[Any] | None:
-    """What a map holds; None of what is none."""
+    """The items of a map, or None if it is none."""
     found = list(value.items()) if isinstance(value, Mapping) else value
     is_one = isinstance(found, (list, tuple, np.ndarray)) and all(
         isinstance(pair, (tuple, list, np.ndarray)) and len(pair) == 2 for pair in found
@@ -356,10 +370,10 @@ def _from_frame(converted: Callable[[], T]) -> T:
         return converted()
     except UnicodeEncodeError as error:
         raise InvalidBatch(
-            f"the frame holds {shown(error.object)}, which is not valid Unicode: mend that text; nothing was written"
+            f"The frame holds {shown(error.object)}, which is not valid Unicode. Nothing was written. Mend that text."
         ) from error
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidBatch(
-            f"the frame is not a batch of rows ({' '.join(' '.join(map(str, error.args)).split())}): give its columns one type and a name "
-            "each; nothing was written"
+            f"The frame is not a batch of rows ({' '.join(' '.join(map(str, error.args)).split())}). Nothing was written. Give its "
+            "columns one type and a name each."
         ) from error

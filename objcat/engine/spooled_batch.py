@@ -1,4 +1,4 @@
-"""Streams of rows, kept so that a write can go through them again: in memory while they are small, on local disk beyond that."""
+"""Stores the rows of a stream so that a write can read them again: in memory if small, else on local disk."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SPOOL_BYTES_MAX = 256 * 1024**2
 
 
 class SpooledBatch:
-    """The rows of a stream in a file of this process, which is gone with the last reference to it. Safe for one thread at a time."""
+    """The rows of a stream in a file of this process, deleted with the last reference to it. For one thread at a time."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Reads the batches to their end. Raises what they raise, and StoreFull when the local disk is full."""
+        """Read all batches. Raises what they raise, and StoreFull if the local disk is full."""
         self.schema = schema
         self.num_rows = 0
         self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it lives as long as this object
@@ -40,6 +40,7 @@ class SpooledBatch:
 
     @property
     def column_names(self) -> list[str]:
+        """The names of the columns."""
         names: list[str] = self.schema.names
         return names
 
@@ -50,7 +51,7 @@ class SpooledBatch:
 
 
 Rows: TypeAlias = pa.Table | SpooledBatch
-"""A batch that is at hand in this process."""
+"""A batch in this process."""
 
 
 def spooled(reader: pa.RecordBatchReader) -> Rows:
@@ -66,13 +67,13 @@ def spooled(reader: pa.RecordBatchReader) -> Rows:
 
 
 def _close(file: IO[bytes]) -> None:
-    # What is still in its buffer has no room where the disk is full, and nobody needs it.
+    # If the disk is full, its buffer cannot be written, and nobody needs it.
     with contextlib.suppress(OSError):
         file.close()
 
 
 def _chain(held: list[pa.RecordBatch], reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """What is held, each given up when it is taken, and what comes after."""
+    """Held batches, each released when it is taken, and then the rest of the stream."""
     held.reverse()
     while held:
         yield held.pop()

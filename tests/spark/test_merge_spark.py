@@ -115,7 +115,7 @@ def test_what_spark_refuses(spark: SparkSession, tmp_path: Path, kind: str) -> N
         table.merge(source.limit(1)).when_matched_update({"city": "'z'"}).execute()
     with pytest.raises(InvalidPredicate, match="does not fit"):
         table.merge(source).when_matched_update({"v": "no_such_function(n)"}).execute()
-    with pytest.raises(InvalidInput, match="cast it"):
+    with pytest.raises(InvalidInput, match="Cast it"):
         table.update({"v": "'x'"}, spark=spark)
     assert table.refresh().slot == 1
     assert counts(table.merge(source).when_matched_update({"v": "n"}, where="n = 2").execute()) == (0, 1, 0)

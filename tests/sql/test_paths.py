@@ -92,5 +92,5 @@ def test_a_merge_names_its_tables_whole(lake: objcat.Lake) -> None:
         THEN UPDATE SET a.rows.x = b.other.before.rows.deep.y + other.x + rows.before.x
     """)
     assert lake.sql("SELECT x FROM a.rows").to_pylist() == [{"x": 12 + 31 + 13}]
-    with pytest.raises(InvalidInput, match="source and target are both called 'rows'"):
+    with pytest.raises(InvalidInput, match="Source and target are both called 'rows'"):
         lake.sql("MERGE INTO a.rows USING rows ON a.rows.id = rows.id WHEN MATCHED THEN DELETE")

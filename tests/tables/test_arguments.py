@@ -234,7 +234,7 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "a file of DuckDB": (lambda t: t.scan().to_duckdb("a.db"), r"connection is 'a.db': give duckdb.connect"),  # type: ignore[arg-type]
     "an update's text": (lambda t: t.update("size = 1"), "does not say what to set: give a dict"),  # type: ignore[arg-type]
     "text without quotes": (lambda t: t.update({"value": "new"}), "'new', which is not a column .text stands in quotes"),
-    "a time as a value": (lambda t: t.update({"size": pd.Timestamp(0)}), "give SQL text .timestamp '2026"),
+    "a time as a value": (lambda t: t.update({"size": pd.Timestamp(0)}), "Pass SQL text .timestamp '2026"),
     "a list to max": (lambda t: t.scan().max(["size"]), "column=.'size'. is not text"),  # type: ignore[arg-type]
     "text without quotes in a filter": (lambda t: t.scan(where="value = new"), r"names 'new', .* Text stands in single quotes, 'new'\.$"),
     "None in a filter": (lambda t: t.scan(where="value is None"), "names 'None', which is not a column. Write IS NULL"),
@@ -245,8 +245,8 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "another case in a batch": (lambda t: t.upsert([{"ID": 1}]), "has the column 'ID'.*did you mean 'id'"),
     "an index of pandas": (lambda t: t.upsert(pd.DataFrame({"id": [1]}, index=pd.Index(["a"], name="value"))), "has the index 'value'"),
     "NaT": (lambda t: t.upsert([ROW, ROW | {"value": pd.NaT}]), "'value' of the batch holds values of several types .* None where"),
-    "a lazy frame": (lambda t: t.upsert(pl.LazyFrame({"id": [1]})), "a LazyFrame is not a batch of rows, but its collect"),
-    "a path": (lambda t: t.upsert("rows.parquet"), "a str is not a batch of rows, and lake.import_parquet reads files"),
+    "a lazy frame": (lambda t: t.upsert(pl.LazyFrame({"id": [1]})), "A LazyFrame is not a batch of rows, but its collect"),
+    "a path": (lambda t: t.upsert("rows.parquet"), "A str is not a batch of rows, and lake.import_parquet reads files"),
     "two columns of one name": (lambda t: t.upsert(pd.DataFrame([[1, 2]], columns=["id", "id"])), "one type and a name each"),
 }
 
@@ -347,12 +347,12 @@ def test_a_filter_that_is_no_text(lake: objcat.Lake, where: Any) -> None:
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
-        ([{"id": 9, "value": LONE}], "the column 'value' of the batch holds .* which is not valid Unicode"),
+        ([{"id": 9, "value": LONE}], "The column 'value' of the batch holds .* which is not valid Unicode"),
         ([{"id": 9, LONE: "a"}], "has the column .* which is not valid Unicode"),
-        (pd.DataFrame({"id": [9], "value": [LONE]}), "the frame holds .* which is not valid Unicode"),
-        (pd.DataFrame({"id": [9, 10], "value": ["a", 1]}), "the frame is not a batch of rows"),
-        (pd.DataFrame([[9, 9]], columns=["id", "id"]), "the frame is not a batch of rows.*id"),
-        (pd.Series([9], name="id"), "a Series is not a batch of rows"),
+        (pd.DataFrame({"id": [9], "value": [LONE]}), "The frame holds .* which is not valid Unicode"),
+        (pd.DataFrame({"id": [9, 10], "value": ["a", 1]}), "The frame is not a batch of rows"),
+        (pd.DataFrame([[9, 9]], columns=["id", "id"]), "The frame is not a batch of rows.*id"),
+        (pd.Series([9], name="id"), "A Series is not a batch of rows"),
         (pl.Series("id", [9]), "is not a batch of rows"),
     ],
     ids=["value", "column", "frame", "mixed frame", "repeated column", "pandas series", "polars series"],

@@ -141,7 +141,7 @@ def test_python_objects_in_a_frame_are_not_written_as_their_addresses(data_type:
     table.insert([{"id": 1}])
     frame = pl.DataFrame({"id": [2], "raw": pl.Series([object()], dtype=pl.Object)})
     for call in (lambda: table.upsert(frame), lambda: lake.write(frame, "u", key=["id"])):
-        refused(table, call, InvalidBatch, "the column 'raw' of the frame holds Python objects: cast it")
+        refused(table, call, InvalidBatch, "The column 'raw' of the frame holds Python objects. Nothing was written. Cast it")
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])

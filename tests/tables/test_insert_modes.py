@@ -129,7 +129,7 @@ WRONG: list[tuple[type[Exception], str, Callable[[objcat.Table], Any]]] = [
     (InvalidBatch, "did you mean 'city'", lambda table: table.insert([{"id": "a", "at": 1, "cty": "x"}], on_existing="skip")),
     (NullKey, "null", lambda table: table.insert([{"id": None, "at": 1}], on_existing="fail")),
     (EmptyBatch, "empty", lambda table: table.insert(SCHEMA.empty_table(), on_existing="fail")),
-    (InvalidBatch, "several rows", lambda table: table.insert(rows(range(70, 71)) * 2, on_existing="skip")),
+    (InvalidBatch, "Several rows", lambda table: table.insert(rows(range(70, 71)) * 2, on_existing="skip")),
 ]
 
 

@@ -116,8 +116,8 @@ def test_an_update_does_not_make_a_row_older() -> None:
         ({"w": "1"}, InvalidInput, "no column 'w'"),
         ({"id": "id + 1"}, InvalidInput, "key column"),
         ({"city": "'z'"}, InvalidInput, "another partition"),
-        ({"v": "'x'"}, InvalidInput, "cast it"),
-        ({"v": "v / 2"}, InvalidInput, "cast it"),
+        ({"v": "'x'"}, InvalidInput, "Cast it"),
+        ({"v": "v / 2"}, InvalidInput, "Cast it"),
         ({"v": "(select 1)"}, InvalidPredicate, "columns of one row"),
         ({"v": "sum(v)"}, InvalidPredicate, "columns of one row"),
         ({"v": "no_such_function(v)"}, InvalidPredicate, "does not fit"),
@@ -264,7 +264,7 @@ def test_what_a_merge_refuses() -> None:
     refused(table.merge(rows).when_not_matched_insert({"id": "target.id"}), "no row of the target", InvalidPredicate)
     refused(table.merge(rows).when_not_matched_by_source_delete(where="source.v = 1"), "no row of the source", InvalidPredicate)
     refused(table.merge(rows).when_matched_update({"city": "'z'"}), "another partition")
-    said = r"holds 'source.v > target.id': rows are matched by the key"
+    said = r"holds 'source.v > target.id', but rows are matched by the key"
     refused(table.merge(rows, on="source.id = target.id and source.v > target.id").when_matched_delete(), said, InvalidPredicate)
     refused(table.merge(rows, on="source.city = target.city").when_matched_delete(), "does not say", InvalidPredicate)
     refused(table.merge(rows, source_alias="x", target_alias="X").when_matched_delete(), "different aliases")
@@ -317,7 +317,7 @@ def test_a_soft_delete_keeps_the_row(kind: TableType, settings: dict[str, Any]) 
     assert values(table) == {1: 1, empty: None, 3: 3} and values(table, "gone") == {1: False, empty: None, 3: True}
     assert values(table, "city") == {1: "a", empty: "a" if table.spec.partition_columns else None, 3: "b"}
     assert table.soft_delete("v = 100") is None
-    with pytest.raises(InvalidInput, match="cast it"):
+    with pytest.raises(InvalidInput, match="Cast it"):
         table.soft_delete("v = 1", flag="v")
 
 
