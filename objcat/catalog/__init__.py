@@ -1,1 +1,1 @@
-"""Names of tables and namespaces, kept in a log of their own. Entry: `catalog`."""
+"""Names of tables and namespaces, in a log of their own. Begin with `catalog`."""

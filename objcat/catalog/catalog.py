@@ -1,6 +1,11 @@
-"""The names of a lake: a timeline of its own that binds them to tables, and namespaces that hold them.
+"""`Catalog`: the table names and namespaces of a lake, in a log of their own.
 
-Everything else of a table, its schema and properties too, is in the table's own timeline. `docs/spec/protocol.md` is the specification.
+A catalog entry binds a name to a table, or creates, changes or drops a namespace. Everything else of a table, including schema and
+properties, is in the table's own log. `docs/spec/protocol.md` is the specification.
+
+It promises that a change of names commits as one slot, or not at all. Begin with `Catalog.change`, which repeats a plan (`plans`) when
+another writer was first. `names` holds the stored values and their replay. `table_lifecycle` writes the table's own log. `Lake` calls them
+all.
 """
 
 from __future__ import annotations
@@ -30,8 +35,9 @@ logger = logging.getLogger("objcat")
 
 
 CATALOG_PREFIX = "_catalog"
-"""Where the catalog's timeline is, below the lake."""
+"""The prefix of the catalog's log, below the lake."""
 REPLANS_MAX = 100
+"""How often a change is planned before it gives up."""
 
 
 class Catalog:
@@ -48,7 +54,7 @@ class Catalog:
 
     @property
     def names(self) -> CatalogNames:
-        """The names that this handle has seen last. No request."""
+        """The newest names that this handle has seen. No request."""
         return self._names
 
     @property
@@ -57,24 +63,32 @@ class Catalog:
         return -1 if self._view is None else self._view.slot
 
     def refresh(self) -> CatalogNames:
-        """The newest names: one GET when nothing is new and the handle has been used before."""
+        """The newest names. One GET when nothing is new and the handle was used before."""
         return self._newest()[1]
 
     def check_writable(self) -> None:
-        """Before an operation whose first step is elsewhere. Raises UnsupportedFormat when names are for newer clients to change."""
+        """Check that this client may change names, before an operation that begins elsewhere. Raises UnsupportedFormat."""
         if self._view is not None:
             check_writable(self._view.log.writer_features, where=self.fileio.url)
 
     def change(
         self, plan: Callable[[CatalogNames], NamesDelta | None], *, txn: Txn | None = None, metadata: Mapping[str, str] | None = None
     ) -> CatalogNames:
-        """Commit what `plan` makes of the newest names; None: there is nothing to do.
+        """Commit the change of names that `plan` makes from the newest names. None: there is nothing to do.
 
-        Returns the names with it; those before it, should the store not show them after the commit.
+        Args:
+            plan: A pure function. It is called again when another writer changed what its change touches or needs. It may raise; then
+                nothing of the change is visible.
+            txn: The transaction of the operation around it.
+            metadata: The user's own, for the entry.
 
-        plan: a pure function; it is asked again when somebody else changed what its change touches or relies on, and may raise: then
-        nothing of the change is visible. txn: of the operation that this is part of.
-        Raises what `plan` raises, Contention, WriterFenced, storage errors that certainly had no effect, and CommitUnknown.
+        Returns:
+            The names with the change. The names before it, if the store does not show them after the commit.
+
+        Raises:
+            ObjcatError: What `plan` raises.
+            Contention, WriterFenced, FileIOError: Certainly without effect.
+            CommitUnknown: The outcome is unknown.
         """
         view, names = self._newest()
         delta = plan(names)
@@ -95,22 +109,23 @@ class Catalog:
                         return names
                 else:
                     raise Contention(
-                        f"{own} was beaten {REPLANS_MAX} times to what it changes in the catalog of {self.where}: try again later",
+                        f"{own} conflicted {REPLANS_MAX} times with other changes of the catalog of {self.where}. Nothing was written. "
+                        "Try again later.",
                         winner_slot=view.slot,
                     )
         except CommitUnknown as error:
             raise CommitUnknown(
-                f"whether {own} changed the catalog of {self.where} is not known ({error.__cause__}): nothing was deleted; "
-                "lake.resolve(txn) settles it, before you try again",
+                f"It is not known whether {own} changed the catalog of {self.where} ({error.__cause__}). Nothing was deleted. "
+                "Call lake.resolve(txn) before you try again. It settles the outcome.",
                 own,
             ) from error
         try:
             view, names = self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))
         except (ObjcatError, FileIOError) as error:
-            # The change is durable, whatever comes after it. The handle is behind, as if another process had made it.
-            logger.warning("the catalog of %s could not be read up to slot %d, which is durable: %s", self.where, outcome.entry.slot, error)
+            # The change is durable. The handle is behind, as if another process had made the change.
+            logger.warning("The catalog of %s could not be read up to slot %d, which is durable: %s", self.where, outcome.entry.slot, error)
             return names
-        self.timeline.after_commit(view, self._rebase)
+        self.timeline.after_commit(view, self._adopt_checkpoint)
         return names
 
     def _newest(self) -> tuple[LogView[CatalogState], CatalogNames]:
@@ -118,7 +133,7 @@ class Catalog:
         try:
             return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
         except CheckpointCollected as error:
-            # The checkpoint went while it was read, or is damaged: another one stands for it.
+            # The checkpoint was deleted while it was read, or is damaged. Use another one.
             self.timeline.pass_over(error)
         try:
             return self._keep(self.timeline.open())
@@ -127,7 +142,7 @@ class Catalog:
             return self._keep(self.timeline.open())
 
     def _keep(self, view: LogView[CatalogState]) -> tuple[LogView[CatalogState], CatalogNames]:
-        """Keep a view unless another thread has kept a newer one meanwhile. Returns this view with its names."""
+        """Store a view unless another thread has stored a newer one. Returns this view with its names."""
         with self._lock:
             if self._view is not None and self._view.slot == view.slot:
                 return self._view, self._names
@@ -139,8 +154,8 @@ class Catalog:
                 self._view, self._names = known, names
         return known, names
 
-    def _rebase(self, standing: LogView[CatalogState]) -> None:
-        """Let the handle stand on a checkpoint that is newer than its own, wherever it is by now."""
+    def _adopt_checkpoint(self, standing: LogView[CatalogState]) -> None:
+        """Make the handle use a checkpoint that is newer than its own."""
         while (view := self._view) is not None:
             rebased = self.timeline.adopt_checkpoint(view, standing)
             with self._lock:

@@ -1,4 +1,4 @@
-"""The names of a lake as its catalog's log holds them: bindings, namespaces, deltas, and the state that they replay to."""
+"""The names of a lake: bindings, namespaces, deltas, and the state that a catalog's log replays to."""
 
 from __future__ import annotations
 
@@ -30,43 +30,45 @@ D = TypeVar("D")
 
 
 SUBJECT = "names"
-"""What entries of a catalog change: stands where those of a table have a table's id."""
+"""The subject of entries of a catalog, in the place of a table's id."""
 
 
 NAME_CHARACTERS_MAX = 255
+"""The most characters of a name."""
 
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Names of a checkpoint that are larger than this, encoded, go into an object of their own."""
+"""Encoded names of a checkpoint that are larger than this go into an object of their own."""
 
 
 def check_name(name: str, *, what: str = "table") -> str:
-    """The name in its canonical form. Raises InvalidInput for one that not every engine could say.
+    """The canonical form of a name. Raises InvalidInput for a name that some engine cannot express.
 
-    Parts joined by dots; each is letters, marks and digits of any script, `_` and `-`, and begins with a letter, a digit or `_`.
+    A name has parts joined by dots. A part has letters, marks and digits of any script, `_` and `-`, and begins with a letter, a digit or
+    `_`.
     """
     shown = f"{name!r} is not a {what} name"
     if not name or type(name) is not str:
-        raise InvalidInput(f"{shown}: give a text such as 'trips' or 'city.trips'")
+        raise InvalidInput(f"{shown}. Give a text such as 'trips' or 'city.trips'.")
     canonical = unicodedata.normalize("NFC", name)
     if len(canonical) > NAME_CHARACTERS_MAX:
-        raise InvalidInput(f"{name[:40]!r}... has {len(canonical)} characters: names have at most {NAME_CHARACTERS_MAX}")
+        raise InvalidInput(f"{name[:40]!r}... has {len(canonical)} characters. Use at most {NAME_CHARACTERS_MAX}.")
     for part in canonical.split("."):
         if not part:
-            raise InvalidInput(f"{shown}: one of its parts is empty; parts are joined by single dots")
+            raise InvalidInput(f"{shown}: one of its parts is empty. Join parts by single dots.")
         wrong = [char for char in part if char not in "_-" and unicodedata.category(char)[0] not in "LMN"]
         if wrong or part[0] == "-" or unicodedata.category(part[0])[0] == "M":
-            raise InvalidInput(f"{shown} (see {(wrong or part)[0]!r}): use letters, digits, '_' and '-', in parts joined by '.'")
+            raise InvalidInput(f"{shown} (see {(wrong or part)[0]!r}). Use letters, digits, '_' and '-', in parts joined by '.'.")
     return canonical
 
 
 def namespace_of(name: str) -> str:
-    """The namespace that holds a name; empty for the lake itself."""
+    """The namespace of a name; empty for the lake itself."""
     return name.rpartition(".")[0]
 
 
 def log_prefix(name: str, nonce: str) -> str:
-    """Where a new log goes: readable, and different from every other in more than case."""
+    """The prefix of a new log: readable, and different from every other in more than case."""
     readable = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in folded(name))
     return f"tables/{readable[:80].strip('.') or '_'}-{nonce}"
 
@@ -74,9 +76,13 @@ def log_prefix(name: str, nonce: str) -> str:
 class NameBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A name and the table that it means.
 
-    name: as it was written. table: its id. prefix: of its log, relative to the lake. shared_log: the name of the log that it shares with
-    other tables; empty: the table is alone in it. opened: a slot of that log at which the table was open; a CLOSE above it ends this
-    binding, one below it does not."""
+    Args:
+        name: As it was written.
+        table: The table's id.
+        prefix: The prefix of its log, relative to the lake.
+        shared_log: The name of the log that it shares with other tables. Empty: the table is alone in its log.
+        opened: A slot of that log at which the table was open. A CLOSE above it ends this binding; one below it does not.
+    """
 
     name: str
     table: str
@@ -86,7 +92,7 @@ class NameBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding in force. slot, txn, at_ms: of the entry of the catalog that made it."""
+    """A binding in force. slot, txn, at_ms: of the catalog's entry that made it."""
 
     binding: NameBinding
     slot: Count
@@ -95,10 +101,13 @@ class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A table that was dropped, and can come back until it is purged.
+    """A table that was dropped. It can be restored until it is purged.
 
-    binding: as it was. closed: the slot of the CLOSE in its log. slot, txn, at_ms: of the entry of the catalog that took its name away.
-    is_purged: its files were deleted for good; what is left is its log.
+    Args:
+        binding: As it was.
+        closed: The slot of the CLOSE in its log.
+        slot: Of the catalog's entry that unbound it, like `txn` and `at_ms`.
+        is_purged: Whether its files were deleted for good. Then only its log is left.
     """
 
     binding: NameBinding
@@ -110,6 +119,7 @@ class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def name(self) -> str:
+        """The table's name before the drop."""
         return self.binding.name
 
     @property
@@ -128,10 +138,16 @@ class Namespace(msgspec.Struct, frozen=True):
 class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one entry of a catalog changes, in this order.
 
-    unbinds: names that mean nothing from now on. drops: of tables, by id, the slot of their CLOSE; their names are unbound too. purges: ids
-    of dropped tables whose files are deleted for good. removes: namespaces that are gone. creates: namespaces. properties: of namespaces,
-    to set; to take away where null. binds: what names mean from now on; one of a dropped table brings it back. shared_logs: the prefix of
-    each log that several tables share, by its name."""
+    Args:
+        unbinds: Names that mean nothing from now on.
+        drops: By table id, the slot of its CLOSE. Its name is unbound too.
+        purges: Ids of dropped tables whose files are deleted for good.
+        removes: Namespaces that are gone.
+        creates: New namespaces.
+        properties: Properties of namespaces to set, or to remove where null.
+        binds: What names mean from now on. A binding of a dropped table restores it.
+        shared_logs: The prefix of each log that several tables share, by its name.
+    """
 
     unbinds: tuple[str, ...] = ()
     drops: dict[str, Count] = {}
@@ -144,7 +160,10 @@ class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
-    """All names of a lake as of one slot of its catalog. tables, namespaces, shared_logs: by folded name; dropped: by table id."""
+    """All names of a lake as of one slot of its catalog.
+
+    Tables, namespaces and shared logs are by case-folded name, dropped tables by id.
+    """
 
     tables: dict[str, TableEntry] = {}
     namespaces: dict[str, Namespace] = {}
@@ -152,45 +171,47 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, DroppedTable] = {}
 
     def table(self, name: str) -> TableEntry | None:
+        """The table bound to a name; None if there is none."""
         return self.tables.get(folded(name))
 
     def table_of(self, table: str) -> TableEntry | None:
-        """What is bound to a table, by its id."""
+        """The binding of a table, by its id."""
         return next((bound for bound in self.tables.values() if bound.binding.table == table), None)
 
     def namespace(self, name: str) -> Namespace:
-        """Raises NamespaceNotFound that names the nearest one."""
+        """The namespace of a name. Raises NamespaceNotFound that names the nearest one."""
         found = self.namespaces.get(folded(text(name, what="name of a namespace")))
         if found is None:
             known = [namespace.name for namespace in self.namespaces.values()]
-            hint = nearest(name, known) if known else "there are none yet; lake.create_namespace(name) makes one"
-            raise NamespaceNotFound(f"there is no namespace {name!r}: {hint}")
+            hint = nearest(name, known) if known else "there are none yet. Create it with lake.create_namespace(name)."
+            raise NamespaceNotFound(f"There is no namespace {name!r}: {hint}")
         return found
 
     def not_found(self, name: str, *, where: str) -> TableNotFound:
-        """The error for a name that is not bound."""
+        """The error for an unbound name."""
         if folded(name) in self.namespaces:
-            return TableNotFound(f"{name!r} in {where} is a namespace, not a table: lake.tables({name!r}) lists what it holds")
+            return TableNotFound(f"{name!r} in {where} is a namespace, not a table. lake.tables({name!r}) lists what it holds.")
         known = [bound.binding.name for bound in self.tables.values()]
-        then = f"create it with lake.create_table({name!r}, schema, key=[...])"
+        create = f"create it with lake.create_table({name!r}, schema, key=[...])."
+        then = f". C{create[1:]}"
         if any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values()):
-            then = f"bring the dropped one back with lake.undrop_table({name!r}), or {then}"
+            then = f". Restore the dropped one with lake.undrop_table({name!r}), or {create}"
         elif known:
             hint = nearest(name, known)
-            then = f"{hint} Or {then}" if hint.endswith("?") else f"{hint}, or {then}"
-        return TableNotFound(f"there is no table {name!r} in {where}: {then}")
+            then = f": {hint} Or {create}" if hint.endswith("?") else f": {hint}. Or {create}"
+        return TableNotFound(f"There is no table {name!r} in {where}{then}")
 
     def held_by(self, namespace: str) -> list[str]:
-        """Names of the tables and namespaces anywhere below a namespace, sorted."""
+        """Names of all tables and namespaces below a namespace, sorted."""
         below = folded(namespace) + "."
         held = [bound.binding.name for key, bound in self.tables.items() if key.startswith(below)]
         return sorted([*held, *(found.name for key, found in self.namespaces.items() if key.startswith(below))])
 
     def missing_namespaces(self, name: str, first: CatalogNames) -> tuple[Namespace, ...]:
-        """The namespaces that a name stands in and that do not exist yet, outermost first.
+        """The namespaces around a name that do not exist yet, outermost first.
 
-        first: the names when the operation began. Raises NamespaceNotFound for a namespace that was there then: whoever dropped it would
-        find it again, and without its properties.
+        first: the names when the operation began. Raises NamespaceNotFound for a namespace that existed then: its dropper would find it
+        again, without its properties.
         """
         parts = name.split(".")
         wanted = [".".join(parts[:depth]) for depth in range(1, len(parts))]
@@ -198,16 +219,18 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
         for namespace in missing:
             if folded(namespace) in first.namespaces:
                 raise NamespaceNotFound(
-                    f"the namespace {namespace!r} was dropped while {name!r} was put into it: begin again to create it anew"
+                    f"The namespace {namespace!r} was dropped while {name!r} was added to it. Nothing was written. "
+                    "Begin again to create it."
                 )
         return tuple(map(Namespace, missing))
 
 
 NO_NAMES = CatalogNames()
+"""The names of an empty catalog."""
 
 
 def advance_names(names: CatalogNames, delta: NamesDelta, *, slot: int, txn: Txn, at_ms: int) -> CatalogNames:
-    """The names after one more entry. Raises CorruptTable for one that is of names which are not there."""
+    """The names after one more entry. Raises CorruptTable for an entry about names that do not exist."""
     _check_known(names, delta, slot=slot)
     tables, namespaces, dropped = dict(names.tables), dict(names.namespaces), dict(names.dropped)
     by_id = {bound.binding.table: bound.binding for bound in tables.values()} if delta.drops else {}
@@ -234,7 +257,7 @@ def advance_names(names: CatalogNames, delta: NamesDelta, *, slot: int, txn: Txn
 
 
 def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
-    """Whether what a change refers to is there, and logs lie within the lake."""
+    """Check that what a change refers to exists, and that logs are within the lake. Raises CorruptTable."""
     bound = {one.binding.table for one in names.tables.values()} if delta.drops else set[str]()
     created = {folded(namespace.name) for namespace in delta.creates}
     unknown = [f"`drops` of table {table}" for table in delta.drops if table not in bound and table not in names.dropped]
@@ -249,7 +272,10 @@ def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
 
 
 def footprint_of(names: CatalogNames, delta: NamesDelta) -> Footprint:
-    """What a change relies on and touches. Shared logs and tables count as names too, marked by a word that no name can begin with."""
+    """What a change touches and needs.
+
+    Shared logs and tables count as names too, marked by a word that no name can begin with.
+    """
     binds = [binding.name for binding in delta.binds]
     created = [namespace.name for namespace in delta.creates]
     parents = {folded(namespace_of(name)) for name in (*binds, *created)} - {"", *map(folded, created)}
@@ -271,7 +297,7 @@ def _keys(found: Iterable[str]) -> tuple[str, ...]:
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A change and the entry that made it."""
+    """A change, and the entry that made it."""
 
     delta: NamesDelta
     slot: int
@@ -281,9 +307,9 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CatalogState:
-    """Names as of one slot: those of an object (all there are, when it is None: none), or of `names`, and the changes since.
+    """Names as of one slot: those of an object or of `names`, and the changes since.
 
-    Names are read from the object when somebody wants them, not when a checkpoint is opened.
+    With `names` None, the names are in the object. They are read when they are needed, not when a checkpoint is opened.
     """
 
     object: SideObject | None = None
@@ -291,7 +317,7 @@ class CatalogState:
     steps: tuple[_Step, ...] = ()
 
     def read(self, fileio: FileIO) -> CatalogNames:
-        """The names: one GET when they stand on an object. Raises CorruptTable, CheckpointCollected."""
+        """The names. One GET when they are in an object. Raises CorruptTable, CheckpointCollected."""
         names = self.names
         if names is None:
             assert self.object is not None
@@ -319,18 +345,21 @@ _ROOTS = msgspec.json.Decoder(_CatalogRoot)
 
 
 class NamesFold:
-    """What entries mean to a catalog: the `Fold` of its log."""
+    """The `LogReducer` of a catalog's log."""
 
     def begin(self) -> CatalogState:
+        """No names."""
         return CatalogState()
 
     def advance(self, state: CatalogState, entry: Entry, at: Callable[[int], CatalogState]) -> CatalogState:  # noqa: ARG002
-        """The names after one more entry. Raises CorruptTable for one that is not of a catalog."""
+        """The names after one more entry. Raises CorruptTable for an entry that is not a catalog's."""
         raw = entry.changes.get(SUBJECT)
         if raw is None:
             if entry.action is Action.ROLLBACK:
                 return state
-            raise CorruptTable(f"slot {entry.slot} of the catalog is a {entry.action} that changes no names: is this a table's log?")
+            raise CorruptTable(
+                f"Slot {entry.slot} of the catalog is a {entry.action} that changes no names. Check whether this is a table's log."
+            )
         delta = _decode(bytes(raw), _DELTAS, where=f"slot {entry.slot} of the catalog")
         step = _Step(delta=delta, slot=entry.slot, txn=entry.txn, at_ms=entry.committed_at_ms)
         if state.names is None:
@@ -338,6 +367,7 @@ class NamesFold:
         return CatalogState(names=advance_names(state.names, delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms))
 
     def save(self, fileio: FileIO, state: CatalogState, folder: str) -> tuple[msgspec.Raw, CatalogState]:
+        """Write the names, as `LogReducer.save`."""
         if state.object is not None and not state.steps:
             return _encode(_CatalogRoot(object=state.object)), state
         names = state.read(fileio)
@@ -350,12 +380,14 @@ class NamesFold:
         return _encode(_CatalogRoot(object=written)), CatalogState(object=written, names=None)
 
     def load(self, payload: msgspec.Raw) -> CatalogState:
+        """The state of a root. Sends no request. Raises CorruptTable."""
         root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
         if (root.names is None) == (root.object is None):
             raise CorruptTable(f"A checkpoint of the catalog must say either `names` or `object`. It says none, or both. {RESTORE}")
         return CatalogState(object=root.object, names=root.names)
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
+        """The path of the object with the names, if there is one."""
         root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
         return frozenset() if root.object is None else frozenset({root.object.path})
 
@@ -364,9 +396,9 @@ def _read_object(fileio: FileIO, found: SideObject) -> bytes:
     try:
         return read_intact(fileio, found.path, found.sha256, named_by="checkpoint")
     except NotFound as error:
-        raise CheckpointCollected(f"{found.path} was collected with its checkpoint: open the catalog again", path=found.path) from error
+        raise CheckpointCollected(f"{found.path} was deleted with its checkpoint. Open the catalog again.", path=found.path) from error
     except CorruptTable as error:
-        raise CheckpointUnreadable(f"{error}; open the catalog again", path=found.path) from error
+        raise CheckpointUnreadable(f"{error} Or open the catalog again, which then uses an older checkpoint.", path=found.path) from error
 
 
 def _encode(root: _CatalogRoot) -> msgspec.Raw:

@@ -1,4 +1,4 @@
-"""What a change of names does to the names as they are: pure plans, asked again whenever somebody else was first."""
+"""Plans of changes of names: pure functions, called again whenever another writer was first."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotF
 
 
 class PlanOutdated(ObjcatError):
-    """What the plan was made for is another by now: begin again."""
+    """What the plan was made for has changed. Begin again."""
 
 
 def check_name_free(names: CatalogNames, name: str, *, where: str, error: type[ObjcatError] = TableExists) -> None:
-    """Raises TableExists when the name, or one that it would stand in, means a table, and `error` when it means a namespace."""
+    """Check that a name is free. Raises TableExists for a table of that name or above it, `error` for a namespace."""
     bound = names.table(name)
     if bound is not None:
         raise TableExists(
-            f"the table {bound.binding.name!r} exists in {where} (named by {bound.txn} at slot {bound.slot} of the catalog): "
-            f"open it with lake.table({bound.binding.name!r})"
+            f"The table {bound.binding.name!r} exists in {where} (named by {bound.txn} at slot {bound.slot} of the catalog). "
+            f"Open it with lake.table({bound.binding.name!r})."
         )
     if folded(name) in names.namespaces:
-        raise error(f"{name!r} is a namespace in {where}: a name means one thing, take another one")
+        raise error(f"{name!r} is a namespace in {where}. A name means one thing only. Choose another one.")
     outer = namespace_of(name)
     while outer:
         held = names.table(outer)
         if held is not None:
-            raise TableExists(f"{held.binding.name!r} is a table in {where}, so that no name below it is free: take another one")
+            raise TableExists(f"{held.binding.name!r} is a table in {where}, so no name below it is free. Choose another one.")
         outer = namespace_of(outer)
 
 
@@ -42,7 +42,10 @@ def plan_create(names: CatalogNames, binding: NameBinding, *, first: CatalogName
 
 
 def plan_rename(names: CatalogNames, before: NameBinding, new_name: str, *, first: CatalogNames, where: str) -> NamesDelta:
-    """Bind a table to another name. before: its binding when the operation began. Raises TableNotFound, TableExists, NamespaceNotFound."""
+    """Bind a table to another name. before: its binding when the operation began.
+
+    Raises TableNotFound, TableExists, NamespaceNotFound.
+    """
     bound = names.table(before.name)
     if bound is None or bound.binding.table != before.table:
         raise names.not_found(before.name, where=where)
@@ -53,10 +56,10 @@ def plan_rename(names: CatalogNames, before: NameBinding, new_name: str, *, firs
 
 
 def plan_drop(names: CatalogNames, table: str, closed: int) -> NamesDelta | None:
-    """Take the name from a table that was closed at a slot of its log, whatever the name is by now.
+    """Unbind a table that was closed at a slot of its log, whatever its name is now.
 
-    Where the table was brought back and bound anew after that slot, there is nothing left to do. Where it is not bound, the entry still
-    says that it is closed again, so that nobody who saw it open before binds it.
+    If the table was restored and bound again after that slot, there is nothing to do. If it is not bound, the entry still says that it is
+    closed again, so that a writer that saw it open does not bind it.
     """
     bound = names.table_of(table)
     if bound is not None:
@@ -66,7 +69,7 @@ def plan_drop(names: CatalogNames, table: str, closed: int) -> NamesDelta | None
 
 
 def plan_undrop(names: CatalogNames, dropped: DroppedTable, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
-    """Bind a table that was brought back. Raises TableExists, NamespaceNotFound, and PlanOutdated when somebody has dropped or bound it."""
+    """Bind a restored table. Raises TableExists, NamespaceNotFound, and PlanOutdated when another writer dropped or bound it."""
     if names.dropped.get(dropped.table) != dropped:
         raise PlanOutdated
     check_name_free(names, binding.name, where=where)
@@ -74,34 +77,36 @@ def plan_undrop(names: CatalogNames, dropped: DroppedTable, binding: NameBinding
 
 
 def plan_purge(names: CatalogNames, dropped: DroppedTable) -> NamesDelta | None:
-    """Note that the files of a dropped table are deleted. Where somebody has noted it, there is nothing left to do."""
+    """Note that the files of a dropped table are deleted. None when that is noted already."""
     return NamesDelta(purges=(dropped.table,)) if names.dropped.get(dropped.table) == dropped else None
 
 
 def plan_drop_namespace(names: CatalogNames, name: str, *, where: str) -> NamesDelta:
-    """Remove a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty."""
+    """Remove an empty namespace. Raises NamespaceNotFound, NamespaceNotEmpty."""
     found = names.namespace(name)
     held = names.held_by(name)
     if held:
         shown = ", ".join(held[:5]) + (f" and {len(held) - 5} more" if len(held) > 5 else "")
-        raise NamespaceNotEmpty(f"the namespace {found.name!r} of {where} still holds {shown}: drop or rename them first")
+        raise NamespaceNotEmpty(f"The namespace {found.name!r} of {where} still holds {shown}. Drop or rename them first.")
     return NamesDelta(removes=(found.name,))
 
 
 def find_dropped(names: CatalogNames, name: str, table: str | None, *, where: str) -> DroppedTable:
-    """The table of that id, or the one of that name that was dropped last. Raises TableExists, TableNotFound."""
+    """The dropped table of an id, or the last dropped one of a name. Raises TableExists, TableNotFound."""
     found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
     left = [dropped for dropped in found if not dropped.is_purged]
     if left:
         return max(left, key=lambda dropped: dropped.slot)
     if found:
-        raise TableNotFound(f"the table {name!r} was dropped from {where} and then purged: its files are deleted, and it cannot come back")
+        raise TableNotFound(
+            f"The table {name!r} was dropped from {where} and then purged. Its files are deleted, so it cannot be restored."
+        )
     bound = names.table(name)
     if bound is not None:
-        raise TableExists(f"the table {bound.binding.name!r} of {where} is not dropped: open it with lake.table({name!r})")
+        raise TableExists(f"The table {bound.binding.name!r} of {where} is not dropped. Open it with lake.table({name!r}).")
     known = sorted({dropped.name for dropped in names.dropped.values() if not dropped.is_purged})
-    hint = f"dropped are {', '.join(known[:10])}" if known else "none is"
-    raise TableNotFound(f"no table {name!r} was dropped from {where}: {hint}")
+    hint = f"Dropped tables are {', '.join(known[:10])}." if known else "No table is dropped."
+    raise TableNotFound(f"No table {name!r} was dropped from {where}. {hint}")
 
 
 def renamed(binding: NameBinding, name: str, *, opened: int | None = None) -> NameBinding:

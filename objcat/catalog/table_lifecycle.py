@@ -1,5 +1,7 @@
-"""What happens once or rarely to a table, in its own log: it is created, dropped, brought back, and its schema and
-properties change."""
+"""The life of a table in its own log: it is created, closed, reopened and changed.
+
+Changes are of schema, properties and partition spec.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ logger = logging.getLogger("objcat")
 
 ATTEMPTS_MAX = 100
 AT_HEAD = CommitRetryPolicy(slots_max=1)
-"""For a commit that must stand on the very slot that it was planned from: a lost slot means that it is planned again."""
+"""For a commit that must follow the very slot that it was planned from: after a lost slot it is planned again."""
 
 
 def create(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
-    """Create a table in a log: as its slot 0 where `base` is empty, else beside the tables that are there. Returns the view with it.
+    """Create a table in a log: as slot 0 if `base` is empty, else next to the existing tables. Returns the view with it.
 
-    Raises CommitConflict where the log is not empty any more, CommitUnknown, and storage errors that certainly had no effect.
+    Raises CommitConflict when the log is no longer empty, CommitUnknown, and storage errors that certainly had no effect.
     """
     changes = {spec.table: encode_delta(TableDelta(spec=spec))}
     candidate = CommitAttempt(txn=txn, action=Action.CREATE, base=base.log, changes=changes, footprint={spec.table: Footprint()})
@@ -43,9 +45,9 @@ def create(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, t
 
 
 def close(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> LogView[Tables]:
-    """Close a table: from that slot on nothing changes it. A table that is closed already stays so. Returns a view in which it is closed.
+    """Close a table: nothing changes it from that slot on. A closed table stays closed. Returns a view in which it is closed.
 
-    Safe beside writers: what committed before the slot is there when the table comes back; what comes later is refused.
+    Safe while writers run. What was committed before the slot is there when the table is restored; later commits are refused.
     """
     for _ in range(ATTEMPTS_MAX):
         if view.log.marks(table).closed_at is not None:
@@ -58,13 +60,13 @@ def close(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> LogV
             if isinstance(error, Contention):
                 raise
             view = timeline.refresh(view)
-    raise _contended(timeline, view, f"table {table} could not be closed")
+    raise _contended(timeline, view, f"Table {table} could not be closed")
 
 
 def close_unchanged(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> int | None:
-    """Close a table where nothing was committed to it above `view`. Returns the slot; None where something was, and it stays.
+    """Close a table if nothing was committed to it above `view`. Returns the slot; None if something was, and the table stays open.
 
-    Safe beside writers: the CLOSE stands right above entries that are known to be of others, so that no commit is between.
+    Safe while writers run. The CLOSE follows directly on entries that are known to be of other tables, so no commit is in between.
     """
     for _ in range(ATTEMPTS_MAX):
         txn = new_txn(timeline.fileio.env)
@@ -76,13 +78,13 @@ def close_unchanged(timeline: Timeline[Tables], view: LogView[Tables], table: st
         if any(table in entry.footprint for entry in newer):
             return None
         view = timeline.advance(view, newer)
-    raise _contended(timeline, view, f"table {table} could not be closed")
+    raise _contended(timeline, view, f"Table {table} could not be closed")
 
 
 def reopen(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> LogView[Tables]:
-    """Bring a closed table back as it was before its CLOSE. One that is open stays as it is. Returns a view in which it is open.
+    """Restore a closed table to its state before the CLOSE. An open table stays as it is. Returns a view in which it is open.
 
-    Raises SnapshotExpired when its files were cleaned away.
+    Raises SnapshotExpired when its files were cleaned.
     """
     for _ in range(ATTEMPTS_MAX):
         marks = view.log.marks(table)
@@ -91,7 +93,7 @@ def reopen(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> Log
         restored = marks.closed_at - 1
         if not marks.is_readable(restored):
             raise SnapshotExpired(
-                f"table {table} at {timeline.fileio.url} was dropped at slot {marks.closed_at} and then cleaned: it cannot come back"
+                f"Table {table} at {timeline.fileio.url} was dropped at slot {marks.closed_at} and then cleaned. It cannot be restored."
             )
         candidate = CommitAttempt(
             txn=new_txn(timeline.fileio.env),
@@ -102,11 +104,11 @@ def reopen(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> Log
             apps={table: {app: reached.version for app, reached in marks.apps.items()}},
         )
         try:
-            # A RESTORE takes back what was written since: it may only stand right above the slot that still said that the table is closed.
+            # A RESTORE takes back later writes, so it must directly follow a slot at which the table is closed.
             return _commit(timeline, view, candidate, Committer(timeline.fileio, AT_HEAD))
         except CommitConflict:
             view = timeline.refresh(view)
-    raise _contended(timeline, view, f"table {table} could not be brought back")
+    raise _contended(timeline, view, f"Table {table} could not be restored")
 
 
 def change_properties(
@@ -117,10 +119,9 @@ def change_properties(
     set_: Mapping[str, str],
     unset: Iterable[str],
 ) -> LogView[Tables]:
-    """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them, see
-    `_change`.
+    """Set and remove properties of a table, in one commit. Other properties that changed meanwhile stay.
 
-    Raises InvalidInput, TableClosed, and what a commit raises.
+    Returns the view with them, see `_change`. Raises InvalidInput, TableClosed, and what a commit raises.
     """
     removed = check_changes(set_, unset)
     check_names(set_)
@@ -136,11 +137,10 @@ def change_properties(
 
 
 def change_schema(timeline: Timeline[Tables], view: LogView[Tables], table: str, changes: Sequence[ColumnChange]) -> LogView[Tables]:
-    """Change columns of a table, as one commit that touches no file; what others changed meanwhile stays. Returns the view with it, see
-    `_change`.
+    """Change columns of a table, in one commit that touches no file. Other changes made meanwhile stay.
 
-    Writers that planned before it go on: what they write is read under the new schema as all older files are. Raises InvalidSchema and
-    InvalidInput as `objcat.metadata.schema_evolution.evolve`, TableClosed, and what a commit raises.
+    Writers that planned before it continue: their files are read under the new schema like all older files. Returns the view with it, see
+    `_change`. Raises InvalidSchema and InvalidInput as `objcat.metadata.schema_evolution.evolve`, TableClosed, and what a commit raises.
     """
     return _change_spec(timeline, view, table, lambda spec: evolve(spec, changes), what="schema")
 
@@ -148,7 +148,7 @@ def change_schema(timeline: Timeline[Tables], view: LogView[Tables], table: str,
 def _change_spec(
     timeline: Timeline[Tables], view: LogView[Tables], table: str, plan: Callable[[TableSpec], TableSpec], *, what: str
 ) -> LogView[Tables]:
-    """Commit the spec that `plan` makes of the present one, and of a newer one when another commit changed it first."""
+    """Commit the spec that `plan` makes from the current one, and plan again when another commit changed it first."""
     for _ in range(ATTEMPTS_MAX):
         spec = snapshot_of(view, table, where=timeline.fileio.url).spec
         changed = plan(spec)
@@ -167,16 +167,16 @@ def _change_spec(
             if isinstance(error, Contention):
                 raise
             view = timeline.refresh(view)
-    raise _contended(timeline, view, f"the {what} of table {table} could not be changed")
+    raise _contended(timeline, view, f"The {what} of table {table} could not be changed")
 
 
 def change_partitioning(
     timeline: Timeline[Tables], view: LogView[Tables], table: str, manifests: Manifests, partition_by: Sequence[str]
 ) -> LogView[Tables]:
-    """Have new rows dealt to partitions in another way, as one commit; rows that are there stay where they are. Returns the view with it,
-    see `_change`.
+    """Change the partition spec, in one commit. Existing rows stay where they are.
 
-    Writers that planned before it write again. Raises InvalidInput and InvalidSchema, TableClosed, and what a commit raises.
+    Writers that planned before it write again. Returns the view with it, see `_change`. Raises InvalidInput, InvalidSchema, TableClosed,
+    and what a commit raises.
     """
     for _ in range(ATTEMPTS_MAX):
         snapshot = snapshot_of(view, table, where=timeline.fileio.url)
@@ -189,7 +189,7 @@ def change_partitioning(
             action=Action.SCHEMA,
             base=view.log,
             changes={table: encode_delta(TableDelta(spec=changed))},
-            # Which former partitionings still have rows depends on the rows, and where a row lives on the partitioning.
+            # Which previous partition specs still have rows depends on the rows. Where a row is stored depends on the partition spec.
             footprint={table: Footprint(schema=SchemaChange(columns=columns, needs_data=True))},
         )
         try:
@@ -198,11 +198,11 @@ def change_partitioning(
             if isinstance(error, Contention):
                 raise
             view = timeline.refresh(view)
-    raise _contended(timeline, view, f"the partitioning of table {table} could not be changed")
+    raise _contended(timeline, view, f"The partition spec of table {table} could not be changed")
 
 
 def _repartitioned(snapshot: Snapshot, manifests: Manifests, partition_by: Sequence[str]) -> TableSpec | None:
-    """The spec with another partitioning; None when it has that one."""
+    """The table's settings with another partition spec. None when it has that one."""
     spec = snapshot.spec
     present = spec.partitioning
     asked = parse_partitioning(partition_by, spec.table_schema, others=(present, *spec.former))
@@ -216,12 +216,12 @@ def _repartitioned(snapshot: Snapshot, manifests: Manifests, partition_by: Seque
 
 
 def check_changes(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[str]:
-    """Names of properties to take away. Raises InvalidInput for what is not text, and for a name that is both set and unset."""
+    """Names of properties to remove. Raises InvalidInput for names that are not text, and for a name that is both set and unset."""
     text_mapping(set_, what="properties")
     removed = frozenset(name_list(unset, what="unset"))
     both = removed & set(set_)
     if both:
-        raise InvalidInput(f"the property {min(both)!r} is both set and unset: do one of them")
+        raise InvalidInput(f"The property {min(both)!r} is both set and unset. Do one of them.")
     return removed
 
 
@@ -231,12 +231,12 @@ def _commit(timeline: Timeline[Tables], view: LogView[Tables], candidate: Commit
 
 
 def _change(timeline: Timeline[Tables], view: LogView[Tables], candidate: CommitAttempt) -> LogView[Tables]:
-    """Commit a change that is whole with its slot. Returns the view with it; `view`, should the store not show what others changed."""
+    """Commit a change that is complete with its slot. Returns the view with it; `view`, if the store does not show the other changes."""
     committed = _claim(candidate, Committer(timeline.fileio))
     try:
         return timeline.advance(view, [*committed.read, committed.entry])
     except (ObjcatError, FileIOError) as error:
-        # The change is durable, whatever comes after it. The handle is behind, as if another process had made it.
+        # The change is durable. The handle is behind, as if another process had made the change.
         logger.warning("%s could not be read up to slot %d, which is durable: %s", timeline.fileio.url, committed.entry.slot, error)
         return view
 
@@ -250,7 +250,7 @@ def _claim(candidate: CommitAttempt, committer: Committer) -> Committed:
 
 def _contended(timeline: Timeline[Tables], view: LogView[Tables], what: str) -> Contention:
     return Contention(
-        f"{what} in {ATTEMPTS_MAX} attempts, the last one at slot {view.slot} of {timeline.fileio.url}: others keep changing it, "
-        "try again later",
+        f"{what} in {ATTEMPTS_MAX} attempts, the last one at slot {view.slot} of {timeline.fileio.url}, because others keep changing it. "
+        "Nothing was written. Try again later.",
         winner_slot=view.slot,
     )

@@ -58,7 +58,7 @@ def test_partitions(table: objcat.Table, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["files", "{tmp}/trips", "--limit", "-1"], "limit=-1 is not a whole number"), (["stats", "{tmp}/none"], "there is no table 'none'")],
+    [(["files", "{tmp}/trips", "--limit", "-1"], "limit=-1 is not a whole number"), (["stats", "{tmp}/none"], "There is no table 'none'")],
 )
 def test_wrong_input_is_one_sentence(table: objcat.Table, tmp_path: Path, arguments: list[str], says: str) -> None:
     done = run(*[argument.replace("{tmp}", str(tmp_path)) for argument in arguments])

@@ -46,7 +46,7 @@ def test_log_for_people_shows_every_commit(table: objcat.Table, tmp_path: Path, 
     ("arguments", "says"),
     [
         (["log", "nothing"], "names no table"),
-        (["log", "{tmp}/nothing"], "there is no table 'nothing'"),
+        (["log", "{tmp}/nothing"], "There is no table 'nothing'"),
         (["log", "s4://bucket/lake/t"], "did you mean"),
         (["log", "{tmp}/city.trips", "-o", "fsink=1"], "did you mean 'fsync'"),
     ],

@@ -79,7 +79,7 @@ def test_a_dropped_table_is_purged(table: objcat.Table, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"] > 0
     assert not list(table._context.fileio.list_keys("data/"))
-    assert "cannot come back" in run("purge", url, "--older-than", "0").stderr
+    assert "cannot be restored" in run("purge", url, "--older-than", "0").stderr
     assert run("ls", str(tmp_path), "--dropped", "--json").stdout == ""
     assert run("doctor", str(tmp_path)).returncode == 0
 

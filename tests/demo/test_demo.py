@@ -41,7 +41,7 @@ def test_three_local_writers_and_a_kill(tmp_path) -> None:
 
     again = run_demo("--no-spark", "--days", "8", "--path", str(tmp_path / "lake"))
     assert again.returncode == 1
-    assert "the table 'flights' exists" in again.stderr
+    assert "The table 'flights' exists" in again.stderr
     assert "Traceback" not in again.stderr
 
 

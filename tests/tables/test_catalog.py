@@ -121,10 +121,10 @@ def test_undrop_of_what_never_was_or_is_there_is_refused(lake: objcat.Lake) -> N
     create(lake, "trips")
     with pytest.raises(TableExists, match="is not dropped"):
         lake.undrop_table("trips")
-    with pytest.raises(TableNotFound, match="none is"):
+    with pytest.raises(TableNotFound, match="No table is dropped"):
         lake.undrop_table("tripps")
     lake.drop_table("trips")
-    with pytest.raises(TableNotFound, match="dropped are trips"):
+    with pytest.raises(TableNotFound, match="Dropped tables are trips"):
         lake.undrop_table("tripps")
     with pytest.raises(TableNotFound):
         lake.drop_table("trips")
@@ -272,8 +272,8 @@ def test_names_of_every_script_are_bound_listed_and_found(lake: objcat.Lake, nam
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("", "give a text"),
-        (None, "give a text"),
+        ("", "Give a text"),
+        (None, "Give a text"),
         ("a..b", "is empty"),
         (".a", "is empty"),
         ("a.", "is empty"),
@@ -283,9 +283,9 @@ def test_names_of_every_script_are_bound_listed_and_found(lake: objcat.Lake, nam
         ("..", "is empty"),
         ("-a", "'-'"),
         ("a\x00", "x00"),
-        ("\u0301a", "use letters"),
+        ("\u0301a", "Use letters"),
         ("x" * 256, "at most 255"),
-        ("a\ud800", "use letters"),
+        ("a\ud800", "Use letters"),
     ],
 )
 def test_names_that_no_engine_could_say_are_refused_before_any_request(lake: objcat.Lake, name: Any, says: str) -> None:
@@ -400,7 +400,7 @@ def test_a_url_finds_a_name_in_a_lake_and_a_table_by_itself(tmp_path: Path) -> N
     assert find_table(f"{tmp_path}/city.trips").id == named.id
     assert find_table(f"{tmp_path}/trips").id == alone.id
     assert find_table(named._context.fileio.url).id == named.id
-    with pytest.raises(TableNotFound, match="there is no table 'tripps'"):
+    with pytest.raises(TableNotFound, match="There is no table 'tripps'"):
         find_table(f"{tmp_path}/tripps")
 
 

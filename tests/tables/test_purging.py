@@ -74,12 +74,12 @@ def test_a_purged_table_keeps_its_log_and_nothing_else_and_never_comes_back(worl
     assert lake.dropped_tables() == world.lake().dropped_tables() == []
     for client in (lake, world.lake()):
         with pytest.raises(
-            TableNotFound, match=r"'city\.t' was dropped .* and then purged: its files are deleted, and it cannot come back"
+            TableNotFound, match=r"'city\.t' was dropped .* and then purged\. Its files are deleted, so it cannot be restored"
         ):
             client.undrop_table("city.t")
         with pytest.raises(TableNotFound, match="and then purged"):
             client.purge_table("city.t", older_than_s=0)
-        with pytest.raises(TableNotFound, match=r"create it with lake\.create_table"):
+        with pytest.raises(TableNotFound, match=r"Create it with lake\.create_table"):
             client.table("city.t")
     with pytest.raises(TableClosed):
         table.scan(as_of=1)
@@ -120,7 +120,7 @@ def test_what_is_there_never_was_or_is_kept_by_a_savepoint_is_not_purged(world: 
     table = fill(world.create("t"))
     with pytest.raises(TableExists, match="is not dropped"):
         lake.purge_table("t", older_than_s=0)
-    with pytest.raises(TableNotFound, match="no table 'u' was dropped"):
+    with pytest.raises(TableNotFound, match="No table 'u' was dropped"):
         lake.purge_table("u", older_than_s=0)
     table.maintenance.savepoint(slot=1)
     lake.drop_table("t")
@@ -218,7 +218,7 @@ CLOSED: dict[str, Callable[[objcat.Table], object]] = {
 def test_who_holds_a_dropped_table_is_told_where_it_was_and_how_it_comes_back(world: World, what: str) -> None:
     table = fill(world.create("t"))
     world.lake().drop_table("t")
-    with pytest.raises(TableClosed, match=f"at {re.escape(table._context.fileio.url)} was dropped at slot 3: .*undrop_table"):
+    with pytest.raises(TableClosed, match=f"at {re.escape(table._context.fileio.url)} was dropped at slot 3\\. .*undrop_table"):
         CLOSED[what](table)
 
 
@@ -271,7 +271,7 @@ def test_an_undrop_that_a_purge_overtakes_is_refused(world: World) -> None:
     fill(world.create("t"))
     world.lake().drop_table("t")
     slow = world.lake(FaultyBackend(world.memory, before=before_slot(lambda: world.lake().purge_table("t", older_than_s=0))))
-    with pytest.raises(SnapshotExpired, match="was dropped at slot 3 and then cleaned: it cannot come back"):
+    with pytest.raises(SnapshotExpired, match=r"was dropped at slot 3 and then cleaned\. It cannot be restored"):
         slow.undrop_table("t")
     assert world.lake().tables() == [] and world.files() == set()
 
@@ -296,7 +296,7 @@ def test_files_that_are_not_deleted_are_no_purge_yet(world: World) -> None:
         world.lake(FaultyBackend(world.memory, [rule])).purge_table("t", older_than_s=0)
     assert world.files() == full
     assert [dropped.name for dropped in world.lake().dropped_tables()] == ["t"]
-    with pytest.raises(SnapshotExpired, match="it cannot come back"):
+    with pytest.raises(SnapshotExpired, match="It cannot be restored"):
         world.lake().undrop_table("t")
     assert world.lake().purge_table("t", older_than_s=0).files == len(full)
     assert world.files() == set() and world.lake().dropped_tables() == []
