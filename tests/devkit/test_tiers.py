@@ -74,6 +74,7 @@ def test_files_that_use_the_session_are_in_one_process_of_the_default_tier() -> 
         run for run in runs if any("tests/spark/" in argument or "sql/test_functions" in argument for argument in run.arguments)
     ]
     assert len(with_session) == 1
+    assert "tests/spark/" in with_session[0].arguments[0], "pages change the session, so they come last"
 
 
 def test_files_are_dealt_in_stretches_of_about_one_length() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import objcat.spark
 from devkit import prepare, toolchain
 from devkit.handle import ServerHandle
-from devkit.paths import ROOT
+from devkit.paths import ROOT, cache_dir, file_lock
 from fileio.errors import InvalidConfig
 from objcat.errors import InvalidInput
 
@@ -42,7 +42,9 @@ def test_a_bucket_is_read_through_its_connector(servers: Callable[[str], ServerH
 
 def test_behind_spark_connect_python_workers_read(tmp_path: Path) -> None:
     path = os.pathsep.join([*(p for p in [os.environ.get("PYTHONPATH")] if p), str(prepare.spark_connect())])
-    found = driven("connect", {"PYTHONPATH": path}, url=str(tmp_path))
+    # A local server of Spark Connect always has the same port, and another run of tests may want it too.
+    with file_lock(cache_dir() / "spark-connect.lock", "another test uses the port of Spark Connect"):
+        found = driven("connect", {"PYTHONPATH": path}, url=str(tmp_path))
     assert found.pop("module").startswith("pyspark.sql.connect")
     assert found == {"all": {"same": True, "rows": 255}, "some": {"same": True, "rows": found["some"]["rows"]}, "far": 10}
 
