@@ -59,16 +59,18 @@ def properties_page() -> str:
     table = ["| property | values | default | since |", "|---|---|---|---|"]
     table += [f"| [`{name}`](#{name}) | {_values(name)} | {_default(name)} | {_since(name)} |" for name in names]
     family = f"{properties.STATISTICS}<column>"
-    anchor = re.sub(r"[^\w\-]", "", family)
+    title = f"{properties.STATISTICS}column"
+    anchor = re.sub(r"[^\w\-]", "", title)
     table.append(f"| [`{family}`](#{anchor}) | {_words(properties.STATISTICS_KINDS)} | `values` | {_since(properties.STATISTICS)} |")
     sections = [f"## {name}\n\n{_lines(described[name])}" for name in names]
-    sections.append(f"## {anchor}\n\nThe name of the property is `{family}`.\n{_lines(described[properties.STATISTICS])}")
+    sections.append(f"## {title}\n\nThe name of the property is `{family}`.\n{_lines(described[properties.STATISTICS])}")
     return _page(
         "Table properties",
         "objcat/metadata/properties.py",
         "This page lists the properties of a table that change what objcat does.",
         'Set them with `create_table(properties={"keep_hours": "72"})`, `table.set_properties(...)`, or `TBLPROPERTIES` in SQL.\n'
         "Every value is text.\n"
+        'Unset one with `table.set_properties(unset=["keep_hours"])`; the value `None` is refused.\n'
         "All other properties are notes of your own, and change nothing.\n"
         "objcat refuses a note whose name looks like a misspelt property.\n"
         "Begin the names of your notes with a prefix and a dot, such as `team.owner`.",

@@ -1,6 +1,7 @@
 """`S3Client`: one client per bucket, made from options. It sends one request at a time and classifies the answers.
 
-The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition (see `fileio.write_outcomes`).
+The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition. `fileio.write_outcomes` retries the
+requests of every store, and settles a write whose response was lost.
 Answers are classified by error code first and by status second, since an error may hide inside a 200.
 """
 

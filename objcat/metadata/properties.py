@@ -1,4 +1,8 @@
-"""Properties of a table that are settings of objcat: their names and values. All others are notes of its users."""
+"""Properties of a table that are settings of objcat: their names and values. All others are notes of its users.
+
+`objcat.metadata.table_spec` reads them, and `objcat.metadata.maintenance_policy` reads those of table services. `./dev docs reference`
+writes the docstrings of the constants into `docs/reference/properties.md`.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +42,14 @@ COMPACT_IO_BYTES_MAX = "compact_io_bytes_max"
 COMPACT_LOG_BYTES_MIN = "compact_log_bytes_min"
 """Automatic compaction takes only file groups with at least this many bytes of log rows."""
 COMPACT_LOG_COUNT_MIN = "compact_log_count_min"
-"""Automatic compaction takes only file groups with at least this many runs of log rows."""
+"""Automatic compaction takes only file groups with at least this many runs of log rows. One run is what one log file holds for the file
+group."""
 COMPACT_PARTITIONS_NEWEST = "compact_partitions_newest"
-"""Automatic compaction takes only file groups in this many of the newest partitions, by the values of the partition columns. It excludes
-`compact_partitions_older`."""
+"""Automatic compaction takes only file groups in this many of the newest partitions, by the values of the partition columns. It
+cannot be set together with `compact_partitions_older`."""
 COMPACT_PARTITIONS_OLDER = "compact_partitions_older"
-"""Automatic compaction takes only file groups outside this many of the newest partitions. It excludes `compact_partitions_newest`."""
+"""Automatic compaction takes only file groups outside this many of the newest partitions. It cannot be set together with
+`compact_partitions_newest`."""
 COMPACT_ORDER = "compact_order"
 """Which file groups automatic compaction takes first when `compact_io_bytes_max` leaves some out. `log_bytes`: those with the most bytes of
 log rows. `log_count`: those with the most runs of log rows. `newest`: those in the newest partitions."""

@@ -1,4 +1,8 @@
-"""Writes a batch as log objects, and prepares rows for all write functions."""
+"""Writes a batch as log objects, and prepares rows for all write functions.
+
+`put_log` chooses the path of a log object, and `write_log` in `objcat.datafile.parquet` writes it. `by_group` assigns each key to a file
+group by its hash. For rows without a hash bucket, `objcat.write.file_sizing` chooses the file groups instead.
+"""
 
 from __future__ import annotations
 

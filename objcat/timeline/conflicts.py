@@ -9,6 +9,9 @@ greatest common divisor of their bucket counts. So no rule needs to know which s
 - A split names a partition and no file groups. It divides the file groups of the partition, whatever they hold at the split's own slot. So
   it changes no rows either.
 - An overwritten or read partition includes all partitions below it, also those that did not exist yet. The empty text is the whole table.
+
+`objcat.timeline.commit` asks for the conflicts when a slot is lost. `objcat.write.transaction` then rewrites the file groups in conflict,
+and `objcat.write.service_commit` plans a table service again.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 These are rows without a key, and new keys under an index without hash buckets. They go to the smallest file groups of their partition
 until those are large enough, then to new ones. Sizes come from the snapshot.
+
+Under the bucket index, the default, the hash of a key chooses its file group: see `by_group` in `objcat.tasks.write_log_rows`.
 """
 
 from __future__ import annotations
