@@ -52,7 +52,7 @@ class Moving(Subject):
 )
 def test_every_slot_of_a_table_whose_partitioning_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: TableType) -> None:
     world = World(seed)
-    subject = Moving(world, "city.things", shape, ordered=ordered, table_type=kind)
+    subject = Moving(world, "city.things", shape, ordered=ordered, kind=kind)
     for _ in range(56):
         subject.step({**WEIGHTS, "delete_ordered": 8 if ordered else 0, "repartition": 4})
     assert compare(world.lake, world.dump(tmp_path)) > 20
