@@ -7,7 +7,8 @@
     trips.upsert(batch)
     trips.scan(where="fare > 10").to_arrow()
 
-Needs neither a JVM nor a cloud SDK to import.
+Begin with `connect`, which opens a `Lake`, or with `create_table_at` and `table_at` for a table without a lake. `Table` has the writes and
+reads. `errors` has what they raise. `objcat.spark` is for Spark. The import needs neither a JVM nor a cloud SDK.
 """
 
 from objcat import errors

@@ -1,9 +1,9 @@
 """The version of this client."""
 
 VERSION = "0.1.0"
-"""As in the package's metadata, which an import from a source tree does not have."""
+"""The same as in the package's metadata, which an import from a source tree does not have."""
 
 
 def writer_of(engine: str) -> str:
-    """Who writes, as entries say it. engine: its name, and its version where it has one of its own."""
+    """The writer in an entry. engine: its name, and its version if it has one of its own."""
     return f"objcat {VERSION}, {engine}"

@@ -1,1 +1,1 @@
-"""Helpers that know no table and no log: checks of arguments, progress, bounded caches, errors of a full memory."""
+"""Helpers that know no table and no log: argument checks, progress, bounded caches, full memory."""

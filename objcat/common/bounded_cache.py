@@ -1,4 +1,4 @@
-"""What was read once and never changes is kept, as far as there is room."""
+"""An LRU cache for immutable objects, limited in bytes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[V]):
-    """Values by the path of what they were read from. Safe for many threads.
+    """Values by the path that they were read from. Safe for many threads.
 
-    bytes_max: of all of them, the longest unused go first.
+    bytes_max: of all values. The least recently used go first.
     """
 
     def __init__(self, *, bytes_max: int) -> None:
@@ -25,10 +25,11 @@ class BoundedCache(Generic[V]):
         on_fork(self)
 
     def after_fork(self) -> None:
+        """Renew the lock in a forked process."""
         self._lock = threading.Lock()
 
     def get(self, path: str) -> V | None:
-        """What is kept of a path."""
+        """The cached value of a path; None if there is none."""
         with self._lock:
             found = self._values.get(path)
             if found is None:
@@ -37,7 +38,7 @@ class BoundedCache(Generic[V]):
             return found[0]
 
     def put(self, path: str, value: V, size: int) -> None:
-        """Keep a value, which takes `size` bytes."""
+        """Cache a value that takes `size` bytes."""
         with self._lock:
             self._bytes += size - self._values.pop(path, (value, 0))[1]
             self._values[path] = (value, size)

@@ -1,6 +1,6 @@
-"""DuckDB as objcat runs it: it reaches the relations that are registered with it, and nothing else of the machine.
+"""DuckDB in a sandbox: it reaches only the relations that objcat registers with it.
 
-Every connection that objcat makes is made here. One that a user makes and hands in is the user's, with what it may reach.
+Every DuckDB connection of objcat is made here. A connection that a user passes in may reach what the user allows.
 """
 
 from __future__ import annotations
@@ -21,27 +21,34 @@ _CLOSED: Mapping[str, str] = {
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # A name in a query that is no relation would else be looked for among the variables of Python.
+    # Otherwise an unknown name in a query would be looked up in Python's variables.
     "python_enable_replacements": "false",
 }
 
 LEAST_BYTES = 384 * 1024**2
-"""With less room than this under a limit of addresses, DuckDB is not begun."""
+"""With less room than this under a limit of addresses, DuckDB is not started."""
 UNLIMITED_BYTES = 64 * 1024**3
-"""With as much room as this, a limit of addresses is none."""
+"""With this much room, a limit of addresses does not matter."""
 
 
 def connect_duckdb(*, needed_by: str, zone: str = "UTC", settings: Mapping[str, str] | None = None) -> Any:
-    """A database in memory without files, network, extensions and variables of Python, whose settings no text can change.
+    """A database in memory without files, network, extensions or Python's variables. No query can change its settings.
 
-    What does not fit into memory waits in a directory of its own, which nobody else may read and which ends with the connection.
-    needed_by: for the sentence of a missing library. zone: of days and hours, in DuckDB's words. settings: more of DuckDB's. Raises
-    MissingDependency, and LookupError for a zone that nobody knows.
+    Data that does not fit into memory goes to a private directory that is deleted with the connection.
+
+    Args:
+        needed_by: For the error of a missing library.
+        zone: Of days and hours, in DuckDB's words.
+        settings: More settings of DuckDB.
+
+    Raises:
+        MissingDependency: DuckDB is not installed.
+        LookupError: Nobody knows the zone.
     """
     duckdb = library("duckdb", needed_by=needed_by, extra="local")
     within = _within_limit()
     directory = _private_directory()
-    # DuckDB makes a directory that all may read, so it is one within the private one.
+    # DuckDB's own directory is readable by all, so it goes inside the private one.
     spilled = "" if directory is None else os.path.join(directory, "spilled")
     connection = duckdb.connect(":memory:", config={**_CLOSED, "temp_directory": spilled, **within, **(settings or {})})
     if directory is not None:
@@ -49,7 +56,7 @@ def connect_duckdb(*, needed_by: str, zone: str = "UTC", settings: Mapping[str, 
     try:
         connection.execute("SET TimeZone = '{}'".format(zone.replace("'", "''")))
     except duckdb.Error as error:
-        # Without the extension that knows zones there is only UTC.
+        # Without its extension for time zones, DuckDB knows only UTC.
         if zone != "UTC":
             raise LookupError(f"DuckDB knows no zone {zone!r}") from error
     connection.execute("SET lock_configuration = true")
@@ -57,18 +64,20 @@ def connect_duckdb(*, needed_by: str, zone: str = "UTC", settings: Mapping[str, 
 
 
 def _within_limit() -> dict[str, str]:
-    """What keeps DuckDB within a limit of the process's addresses: it ends the process where a thread or a page is refused to it. Raises
-    MemoryError where there is no room for it."""
+    """Settings that hold DuckDB within the process's limit of addresses.
+
+    DuckDB ends the process when it is refused a thread or a page. Raises MemoryError when there is no room for it.
+    """
     room = address_room_bytes()
     if room is None or room >= UNLIMITED_BYTES:
         return {}
     if room < LEAST_BYTES:
-        raise MemoryError(f"DuckDB needs {LEAST_BYTES // 1024**2} MiB of addresses, and the process may have {room // 1024**2} more")
+        raise MemoryError(f"DuckDB needs {LEAST_BYTES // 1024**2} MiB of addresses. The process may have {room // 1024**2} MiB more.")
     return {"threads": "1", "memory_limit": f"{room // 4 // 1024**2}MiB"}
 
 
 def _private_directory() -> str | None:
-    """None where this machine has no place for one: then everything has to fit into memory."""
+    """A new private directory. None if this machine has no place for one; then everything has to fit into memory."""
     try:
         return tempfile.mkdtemp(prefix="objcat-")
     except OSError:

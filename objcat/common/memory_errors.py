@@ -1,7 +1,7 @@
-"""Memory that ends: what every library raises then becomes one typed error, and a commit that took place stays one.
+"""Full memory: one typed error for what every library raises, while a commit that happened stays one.
 
-Arrow, numpy and Python raise MemoryError of their own kinds. DuckDB, threads and the loader of libraries raise others. The classes that
-users hold turn them into `OutOfMemory`, at the entry of each public method. Whoever asks for a slot treats it as every error from outside.
+Arrow, numpy and Python raise MemoryErrors of their own kinds. DuckDB, threads and the loader of libraries raise other errors. The public
+classes turn them into `OutOfMemory`, at the entry of each public method. A commit treats them like every error from outside.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ logger = logging.getLogger("objcat")
 
 
 _WORDS = ("can't start new thread", "Failed to launch worker thread", "annot allocate memory", "failed to map segment")
-"""What Python, Arrow and the loader of libraries say: they have no class of errors for it."""
+"""Messages of Python, Arrow and the loader of libraries, which have no error class for it."""
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that memory, or what a process may have of it, has ended."""
+    """Whether an error means that memory, or the process's share of it, has ended."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, (RuntimeError, ImportError, OSError)) or type(error).__module__.startswith("pyarrow"):
@@ -37,7 +37,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def address_room_bytes() -> int | None:
-    """How much more this process may map under its limit of addresses (RLIMIT_AS); None where it has no limit, or nobody can tell."""
+    """How much more this process may map under its limit of addresses (RLIMIT_AS). None without a limit, or if it is unknown."""
     try:
         import resource
 
@@ -50,7 +50,10 @@ def address_room_bytes() -> int | None:
 
 
 def reports_full_memory(kind: C) -> C:
-    """Have the public methods of a class raise OutOfMemory where memory ends. What is lazy in them looks after itself, by `reporting`."""
+    """A class decorator: its public methods raise OutOfMemory when memory ends.
+
+    Lazy parts of a class use `reporting` themselves.
+    """
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (not name.startswith("_") or name in ("__enter__", "__exit__")):
             setattr(kind, name, _reporting_method(method, f"{kind.__name__}.{name}()"))
@@ -63,7 +66,7 @@ def _reporting_method(method: Callable[..., Any], what: str) -> Callable[..., An
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            # Public methods call one another: the outermost one says what it was to do.
+            # Public methods call each other. The outermost one says what it was doing.
             cause = error.__cause__ if isinstance(error, OutOfMemory) else error
             if not isinstance(cause, Exception) or not is_full(cause):
                 raise
@@ -74,7 +77,7 @@ def _reporting_method(method: Callable[..., Any], what: str) -> Callable[..., An
 
 @contextmanager
 def reporting(what: str, holder: object) -> Iterator[None]:
-    """Raise OutOfMemory where memory ends. what: is done. holder: whose method that is."""
+    """Raise OutOfMemory when memory ends in the block. what: is done. holder: the object whose method does it."""
     try:
         yield
     except Exception as error:
@@ -85,24 +88,30 @@ def reporting(what: str, holder: object) -> Iterator[None]:
 
 @contextmanager
 def after_commit(slot: int) -> Iterator[None]:
-    """What follows a commit: the commit is durable and must be reported, so that a full memory is logged and no more."""
+    """Log a full memory in the block: the commit before it is durable and must be reported."""
     try:
         yield
     except Exception as error:
         if not is_full(error):
             raise
         with suppress(MemoryError):
-            logger.warning("memory ended after the commit of slot %d, which is durable: %s", slot, error)
+            logger.warning("Memory ended after the commit of slot %d, which is durable: %s", slot, error)
 
 
 def out_of_memory(error: Exception, what: str, holder: object, data: object = None) -> OutOfMemory:
-    """What is said to a user. what: was called. holder: on which object. data: that was handed to it, if any."""
+    """The OutOfMemory for a user.
+
+    Args:
+        what: The call.
+        holder: Its object.
+        data: The data that was passed in, if any.
+    """
     rows, size = getattr(data, "num_rows", None), getattr(data, "nbytes", None)
-    given = f" of {rows:,} rows and {size:,} bytes" if isinstance(rows, int) and isinstance(size, int) else ""
-    reason = (str(error).splitlines() or [""])[0] or "no more was to be had"
+    size_text = f" of {rows:,} rows and {size:,} bytes" if isinstance(rows, int) and isinstance(size, int) else ""
+    reason = (str(error).splitlines() or [""])[0] or "no more memory"
     return OutOfMemory(
-        f"memory ended in {what}{given} on {shown(holder)} ({type(error).__name__}: {reason}). "
-        "The commit that was under way did not happen; what was committed before it stays. "
+        f"Memory ended in {what}{size_text} on {shown(holder)} ({type(error).__name__}: {reason}). "
+        "The commit that was under way did not happen. Earlier commits stay. "
         "Write or read fewer rows at once (scans: to_batches(), columns=, where=), raise the limit of the process (ulimit -v), "
-        "or connect with env=fileio.SystemEnv(parallelism=2, memory_bytes=...), which holds less"
+        "or connect with env=fileio.SystemEnv(parallelism=2, memory_bytes=...), which uses less."
     )

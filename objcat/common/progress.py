@@ -1,4 +1,4 @@
-"""How far long work is: told to a function of whoever waits for it, or drawn on their terminal."""
+"""Progress of long work, for a listener function or as a bar on the terminal."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ logger = logging.getLogger("objcat")
 T = TypeVar("T")
 
 QUIET_S = 2.0
-"""Work that ends sooner draws nothing."""
+"""Seconds. Work that ends sooner draws nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a piece of work is. what: such as "objcat: compact"; done: of `total`, in units such as "rows"; total: None where nobody
-    knows."""
+    """The progress of a piece of work.
+
+    Args:
+        what: The work, such as "objcat: compact".
+        done: Units done so far.
+        total: Units in all. None: unknown.
+        unit: The unit, such as "rows".
+    """
 
     what: str
     done: int
@@ -34,7 +40,7 @@ class Progress:
 
 
 Advance = Callable[[int], None]
-"""Is told of every step that is done."""
+"""Is called with the number of units of every step that is done."""
 
 _listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("objcat_progress", default=None)
 _current: ContextVar[Advance | None] = ContextVar("objcat_advance", default=None)
@@ -42,13 +48,19 @@ _current: ContextVar[Advance | None] = ContextVar("objcat_advance", default=None
 
 @contextmanager
 def report_progress(to: Callable[[Progress], None]) -> Iterator[None]:
-    """Work that this thread begins in the block tells a function how far it is, and draws nothing.
+    """Report the progress of work in the block to a function, instead of drawing a bar.
+
+    This is for work that this thread begins.
 
         with objcat.report_progress(lambda at: print(at.what, at.done, at.total)):
             table.maintenance.compact()
 
-    to: is called when a piece of work begins and after each of its steps, by one thread at a time, though not always by this one; so it
-    should be quick. An error of it is logged once, and disturbs nothing.
+    Args:
+        to: Called with a `Progress` when a piece of work begins and after each of its steps. Only one thread calls it at a time, but not
+            always this one. It should be quick. Its first error is logged, and disturbs nothing.
+
+    Yields:
+        None.
     """
     token = _listener.set(to)
     try:
@@ -59,11 +71,15 @@ def report_progress(to: Callable[[Progress], None]) -> Iterator[None]:
 
 @contextmanager
 def shown_progress(env: Env, what: str, total: int | None, *, unit: str) -> Iterator[Advance]:
-    """Gives a function that is told of every step done, in the units of `total`: to the listener of `report_progress`, where there is one;
-    else a bar is drawn on stderr, and taken away in the end.
+    """Yields a function to call after every step, with the number of units done.
 
-    Draws nothing where stderr is no terminal, and before `QUIET_S` seconds have passed. what: such as "objcat: compact". unit: such as
-    "rows". The function may be called by several threads. A terminal that is gone is no error.
+    It reports to the listener of `report_progress`. Without one, it draws a bar on stderr, and removes it at the end. It draws nothing if
+    stderr is no terminal, or before `QUIET_S` seconds have passed. Several threads may call it. A terminal that is gone is no error.
+
+    Args:
+        what: Such as "objcat: compact".
+        total: Units in all. None: unknown.
+        unit: Such as "rows".
     """
     listener = _listener.get()
     if listener is not None:
@@ -72,7 +88,7 @@ def shown_progress(env: Env, what: str, total: int | None, *, unit: str) -> Iter
         return
     is_part = _current.get() is not None
     if is_part or sys.stderr is None or not sys.stderr.isatty():
-        # Of work that is part of other work the whole is drawn.
+        # For work that is part of other work, only the whole is drawn.
         with _as_current(_nobody) as advance:
             yield advance
         return
@@ -102,12 +118,12 @@ def shown_progress(env: Env, what: str, total: int | None, *, unit: str) -> Iter
 
 
 def advance_of_now() -> Advance:
-    """That of the work which this thread has under way; one that tells nobody where there is none. For steps that are done deeper down."""
+    """The `Advance` of this thread's current work, for steps done deeper down. Without work, one that does nothing."""
     return _current.get() or _nobody
 
 
 def counted(items: Iterable[T], advance: Advance, size: Callable[[T], int]) -> Iterator[T]:
-    """The items; each is told when the next one is asked for."""
+    """The items. Each counts as done when the next one is requested."""
     for item in items:
         yield item
         advance(size(item))
@@ -136,7 +152,7 @@ def _told(listener: Callable[[Progress], None], what: str, total: int | None, un
                 listener(Progress(what, done if total is None else min(done, total), total, unit))
             except Exception as error:  # noqa: BLE001 - the work goes on, whatever others make of its progress
                 failed = True
-                logger.warning("what was to be told of the progress of %r failed: %r", what, error)
+                logger.warning("The progress listener failed for %r: %r", what, error)
 
     tell(0)
     return tell

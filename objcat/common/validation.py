@@ -1,6 +1,6 @@
-"""Checks of arguments, one for each kind: whatever does not fit is refused with one sentence, before anything is read or written.
+"""Checks of arguments, one for each kind. They raise InvalidInput before anything is read or written.
 
-what: how the caller names the argument, for the sentence. All raise InvalidInput.
+what: how the caller names the argument, for the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from objcat.errors import InvalidInput
 
 T = TypeVar("T")
 
-# The words of options that take one of some; each is checked where it is used, too.
+# The words of options. Each is also checked where it is used.
 TableType: TypeAlias = Literal["merge_on_read", "copy_on_write"]
 AsOf: TypeAlias = int | str | dt.datetime
 KeyScope: TypeAlias = Literal["table", "partition"]
@@ -31,7 +31,7 @@ SortName: TypeAlias = Literal["none", "partition"]
 GroupOrder: TypeAlias = Literal["log_bytes", "log_count", "newest"]
 
 SECONDS_MAX = 1e11
-"""Some three thousand years: what is longer is a mistake."""
+"""About three thousand years. A longer span is a mistake."""
 SHOWN_CHARACTERS_MAX = 100
 
 _UNITS_MS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
@@ -39,21 +39,21 @@ _SPAN = re.compile(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*((?:second|minute|hour|day|wee
 
 
 def whole_number(value: Any, *, what: str, least: int | None = 0, most: int | None = None) -> int:
-    """A plain int between `least` and `most`, both included. A bool is none, nor is a float that happens to be whole."""
+    """A plain int between `least` and `most`, both included. A bool is no number here, nor is a whole float."""
     if type(value) is not int or (least is not None and value < least) or (most is not None and value > most):
-        raise InvalidInput(f"{what}={shown(value)} is not a whole number{_range_text(least, most)}: give one as an int")
+        raise InvalidInput(f"{what}={shown(value)} is not a whole number{_range_text(least, most)}. Give one as an int.")
     return value
 
 
 def seconds(value: Any, *, what: str) -> float:
     """A time span: an int or a float of 0 or more, neither NaN nor infinite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= SECONDS_MAX:
-        raise InvalidInput(f"{what}={shown(value)} is not a time span: give seconds, a number from 0 to {SECONDS_MAX:.0e}")
+        raise InvalidInput(f"{what}={shown(value)} is not a time span. Give seconds, a number from 0 to {SECONDS_MAX:.0e}.")
     return value
 
 
 def span_ms(value: Any, *, what: str) -> int:
-    """Milliseconds of a time span that is not empty: a timedelta, or text such as `7 days` or `90 minutes`."""
+    """Milliseconds of a positive time span: a timedelta, or text such as `7 days` or `90 minutes`."""
     found: float | None = None
     if isinstance(value, dt.timedelta):
         found = value / dt.timedelta(milliseconds=1)
@@ -61,42 +61,42 @@ def span_ms(value: Any, *, what: str) -> int:
         found = float(match[1]) * _UNITS_MS[match[2].lower().rstrip("s")]
     if found is None or not 1 <= found <= SECONDS_MAX * 1000:
         units = ", ".join(f"{unit}s" for unit in _UNITS_MS)
-        raise InvalidInput(f"{what}={shown(value)} is not a time span: give a datetime.timedelta, or text such as '7 days' ({units})")
+        raise InvalidInput(f"{what}={shown(value)} is not a time span. Give a datetime.timedelta, or text such as '7 days' ({units}).")
     return int(found)
 
 
 def text(value: Any, *, what: str, empty: bool = False) -> str:
-    """Text that UTF-8 holds. empty: whether it may be empty."""
+    """Text that UTF-8 can hold. empty: whether it may be empty."""
     if not isinstance(value, str):
-        raise InvalidInput(f"{what}={shown(value)} is not text: give a str")
+        raise InvalidInput(f"{what}={shown(value)} is not text. Give a str.")
     if not value and not empty:
-        raise InvalidInput(f"{what} is empty: give a text")
+        raise InvalidInput(f"{what} is empty. Give a text.")
     check_unicode(value, what=what)
     return value
 
 
 def text_mapping(value: Any, *, what: str) -> dict[str, str]:
-    """A mapping from text to text, all of which UTF-8 holds: a log with anything else in it could not be read again."""
+    """A mapping from text to text that UTF-8 can hold. A log with anything else could not be read again."""
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{what} is {shown(value)}: give a dict of texts, {{'key': 'value'}}; nothing was written")
+        raise InvalidInput(f"{what} is {shown(value)}. Nothing was written. Give a dict of texts, {{'key': 'value'}}.")
     for pair in value.items():
         for one in pair:
             if not isinstance(one, str):
-                raise InvalidInput(f"{what} holds {shown(pair)}, of which {shown(one)} is not text: write str(...); nothing was written")
+                raise InvalidInput(f"{what} holds {shown(pair)}, in which {shown(one)} is not text. Nothing was written. Use str(...).")
             check_unicode(one, what=what)
     return dict(value)
 
 
 def name_list(value: Any, *, what: str) -> list[str]:
-    """Some names. One that stands alone is refused: Python would take it for a list of letters."""
+    """A list of names. A single text is refused: Python would take it for a list of letters."""
     if isinstance(value, str):
-        raise InvalidInput(f"{what} is the text {shown(value)}: give a list of names, [{shown(value)}]")
+        raise InvalidInput(f"{what} is the text {shown(value)}. Give a list of names, [{shown(value)}].")
     if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
-        raise InvalidInput(f"{what} is {shown(value)}: give a list of names")
+        raise InvalidInput(f"{what} is {shown(value)}. Give a list of names.")
     found = list(value)
     for name in found:
         if not isinstance(name, str):
-            raise InvalidInput(f"{what} holds {shown(name)}, which is not text: give a list of names")
+            raise InvalidInput(f"{what} holds {shown(name)}, which is not text. Give a list of names.")
         check_unicode(name, what=what)
     return found
 
@@ -113,65 +113,68 @@ def one_of(value: Any, choices: Iterable[str], *, what: str) -> str:
 def instance(value: Any, kind: type[T], *, what: str, such_as: str) -> T:
     """A value of a type. such_as: how one is written."""
     if not isinstance(value, kind):
-        raise InvalidInput(f"{what} is {shown(value)}: give {such_as}")
+        raise InvalidInput(f"{what} is {shown(value)}. Give {such_as}.")
     return value
 
 
 def instances(value: Any, kind: type[T], *, what: str, such_as: str) -> list[T]:
-    """Some values of a type. such_as: how a list of them is written."""
+    """A list of values of a type. such_as: how such a list is written."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise InvalidInput(f"{what} is {shown(value)}: give {such_as}")
+        raise InvalidInput(f"{what} is {shown(value)}. Give {such_as}.")
     found = list(value)
     for one in found:
         if not isinstance(one, kind):
-            raise InvalidInput(f"{what} holds {shown(one)}: give {such_as}")
+            raise InvalidInput(f"{what} holds {shown(one)}. Give {such_as}.")
     return found
 
 
 def session(value: Any) -> Any:
-    """A session of Spark, of whatever kind, that runs."""
+    """A running Spark session of any kind."""
     if not hasattr(value, "createDataFrame"):
         library("pyspark", needed_by="a session of Spark needs", extra="spark")
-        raise InvalidInput(f"spark is {shown(value)}: give a session, SparkSession.builder.getOrCreate()")
+        raise InvalidInput(f"spark is {shown(value)}. Give a session, SparkSession.builder.getOrCreate().")
     context = getattr(value, "_sc", None)
     if context is not None and context._jsc is None:
-        raise InvalidInput("spark is a session that was stopped: give one that runs, SparkSession.builder.getOrCreate(); nothing was done")
+        raise InvalidInput("spark is a stopped session. Nothing was done. Give one that runs, SparkSession.builder.getOrCreate().")
     return value
 
 
 def moment_ms(value: Any, *, what: str) -> int:
-    """Milliseconds since 1970 UTC of a datetime, or of ISO 8601 text; without a zone it is UTC."""
+    """Milliseconds since 1970 UTC of a datetime or ISO 8601 text. Without a zone it is UTC."""
     if not isinstance(value, (str, dt.datetime)):
-        raise InvalidInput(f"{what}={shown(value)} is neither a slot nor a time: give an int, a datetime, or ISO 8601 text")
+        raise InvalidInput(f"{what}={shown(value)} is neither a slot nor a time. Give an int, a datetime, or ISO 8601 text.")
     try:
         moment = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise InvalidInput(f"{what}={shown(value)} is not a time: write ISO 8601, e.g. '2026-11-20 09:00'") from error
+        raise InvalidInput(f"{what}={shown(value)} is not a time. Write ISO 8601, e.g. '2026-11-20 09:00'.") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return int(moment.timestamp() * 1000)
 
 
 def folded(name: str) -> str:
-    """What is equal for two names that mean the same: names are kept as they were written, and compared without case, by Unicode's full
-    case folding, and without regard to how letters with marks are made up (NFC or NFD)."""
+    """The comparison form of a name: equal for two names that mean the same.
+
+    Names are stored as they were written. They are compared without case, by Unicode's full case folding, and without regard to composition
+    (NFC or NFD).
+    """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def nearest_name(name: str, valid: Iterable[str]) -> str:
-    """As `nearest`, of names of columns: where one looks the same, and is not, both are told by their code points."""
+    """As `nearest`, for names of columns. Where two look the same but differ, both are shown by their code points."""
     known = list(valid)
     alike = [one for one in known if folded(one) == folded(name) and one.lower() != name.lower()]
     if alike:
         same = "which differs in case or Unicode normalisation alone"
-        return f"the table has {alike[0]!a}, and this is {name!a}, {same}: call it as the table does"
+        return f"the table has {alike[0]!a}, and this is {name!a}, {same}. Use the spelling of the table"
     return nearest(name, known)
 
 
 def check_unicode(value: str, *, what: str) -> None:
-    """Refuses text with a lone surrogate, which UTF-8 cannot hold."""
+    """Refuse text with a lone surrogate, which UTF-8 cannot hold."""
     if not is_unicode(value):
-        raise InvalidInput(f"{what} holds {shown(value)}, which is not valid Unicode: mend that text; nothing was written")
+        raise InvalidInput(f"{what} holds {shown(value)}, which is not valid Unicode. Nothing was written. Correct that text.")
 
 
 def is_unicode(value: str) -> bool:

@@ -78,7 +78,7 @@ def test_a_session_that_is_stopped_under_a_write_or_before_it_is_one_sentence(cl
     found = run_driver("stopped", cluster, tmp_path)
     assert found.pop("same") and found.pop("findings") == []
     lost = "SparkJobLost: Spark did not finish a job (objcat: "
-    given = "InvalidInput: spark is a session that was stopped: give one that runs, SparkSession.builder.getOrCreate(); nothing was done"
+    given = "InvalidInput: spark is a stopped session. Nothing was done. Give one that runs, SparkSession.builder.getOrCreate()."
     for name, said in found.items():
         if name in ("delete", "update", "compact", "maintain", "scan"):
             assert said == given, name

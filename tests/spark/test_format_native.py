@@ -146,5 +146,5 @@ def test_what_is_not_a_scan_stays_with_python(own: SparkSession, table: objcat.T
 def test_it_is_for_the_session_that_asked(spark: SparkSession, own: SparkSession, table: objcat.Table) -> None:
     assert loaded(own, table).count() == ROWS
     assert "(Python)" in text_of(loaded(spark, table)) and "(Python)" not in text_of(loaded(own, table))
-    with pytest.raises(InvalidInput, match="spark is 3: give a session"):
+    with pytest.raises(InvalidInput, match=r"spark is 3\. Give a session"):
         objcat.spark.native_format(3)  # type: ignore[arg-type]

@@ -212,5 +212,5 @@ def test_names_that_spark_has_already_are_refused(spark: SparkSession, lake: obj
 
 def test_a_session_that_was_stopped_is_one_sentence(tmp_path: Path) -> None:
     stopped: Any = SimpleNamespace(createDataFrame=None, _sc=SimpleNamespace(_jsc=None), _jvm=None)
-    with pytest.raises(InvalidInput, match="spark is a session that was stopped: give one that runs"):
+    with pytest.raises(InvalidInput, match=r"spark is a stopped session\. Nothing was done\. Give one that runs"):
         objcat.spark.views(stopped, objcat.connect(tmp_path))

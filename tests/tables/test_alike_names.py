@@ -66,7 +66,7 @@ def test_a_batch_with_a_name_that_looks_the_same_is_refused_and_not_null(tmp_pat
         with pytest.raises(InvalidBatch) as raised:
             table.upsert(rows)
         said = str(raised.value)
-        assert ascii(first) in said and ascii(second) in said and "call it as the table does" in said
+        assert ascii(first) in said and ascii(second) in said and "Use the spelling of the table" in said
     for read in (
         lambda: table.scan(columns=[second]),
         lambda: table.scan(where=f"`{second}` = 1"),

@@ -164,15 +164,15 @@ def test_what_is_no_mapping_of_texts(memory: MemoryBackend, lake: objcat.Lake, w
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"schema": None}, "schema is None: give an Arrow schema"),
-        ({"schema": {"id": "bigint"}}, r"schema is \{'id': 'bigint'\}: give an Arrow schema"),
-        ({"key": 5}, "key is 5: give a list of names"),
+        ({"schema": None}, r"schema is None\. Give an Arrow schema"),
+        ({"schema": {"id": "bigint"}}, r"schema is \{'id': 'bigint'\}\. Give an Arrow schema"),
+        ({"key": 5}, r"key is 5\. Give a list of names"),
         ({"key": [1]}, "key holds 1, which is not text"),
         ({"key": ["id", None]}, "key holds None, which is not text"),
-        ({"key": "id"}, r"key is the text 'id': give a list of names, \['id'\]"),
+        ({"key": "id"}, r"key is the text 'id'\. Give a list of names, \['id'\]"),
         ({"ordering": 5}, "ordering=5 is not text"),
         ({"ordering": ["size"]}, r"ordering=\['size'\] is not text"),
-        ({"index": 16}, r"index is 16: give objcat\.BucketIndex\(16\)"),
+        ({"index": 16}, r"index is 16\. Give objcat\.BucketIndex\(16\)"),
         ({"index": objcat.BucketIndex(2, columns=5)}, r"BucketIndex\(columns\) is 5"),  # type: ignore[arg-type]
         ({"index": objcat.BucketIndex(2, columns=(1,))}, r"BucketIndex\(columns\) holds 1"),  # type: ignore[arg-type]
         ({"table_type": "copy_on_writ"}, "table_type='copy_on_writ' is not known.*did you mean 'copy_on_write'"),
@@ -194,7 +194,7 @@ def test_settings_of_a_table(memory: MemoryBackend, lake: objcat.Lake, settings:
 def test_what_is_no_time_span(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
     table = lake.table("n.t")
     before = objects(memory)
-    with pytest.raises(InvalidInput, match=r"older_than_s=.* is not a time span: give seconds"):
+    with pytest.raises(InvalidInput, match=r"older_than_s=.* is not a time span\. Give seconds"):
         table.maintenance.rollback_failed_writes(older_than_s=bad)
     assert objects(memory) == before
 
@@ -208,7 +208,7 @@ def test_what_are_no_groups(memory: MemoryBackend, lake: objcat.Lake, bad: Any) 
         lambda: table.maintenance.compact(file_groups=bad),
         lambda: schedule_compaction(table._context.timeline, table.id, file_groups=bad),
     ):
-        with pytest.raises(InvalidInput, match=r"^file_groups .*: give a list of file groups"):
+        with pytest.raises(InvalidInput, match=r"^file_groups .*\. Give a list of file groups"):
             call()
     assert objects(memory) == before
 
@@ -217,17 +217,17 @@ def test_what_are_no_groups(memory: MemoryBackend, lake: objcat.Lake, bad: Any) 
 def test_what_is_no_application(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
     table = lake.table("n.t")
     before = objects(memory)
-    with pytest.raises(InvalidInput, match=r"app is .*: give an objcat\.AppVersion"):
+    with pytest.raises(InvalidInput, match=r"app is .*\. Give an objcat\.AppVersion"):
         table.upsert([{"id": 1}], app=bad)
-    with pytest.raises(InvalidInput, match=r"app is .*: give an objcat\.AppVersion"), lake.transaction(app=bad) as tx:
+    with pytest.raises(InvalidInput, match=r"app is .*\. Give an objcat\.AppVersion"), lake.transaction(app=bad) as tx:
         tx["n.t"].upsert([{"id": 1}])
     assert objects(memory) == before
 
 
 ROW = {"id": 1, "value": "a", "size": 1.0}
 FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
-    "a session's name": (lambda t: t.scan().to_spark("local"), "spark is 'local': give a session"),  # type: ignore[arg-type]
-    "no session": (lambda t: t.changes(since=0).to_spark(None), "spark is None: give a session"),  # type: ignore[arg-type]
+    "a session's name": (lambda t: t.scan().to_spark("local"), r"spark is 'local'\. Give a session"),  # type: ignore[arg-type]
+    "no session": (lambda t: t.changes(since=0).to_spark(None), r"spark is None\. Give a session"),  # type: ignore[arg-type]
     "a session's name to delete": (lambda t: t.delete("id = 1", spark="local"), "spark is 'local'"),  # type: ignore[call-overload]
     "a session's name to update": (lambda t: t.update({"size": 1}, spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
     "a session's name to compact": (lambda t: t.maintenance.compact(spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
@@ -379,5 +379,5 @@ class Unshowable:
     ids=["lines", "surrogate", "unshowable", "long"],
 )
 def test_values_are_quoted_on_one_short_line(value: Any, says: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^count={says} is not a whole number from 1 to 9: give one as an int$"):
+    with pytest.raises(InvalidInput, match=rf"^count={says} is not a whole number from 1 to 9\. Give one as an int\.$"):
         validation.whole_number(value, what="count", least=1, most=9)

@@ -192,8 +192,8 @@ def test_metadata_that_is_not_text_does_not_make_the_table_unreadable(lake: objc
         ({"index": objcat.BucketIndex(4.0)}, "whole number"),  # type: ignore[arg-type]
         ({"index": objcat.BucketIndex("4")}, "whole number"),  # type: ignore[arg-type]
         ({"index": objcat.BucketIndex(True)}, "whole number"),
-        ({"key": "id"}, r"give a list of names, \['id'\]"),
-        ({"index": objcat.BucketIndex(4, columns="id")}, r"give a list of names, \['id'\]"),  # type: ignore[arg-type]
+        ({"key": "id"}, r"Give a list of names, \['id'\]"),
+        ({"index": objcat.BucketIndex(4, columns="id")}, r"Give a list of names, \['id'\]"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_of_a_wrong_type_do_not_make_a_table_that_nobody_opens(lake: objcat.Lake, given: dict[str, Any], says: str) -> None:

@@ -535,7 +535,7 @@ def test_who_was_heard_of_lately_is_left_alone(memory: MemoryBackend) -> None:
     assert later(memory, 3590).maintenance.rollback_failed_writes() == []
     assert list(table._context.fileio.list_keys("intents/"))
     assert len(later(memory, 3610).maintenance.rollback_failed_writes()) == 1
-    with pytest.raises(InvalidInput, match="is not a time span: give seconds"):
+    with pytest.raises(InvalidInput, match=r"is not a time span\. Give seconds"):
         table.maintenance.rollback_failed_writes(older_than_s=-1)
 
 

@@ -54,7 +54,7 @@ def test_work_that_does_not_fit_ends_in_a_typed_error_and_commits_are_as_was_sai
     assert done.returncode == 0, done.stderr[-4000:]
     ended, _, said = done.stdout.partition(" ")
     assert ended == "OutOfMemory", done.stdout
-    assert "memory ended in" in said
+    assert "Memory ended in" in said
     assert "raise the limit of the process" in said
     before, after = objcat.connect(made).table(name), objcat.connect(tmp_path / "lake").table(name)
     assert after.refresh().slot == before.refresh().slot, "what was said to have failed is not visible"

@@ -133,7 +133,7 @@ def test_an_error_of_who_is_told_disturbs_nothing(tmp_path: Path, caplog: pytest
     with objcat.report_progress(fail):
         long_work(tmp_path)
     assert objcat.connect(tmp_path / "lake").table("t").scan().count() == 50
-    assert "what was to be told of the progress of 'objcat: compact' failed" in caplog.text
+    assert "The progress listener failed for 'objcat: compact'" in caplog.text
 
 
 def test_work_that_failed_leaves_nothing_behind_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
