@@ -1,1 +1,1 @@
-"""Tools for those who work on objcat: the environment, test servers, a fault proxy, the demo. Not shipped."""
+"""Tools for the development of objcat: the environment, test servers, a fault proxy, the demo. They are not shipped."""

@@ -1,4 +1,4 @@
-"""`./dev check` and `./dev format`: what must hold of every file, without running the product."""
+"""`./dev check` and `./dev format`: checks of every file that do not run the product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = ("fileio", "objcat", "pyspark_objcat", "devkit", "tests", "benchmarks"
 
 
 def check() -> int:
-    """Run every check, also after one has failed; 1 when any did."""
+    """Run every check, also after one has failed. Returns 1 when any failed."""
     cache = _tree_cache()
     sources = _existing_sources()
     pages = write_modules(cache / "pages")
@@ -28,12 +28,12 @@ def check() -> int:
         "lint-imports": ["lint-imports", "--cache-dir", f"{cache}/imports"],
     }
     failed = [name for name, command in checks.items() if not _passes(name, command, names=pages)]
-    print(f"dev check: {', '.join(failed)} failed" if failed else f"dev check: all {len(checks)} passed", flush=True)
+    print(f"dev check: {', '.join(failed)} failed." if failed else f"dev check: All {len(checks)} passed.", flush=True)
     return 1 if failed else 0
 
 
 def format_sources() -> int:
-    """Format every file and mend what ruff can mend safely."""
+    """Format every file and apply ruff's safe fixes."""
     sources = _existing_sources()
     cache = ["--cache-dir", f"{_tree_cache()}/ruff"]
     _passes("ruff check", ["ruff", "check", "--fix", "--quiet", *cache, *sources])
@@ -41,7 +41,7 @@ def format_sources() -> int:
 
 
 def _passes(name: str, command: Sequence[str], *, names: Mapping[str, str] | None = None) -> bool:
-    """Run a tool; its output names files by `names`, where they have another name to people."""
+    """Run a tool. Files in its output have the names in `names`, if any."""
     print(f"== {name}", flush=True)
     environment = toolchain.run_environment()
     run = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
@@ -53,10 +53,10 @@ def _passes(name: str, command: Sequence[str], *, names: Mapping[str, str] | Non
 
 
 def _existing_sources() -> list[str]:
-    """The folders with Python in them; a tool that is given an empty one fails."""
+    """The folders that hold Python files: tools fail on an empty folder."""
     return [name for name in SOURCES if any((ROOT / name).rglob("*.py"))]
 
 
 def _tree_cache() -> Path:
-    """A cache of its own for each clone, outside of it, so that a clone may be read-only."""
+    """A cache for each clone, outside of it, so that a clone may be read-only."""
     return cache_dir() / "checks" / hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""`./dev demo`: the main job on real data. Four writers upsert into one table at once, one is killed in mid-write, the table is right."""
+"""`./dev demo`: four writers upsert real data into one table at once. One is killed in mid-write, and the table is right."""
 
 from __future__ import annotations
 
@@ -41,20 +41,17 @@ SERVER_OF: dict[str, ServerName] = {"s3": "versitygw", "gcs": "fake-gcs-server",
 LOCAL_WRITERS = 3
 WIDTH = 150
 DAYS_MIN = 8
-"""Two rounds: one for all, one for the hunter."""
+"""Two rounds: one for all writers, one for the hunter."""
 SPARE_STEPS_MAX = 500
-"""Steps that the victim repeats when it was too quick for its hunter."""
+"""The largest number of steps that the victim repeats when it was too quick for the hunter."""
 
 
 Round = dict[str, list[Step]]
-"""What each writer, by name, does at the same time as the others."""
+"""The steps of each writer, by name. All writers run at once."""
 
 
 class Race:
-    """The writers at work on one table, round by round.
-
-    commits: those acknowledged. settled: what became of the write that was cut short.
-    """
+    """The writers at work on one table, round by round. `commits`: acknowledged ones. `settled`: the outcome of the interrupted write."""
 
     def __init__(self, table: objcat.Table, writers: Sequence[Writer], console: Console, progress: Progress) -> None:
         self.commits: list[Commit] = []
@@ -69,11 +66,11 @@ class Race:
 
     @property
     def killed_txn(self) -> str | None:
-        """Of the write that was cut short."""
+        """The transaction of the interrupted write."""
         return self._hunter.txn
 
     def run(self, rounds: Sequence[Round]) -> None:
-        """All rounds; from the second on, the victim is hunted. Raises WriterDied when another writer dies."""
+        """Run all rounds. From the second on, the victim is hunted. Raises WriterDied when another writer dies."""
         for name in self._writer_of:
             self._bars[name] = self._progress.add_task(name, total=sum(len(dealt.get(name, ())) for dealt in rounds))
         with ThreadPoolExecutor(len(self._writer_of), thread_name_prefix="writer") as pool:
@@ -90,7 +87,7 @@ class Race:
         self.commits.sort(key=lambda commit: commit.slot)
 
     def _work(self, name: str, steps: Sequence[Step]) -> None:
-        """Make steps commits, one after the other, by the writer of that name, or by whoever took over from it."""
+        """Commit steps one after the other, by the writer of that name or by its successor."""
         for step in steps:
             try:
                 self.commits.append(self._writer_of[name].write(step))
@@ -102,16 +99,16 @@ class Race:
             self._progress.advance(self._bars[name])
 
     def _take_over(self, txn: str, step: Step) -> Commit:
-        """Settle the victim's last write for ever, and let the successor make it and all that the victim had before it."""
+        """Settle the victim's last write for good. Then the successor writes this step, and every later step of the victim."""
         victim, successor = self._victim, self._successor
         self._writer_of[victim.name] = successor
         self._progress.update(self._bars[victim.name], description=f"{victim.name}, then {successor.name}")
         self.settled = self._table.resolve(txn)
         committed = isinstance(self.settled, CommittedAt)
-        quick = f" ({self._hunter.tries} commits before were too quick)" if self._hunter.tries else ""
+        quick = f" ({self._hunter.tries} earlier commits were too quick)" if self._hunter.tries else ""
         self._console.print(
-            f"[red]SIGKILL to {victim.name}[/red] during the {step}: its data was in the store, its commit was not{quick}.\n{txn} "
-            f"{'turns out committed' if committed else 'is rolled back'} at slot {self.settled.slot}; {successor.name} takes over.",
+            f"[red]SIGKILL to {victim.name}[/red] during the {step}. Its data was in the store, its commit was not{quick}.\n{txn} "
+            f"{'turns out committed' if committed else 'is rolled back'} at slot {self.settled.slot}. {successor.name} takes over.",
             highlight=False,
             soft_wrap=True,
         )
@@ -122,7 +119,7 @@ class Race:
 
 
 def deal(days: int, names: Sequence[str]) -> list[Round]:
-    """The days in rounds of one for each writer: its actual times, then a correction of the day that its neighbour writes in that round."""
+    """The days in rounds, one day per writer: its actual times, then a correction of the day that its neighbour writes."""
     rounds = []
     for first in range(1, days + 1, len(names)):
         of_round = range(first, min(first + len(names), days + 1))
@@ -157,7 +154,7 @@ def start_spark(scratch: Path) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    # The first job of a session starts its Python workers: not in the race.
+    # The first job of a session starts its Python workers. Do that before the race.
     session.range(2).mapInArrow(lambda batches: batches, "id bigint").collect()
     return session
 
@@ -168,7 +165,7 @@ def _stop_spark(starting: Future[SparkSession]) -> None:
 
 
 def demo(console: Console, *, store: str, path: Path | None, days: int, with_spark: bool) -> list[Check]:
-    """The whole story; its checks."""
+    """Run the whole story and return its checks."""
     began_s = time.monotonic()
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="objcat-demo-", ignore_cleanup_errors=True)))
@@ -190,7 +187,7 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
         place = Place(url, options, str(scratch / "flown.feather"))
 
         table, inserted = _create(console, place, flown)
-        with console.status("waiting for the writers, so that all begin together"):
+        with console.status("waiting until all writers can begin together"):
             for local in locals_:
                 local.open(place)
             spark = starting.result() if starting is not None else None
@@ -198,7 +195,7 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
         race = _race(console, table, writers, days)
 
         _show_timeline(console, table.inspect.history(), inserted, race.commits)
-        with console.status("reading the table, as it was and as it is"):
+        with console.status("reading the table as of the insert and as of now"):
             before, now = table.scan(as_of=inserted.slot).to_arrow(), table.scan().to_arrow()
         _show_time_travel(console, before, now, slot=inserted.slot)
         with console.status("checking"):
@@ -210,25 +207,25 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
 
 
 def _create(console: Console, place: Place, flown: pa.Table) -> tuple[objcat.Table, objcat.CommitResult]:
-    """The table with its flights as scheduled."""
+    """Create the table with its scheduled flights."""
     table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(TABLE, SCHEMA, key=KEY, index=objcat.BucketIndex(8))
     console.print(
-        f"[bold]{TABLE}[/bold] at {table._context.fileio.url}: the key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True
+        f"[bold]{TABLE}[/bold] is at {table._context.fileio.url}. Its key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True
     )
     console.print(
-        "It has no ordering column: the later commit wins, so the order of the slots alone says what a flight shows.", soft_wrap=True
+        "It has no ordering column. The later commit wins, so the order of the slots alone decides what a flight shows.", soft_wrap=True
     )
     inserted = table.insert(scheduled(flown), metadata={"writer": "schedule", "step": "flights as scheduled"})
-    console.print(f"{inserted.rows} flights inserted as scheduled in slot {inserted.slot}; their actual times are null.", soft_wrap=True)
+    console.print(f"{inserted.rows} scheduled flights are inserted in slot {inserted.slot}. Their actual times are null.", soft_wrap=True)
     return table, inserted
 
 
 def _race(console: Console, table: objcat.Table, writers: Sequence[Writer], days: int) -> Race:
-    """All writers at once."""
+    """Run all writers at once."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console.print(
-        f"{len(writers)} writers upsert the actual times, each a day at a time, and correct the day that another is writing "
-        "(corrections are made up).",
+        f"{len(writers)} writers upsert the actual times, one day at a time. Each corrects the day that another is writing "
+        "(the corrections are made up).",
         soft_wrap=True,
     )
     with Progress(*columns, console=console) as progress:
@@ -260,7 +257,7 @@ def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.
     lost = sum(commit.slots_lost for commit in commits)
     console.print(
         f"{len(commits)} commits lost {lost} slots to each other and took the next one without writing a file again. "
-        "base is the newest slot that a writer knew when it began. Spark's requests are those of its driver.",
+        "base is the newest slot that a writer knew at its start. Spark's requests are those of its driver.",
         soft_wrap=True,
     )
 
@@ -288,22 +285,24 @@ def _show_checks(console: Console, checks: Sequence[Check], seconds: float) -> N
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="./dev demo", description="See it work: flights into one table by four writers at once, one of them killed."
+        prog="./dev demo", description="See objcat work: four writers upsert flights into one table at once, and one is killed."
     )
     parser.add_argument("--store", choices=["file", *SERVER_OF], default="file", help="a directory, or a local server of that kind")
-    parser.add_argument("--path", type=Path, help="with --store file: the directory of the lake, kept; without it a temporary one is used")
+    parser.add_argument(
+        "--path", type=Path, help="with --store file: the directory of the lake, which stays; the default is a temporary one"
+    )
     parser.add_argument("--days", type=int, default=31, help=f"days of January 2013, {DAYS_MIN} to 31")
     parser.add_argument("--no-spark", action="store_true", help="three local writers only")
     parsed = parser.parse_args(arguments)
     if not DAYS_MIN <= parsed.days <= 31:
-        parser.error(f"--days {parsed.days} is out of range: use {DAYS_MIN} to 31")
+        parser.error(f"--days {parsed.days} is out of range. Use {DAYS_MIN} to 31.")
     if parsed.path is not None and parsed.store != "file":
-        parser.error(f"--path is of --store file: the lake of --store {parsed.store} lives on a server that ends with the demo")
+        parser.error(f"--path needs --store file. The lake of --store {parsed.store} is on a server that ends with the demo.")
     return parsed
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the demo; 0 when every check holds."""
+    """Run the demo. Returns 0 when every check holds."""
     parsed = _arguments(arguments)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:

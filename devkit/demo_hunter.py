@@ -1,4 +1,4 @@
-"""Kill a writer in mid-write: after its data is in the store, before its commit is."""
+"""`Hunter`: kills a writer in mid-write, after its data is in the store and before its commit is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from objcat.timeline.log import Log
 class Hunter(threading.Thread):
     """Watches the store for data of the victim that no slot names, and kills the victim there.
 
-    The victim is stopped (SIGSTOP) as soon as new data of it is seen. If the log has its commit already, it goes on and the next one is
-    tried; if not, it is killed (SIGKILL). txn: of the write that was cut short, None as long as there is none. tries: commits that were
-    too quick.
+    New data stops the victim (SIGSTOP). If the log has its commit already, the victim continues and the next commit is tried. If not, it is
+    killed (SIGKILL). `txn`: the interrupted write; None while there is none. `tries`: commits that were too quick.
     """
 
     def __init__(self, fileio: FileIO, victim: LocalWriter) -> None:
@@ -31,22 +30,23 @@ class Hunter(threading.Thread):
         self._ended = threading.Event()
 
     def hunt(self, *, after: str) -> None:
-        """Begin to watch, for transactions of the victim later than `after`."""
+        """Start to watch for transactions of the victim later than `after`."""
         self._seen = _after(after)
         self.start()
 
     def end(self) -> None:
-        """Stop watching, if it was begun. Harmless to repeat."""
+        """Stop watching. May be called again, and without a hunt."""
         self._ended.set()
         if self.is_alive():
             self.join()
 
     def run(self) -> None:
+        """The loop of the watching thread."""
         while not self._ended.is_set():
             listed = self._fileio.list_keys("data/", start_after=self._seen)
             keys = [key for key in listed if _txn_of(key).split("-")[1].startswith(self._victim.mark)]
             if not keys:
-                time.sleep(0.0005)  # polling, no timing: the watch goes on until it has seen what it waits for
+                time.sleep(0.0005)  # Polling without a time limit: the watch ends when it has seen new data.
                 continue
             txn = _txn_of(keys[-1])
             if self._kill_unless_committed(txn):
@@ -54,7 +54,7 @@ class Hunter(threading.Thread):
             self._seen = _after(txn)
 
     def _kill_unless_committed(self, txn: str) -> bool:
-        """Stop the victim, look, and kill it or let it go on."""
+        """Stop the victim, look, and kill it or let it continue."""
         process = self._victim.process
         process.send_signal(signal.SIGSTOP)
         try:
@@ -75,5 +75,5 @@ def _txn_of(key: str) -> str:
 
 
 def _after(txn: str) -> str:
-    """A key after all data of a transaction, and before that of later ones."""
+    """A key behind all data of a transaction, and before that of later ones."""
     return f"{data_prefix(Txn(txn))}~"

@@ -1,4 +1,4 @@
-"""Writers of the demo. As a program: one local writer, a process of its own that is told a step a line and answers with its commit."""
+"""Writers of the demo. As a program: one local writer, which reads steps from stdin and prints its commits, one per line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = "flights"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the table is. flown: a file with the flights of January, for the processes of writers."""
+    """Where the table is. `flown`: a file with the flights of January, for the processes of writers."""
 
     url: str
     options: Mapping[str, str]
@@ -48,35 +48,34 @@ class Commit:
 
 
 class WriterDied(Exception):
-    """The writer's process ended without an answer: nobody knows yet what became of its last step."""
+    """The process of a writer ended without an answer. The outcome of its last step is unknown."""
 
 
 class Writer(Protocol):
-    """Who makes commits, one at a time."""
+    """Makes commits, one at a time."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in the log."""
 
     def write(self, step: Step) -> Commit:
-        """Make the step a commit. Safe for many threads. Raises WriterDied."""
+        """Commit the step. Safe for many threads. Raises WriterDied."""
 
 
 class MarkedEnv(SystemEnv):
-    """The real world, but every id begins with a mark, so that whoever looks at the store can tell whose transaction a file is of."""
+    """The real world, except that every id begins with a mark. So one can tell whose transaction a file belongs to."""
 
     def __init__(self, mark: str) -> None:
         super().__init__()
         self._mark = mark
 
     def new_id(self) -> str:
+        """The mark and a random rest."""
         return self._mark + super().new_id()[len(self._mark) :]
 
 
 class LocalWriter:
-    """A writer in a process of its own, which starts at once and opens the table when told to.
-
-    mark: what the ids of its transactions begin with.
-    """
+    """A writer in its own process, which starts at once. `mark`: the beginning of the ids of its transactions."""
 
     def __init__(self, name: str, *, mark: str) -> None:
         self.name = name
@@ -90,15 +89,16 @@ class LocalWriter:
         self._ask({"name": self.name, "mark": self.mark, **asdict(place)}, what="opening of the table")
 
     def write(self, step: Step) -> Commit:
+        """Send the step to the process and wait for its commit."""
         return Commit(**{**self._ask(asdict(step), what=str(step)), "step": step})
 
     def close(self) -> None:
-        """End the process. Harmless to repeat."""
+        """End the process. May be called again."""
         self.process.kill()
         self.process.communicate()
 
     def _ask(self, message: Mapping[str, Any], *, what: str) -> dict[str, Any]:
-        """Send one line, wait for the line that answers it."""
+        """Send one line and wait for the line that answers it."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             with self._lock:
@@ -106,15 +106,15 @@ class LocalWriter:
                 self.process.stdin.flush()
                 answer = self.process.stdout.readline()
         except BrokenPipeError as error:
-            raise WriterDied(f"{self.name} was dead before the {what}: its own message is above") from error
+            raise WriterDied(f"{self.name} was dead before the {what}. Its own message is above.") from error
         if not answer.endswith("\n"):
-            raise WriterDied(f"{self.name} died during the {what}: its own message is above")
+            raise WriterDied(f"{self.name} died during the {what}. Its own message is above.")
         told: dict[str, Any] = json.loads(answer)
         return told
 
 
 class SparkWriter:
-    """A writer that hands its rows to Spark, whose executors write the files."""
+    """A writer that passes its rows to Spark, whose executors write the files."""
 
     name = "spark"
 
@@ -124,19 +124,20 @@ class SparkWriter:
         self._table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).table(TABLE)
 
     def write(self, step: Step) -> Commit:
-        # One chunk: PySpark takes an Arrow table whose first chunk is empty for an empty table.
+        # Use one chunk: PySpark reads an Arrow table with an empty first chunk as an empty table.
+        """Upsert the rows of the step as a DataFrame."""
         rows = rows_of(self._flown, step, self.name).combine_chunks()
         return commit(self._table, self._spark.createDataFrame(rows), step, self.name)
 
 
 def commit(table: objcat.Table, rows: Any, step: Step, writer: str) -> Commit:
-    """Upsert the rows of a step; the log keeps who wrote what."""
+    """Upsert the rows of a step. The log records the writer and the step."""
     done = table.upsert(rows, metadata={"writer": writer, "step": str(step)})
     return Commit(writer, step, done.slot, done.txn, done.committed_at_ms, done.rows, done.slots_lost, done.requests)
 
 
 def main() -> None:
-    """Read where the table is, then a step a line, and print a commit a line."""
+    """Read where the table is, then one step per line, and print one commit per line."""
     job = json.loads(sys.stdin.readline())
     flown = pyarrow.feather.read_table(Path(job["flown"]))
     table = objcat.connect(job["url"], job["options"], env=MarkedEnv(job["mark"])).table(TABLE)

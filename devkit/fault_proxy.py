@@ -1,7 +1,7 @@
-"""A loopback HTTP/1.1 proxy in front of one server that loses, replaces, delays or doubles chosen requests.
+"""`FaultProxy`: an HTTP/1.1 proxy on loopback that loses, replaces, delays or duplicates chosen requests to one server.
 
-Unlike a proxy of connections it knows where a request ends, so it can let one take its effect upstream and then lose the answer: what a
-client of a real store meets, and what test servers never do by themselves.
+Unlike a proxy of connections, it knows where a request ends. So it can let a request take effect upstream and then lose the answer.
+Clients of a real store meet this; test servers never do it.
 
     with FaultProxy(upstream) as proxy:
         proxy.plan(Fault("drop_after", method_is("PUT")))
@@ -9,8 +9,7 @@ client of a real store meets, and what test servers never do by themselves.
         assert not proxy.pending              # the fault has fired
         print(proxy.exchanges)
 
-Every header, `Host` included, reaches the server as the client sent it, so that signatures hold; only what concerns the connection itself
-is replaced.
+Every header, `Host` included, reaches the server as the client sent it, so signatures hold. Only headers of the connection are replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FaultKind = Literal[
     "drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate", "cut", "cut_answer"
 ]
 Match: TypeAlias = Callable[[str, str, str, Mapping[str, str]], bool]
-"""(method, path, query, headers with lower-case names) -> whether the fault concerns the request. The path is as sent, percent-encoded."""
+"""(method, path, query, headers with lower-case names) -> whether the fault is about the request. The path is percent-encoded."""
 
 UPSTREAM_S_MAX = 120
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-connection", "expect", "te", "trailer", "upgrade"})
@@ -47,26 +46,36 @@ def method_is(*methods: str) -> Match:
 
 
 def conditional_write(method: str, _path: str, query: str, headers: Mapping[str, str]) -> bool:
-    """Matches PUT, POST and DELETE under a condition: If-Match, If-None-Match, or a generation in the query of GCS."""
+    """Matches conditional PUT, POST and DELETE: If-Match, If-None-Match, or a generation in the query of GCS."""
     conditional = "if-match" in headers or "if-none-match" in headers or "ifgenerationmatch=" in query.lower()
     return method in ("PUT", "POST", "DELETE") and conditional
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to `times` matching requests, from the `nth` on, counted from when it was planned.
+    """What happens to some matching requests.
 
-    kind:
-        drop_after       the server completes the request; the connection is closed without an answer
-        drop_before      the request never reaches the server; the connection is closed without an answer
-        status_after     the server completes the request; the client sees `code` and `body` instead of the answer
-        status_before    the request never reaches the server; the client sees `code` and `body`
-        delay            the answer is held back for `seconds`, or until `FaultProxy.release` when that is None
-        delayed_landing  the client sees a reset now; the server gets the request when the test calls `FaultProxy.release`
-        duplicate        the server gets the request twice; the client sees the second answer
+    The kinds:
+        drop_after       the server completes the request; the connection closes without an answer
+        drop_before      the request does not reach the server; the connection closes without an answer
+        status_after     the server completes the request; the client gets `code` and `body` instead of the answer
+        status_before    the request does not reach the server; the client gets `code` and `body`
+        delay            the answer waits for `seconds`, or until `FaultProxy.release` when that is None
+        delayed_landing  the client gets a reset now; the server gets the request at `FaultProxy.release`
+        duplicate        the server gets the request twice; the client gets the second answer
         cut              the server gets half of the body, then the connection ends on both sides
         cut_answer       the server completes the request; `at` bytes of its answer arrive (modulo their number), then the connection ends
-    code, body: of status_*; without a body one in the manner of the store (see `error_body`), with its headers. headers: in addition.
+
+    Args:
+        kind: See above.
+        match: Which requests.
+        times: How many of them in a row.
+        nth: The first one, from 1, counted since the fault was planned.
+        code: The status of status_*.
+        body: The body of status_*; None makes one in the form of the store, with its headers (see `error_body`).
+        headers: Additional headers.
+        seconds: See `delay`.
+        at: See `cut_answer`.
     """
 
     kind: FaultKind
@@ -81,18 +90,26 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FaultKind):
-            raise ValueError(f"{self.kind!r} is no kind of fault: the kinds are {', '.join(get_args(FaultKind))}")
+            raise ValueError(f"{self.kind!r} is no kind of fault. The kinds are {', '.join(get_args(FaultKind))}.")
         if self.times < 1 or self.nth < 1:
-            raise ValueError(f"times ({self.times}) and nth ({self.nth}) count from 1")
+            raise ValueError(f"times ({self.times}) and nth ({self.nth}) count from 1.")
         if self.at < 0:
-            raise ValueError(f"at ({self.at}) counts bytes from 0")
+            raise ValueError(f"at ({self.at}) counts bytes from 0.")
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request that came through. status: what the client saw, None when it saw no answer. upstream_status: what the server answered (of a
-    duplicate: the second time), None when it was not asked. fault: None when it was relayed as it was. head_bytes: length of the answer's
-    head, 0 without an answer."""
+    """A request that came through.
+
+    Args:
+        method: Its method.
+        path: Its path, percent-encoded.
+        query: Its query.
+        status: What the client got; None without an answer.
+        upstream_status: What the server answered, of a duplicate the second time; None when it was not asked.
+        fault: The fault; None when the request was relayed unchanged.
+        head_bytes: The length of the answer's head; 0 without an answer.
+    """
 
     method: str
     path: str
@@ -139,7 +156,7 @@ class _Answer:
     body: bytes
 
     def head(self, method: str) -> bytes:
-        """With the body's length, whatever framing the server used; HEAD, 204 and 304 keep the length that the server gave."""
+        """The head with the length of the body, under any framing of the server. HEAD, 204 and 304 keep the server's length."""
         bodiless = self._is_bodiless(method)
         lines = [f"HTTP/1.1 {self.status} {self.reason}"]
         for name, value in self.headers:
@@ -150,7 +167,7 @@ class _Answer:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def bytes_for(self, method: str) -> bytes:
-        """All that a client gets."""
+        """Everything that a client gets."""
         return self.head(method) + (b"" if self._is_bodiless(method) else self.body)
 
     def _is_bodiless(self, method: str) -> bool:
@@ -159,7 +176,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The beginning of an answer; the connection ends behind it."""
+    """The beginning of an answer. The connection ends behind it."""
 
     data: bytes
 
@@ -167,13 +184,15 @@ class _Part:
 class FaultProxy:
     """Listens on a free port of 127.0.0.1 from construction to `close`. All methods may be called from any thread.
 
-    upstream: base URL of the server (its path is ignored). scheme: `s3`, `gs` or `az`, for the bodies of invented errors.
+    Args:
+        upstream: The base URL of the server. Its path is ignored.
+        scheme: `s3`, `gs` or `az`, for the bodies of invented errors.
     """
 
     def __init__(self, upstream: str, scheme: str = "s3") -> None:
         parts = urlsplit(upstream)
         if parts.scheme != "http" or parts.hostname is None:
-            raise ValueError(f"the fault proxy needs an upstream http://host:port, not {upstream!r}")
+            raise ValueError(f"The fault proxy needs an upstream http://host:port, not {upstream!r}.")
         self.upstream = (parts.hostname, parts.port or 80)
         self.scheme = scheme
         self._lock = threading.Lock()
@@ -194,7 +213,7 @@ class FaultProxy:
         self.close()
 
     def plan(self, *faults: Fault) -> None:
-        """Add faults. A request meets the first one whose turn it is, and counts for all that match it; the others wait for the next."""
+        """Add faults. The first one whose turn it is hits a request, which counts for all that match it. The others wait."""
         with self._lock:
             self._planned.extend(_Planned(fault) for fault in faults)
 
@@ -206,26 +225,28 @@ class FaultProxy:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """Everything that came through, in the order in which it ended."""
+        """Everything that came through, in the order of its end."""
         with self._lock:
             return list(self._exchanges)
 
     @property
     def landing(self) -> int:
-        """How many requests wait to land."""
+        """The number of requests that wait for `release`."""
         with self._lock:
             return len(self._landing)
 
     def clear(self) -> None:
-        """Forget all plans, the exchanges and the requests that wait to land."""
+        """Forget all plans, the exchanges and the waiting requests."""
         with self._lock:
             self._planned.clear()
             self._exchanges.clear()
             self._landing.clear()
 
     def release(self) -> list[int]:
-        """Let the held answers go, and send the requests of `delayed_landing` to the server, oldest first; returns its statuses, 0 where it
-        hung up, as one may that takes no part of an upload that is over."""
+        """Release the delayed answers, and send the requests of `delayed_landing` to the server, oldest first.
+
+        Returns its statuses. 0 means that it hung up, as a server may that refuses a part of an upload that is over.
+        """
         with self._lock:
             landing, self._landing = self._landing, []
             released, self._released = self._released, threading.Event()
@@ -241,7 +262,7 @@ class FaultProxy:
         return statuses
 
     def close(self) -> None:
-        """Stop listening and cut what is open. Requests that still wait to land never do."""
+        """Stop listening and cut open connections. Waiting requests never reach the server."""
         with self._lock:
             self._released.set()
             connections = list(self._connections)
@@ -255,7 +276,7 @@ class FaultProxy:
     # ---- what a connection's thread calls
 
     def _handle(self, request: _Request) -> _Answer | _Part | Literal["close", "reset"]:
-        """What the client gets. Recorded before it is sent, so a client that has its answer finds it in `exchanges`."""
+        """What the client gets. It is recorded first, so that a client with its answer finds it in `exchanges`."""
         fault, released = self._fault_for(request)
         answer: _Answer | None = None
         outcome: _Answer | _Part | Literal["close", "reset"]
@@ -308,7 +329,7 @@ class FaultProxy:
         return _Answer(fault.code, http.client.responses.get(fault.code, "Fault"), [*headers, *fault.headers], body)
 
     def _ask(self, request: _Request) -> _Answer:
-        """The server's answer, over a connection of its own: a reused one might be stale, and asking again would double the request."""
+        """The server's answer, over a new connection: a reused one may be stale, and asking again would double the request."""
         connection = http.client.HTTPConnection(*self.upstream, timeout=UPSTREAM_S_MAX)
         try:
             connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
@@ -324,7 +345,7 @@ class FaultProxy:
             connection.close()
 
     def _begin(self, request: _Request) -> None:
-        """Send the server half of a body, and wait until it has seen the end."""
+        """Send half of a body to the server, and wait until it has seen the end."""
         with socket.create_connection(self.upstream, timeout=UPSTREAM_S_MAX) as connection:
             lines = [f"{request.method} {request.target} HTTP/1.1", *(f"{name}: {value}" for name, value in request.headers)]
             connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + request.body[: len(request.body) // 2])
@@ -334,7 +355,7 @@ class FaultProxy:
                     pass
 
     def _toward_client(self, name: str, value: str) -> tuple[str, str]:
-        """A redirect or an upload session of the server, led through the proxy."""
+        """Lead a redirect or an upload session of the server through the proxy."""
         upstream = f"http://{self.upstream[0]}:{self.upstream[1]}"
         if name.lower() == "location" and value.startswith(upstream):
             return name, self.url + value[len(upstream) :]
@@ -348,7 +369,7 @@ class FaultProxy:
 
 
 def error_body(scheme: str, code: int) -> tuple[bytes, list[tuple[str, str]]]:
-    """The body and headers with which a store of this scheme says `code`: S3 XML, GCS JSON, Azure XML with its error header."""
+    """The body and headers of an error `code` in the form of a store: S3 XML, GCS JSON, Azure XML with its error header."""
     if scheme == "gs":
         reason = {429: "rateLimitExceeded", 412: "conditionNotMet", 409: "conflict", 403: "forbidden"}.get(code, "backendError")
         text = f'{{"error": {{"code": {code}, "message": "injected", "errors": [{{"reason": "{reason}", "message": "injected"}}]}}}}'
@@ -374,11 +395,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client or a server that hangs up is everyday business here; the client sees it as a closed connection."""
+        """A client or a server that hangs up is normal here. The client sees a closed connection."""
 
 
 class _Connection(BaseHTTPRequestHandler):
-    """One client connection: reads requests, keeps the connection alive, answers `Expect: 100-continue`."""
+    """One client connection. It reads requests, stays alive, and answers `Expect: 100-continue`."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -403,7 +424,7 @@ class _Connection(BaseHTTPRequestHandler):
         return accepted
 
     def relay(self) -> None:
-        """Read one whole request and give the client what the plan says. What a client that died sent a part of, the server never sees."""
+        """Read one whole request and answer as planned. The server never sees a request that a client sent in part."""
         chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
         length = int(self.headers.get("Content-Length") or 0)
         body = self._read_chunks() if chunked else self.rfile.read(length)
@@ -434,7 +455,7 @@ class _Connection(BaseHTTPRequestHandler):
         return bytes(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
-        """Nothing: `FaultProxy.exchanges` is the log."""
+        """Does nothing: `FaultProxy.exchanges` is the log."""
 
 
 def _chunks(body: bytes) -> bytes:

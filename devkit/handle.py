@@ -1,4 +1,4 @@
-"""What tests, the demo and `./dev servers` know of a running store."""
+"""`ServerHandle`: a running store, as tests, the demo and `./dev servers` see it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ StoreScheme = Literal["s3", "gs", "az"]
 
 @dataclass(frozen=True, slots=True)
 class ServerHandle:
-    """A store on a running server: `fileio.registry.open_store(handle.url, handle.options)` opens it.
+    """A store on a running server. `fileio.registry.open_store(handle.url, handle.options)` opens it.
 
-    name: of the server. scheme: `s3`, `gs` or `az`. url: of a bucket that exists. options: of that scheme, as text. They hold only the keys
-    of a server on loopback, which are no secret.
+    Args:
+        name: The name of the server.
+        scheme: `s3`, `gs` or `az`.
+        url: The URL of an existing bucket.
+        options: The options of the scheme, as text. They hold only keys of a server on loopback, which are not secret.
     """
 
     name: str
@@ -28,30 +31,30 @@ class ServerHandle:
 
     @property
     def endpoint(self) -> str:
-        """Base URL of the server."""
+        """The base URL of the server."""
         return self.options["endpoint"]
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the server."""
+        """The host and port of the server."""
         parts = urlsplit(self.endpoint)
         assert parts.hostname is not None and parts.port is not None, self.endpoint
         return parts.hostname, parts.port
 
     def through(self, proxy_url: str) -> ServerHandle:
-        """The same store, reached through a proxy at `http://host:port`."""
+        """The same store through a proxy at `http://host:port`."""
         endpoint = proxy_url + urlsplit(self.endpoint).path
         return replace(self, options={**self.options, "endpoint": endpoint})
 
     def fresh_bucket(self) -> ServerHandle:
-        """The same server with a new, empty bucket or container that nobody else uses."""
+        """The same server with a new, empty bucket or container."""
         bucket = f"objcat-{secrets.token_hex(6)}"
         _MAKE_BUCKET[self.scheme](self, bucket)
         return replace(self, url=f"{self.scheme}://{bucket}")
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables with which other tools (SDK defaults, command lines) find the server."""
+        """Environment variables by which other tools (SDKs, command lines) find the server."""
         match self.scheme:
             case "s3":
                 return {
@@ -101,7 +104,7 @@ def _make_gcs_bucket(handle: ServerHandle, bucket: str) -> None:
     finally:
         connection.close()
     if response.status != http.HTTPStatus.OK:
-        raise ConnectionError(f"{handle.name} refused to make the bucket {bucket}: {response.status} {answer[:200]!r}")
+        raise ConnectionError(f"{handle.name} refused to create the bucket {bucket}. It answered {response.status} {answer[:200]!r}.")
 
 
 def _make_azure_container(handle: ServerHandle, container: str) -> None:

@@ -1,4 +1,4 @@
-"""The server programs that are not wheels: built or downloaded once, pinned, into `<cache>/servers/<name>-<version>/`."""
+"""Server programs that are not wheels. Each is built or downloaded once, pinned, into `<cache>/servers/<name>-<version>/`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ class InstallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """version: names the directory. program: the file that exists once the installation is finished. source: what go is asked for, or None
-    for a package of npm, which is locked in `requirements/<name>/`."""
+    """A pinned server program.
+
+    Args:
+        version: Part of the name of its directory.
+        program: The file that exists once the installation is finished.
+        source: What Go installs; None for an npm package, which is locked in `requirements/<name>/`.
+    """
 
     version: str
     program: str
     source: str | None = None
 
     def directory(self, name: str) -> Path:
+        """Where the program is installed."""
         return cache_dir() / "servers" / f"{name}-{self.version}"
 
 
@@ -45,12 +51,12 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 def is_installed(name: str) -> bool:
-    """Whether a program is there and finished."""
+    """Whether the installation of a program is finished."""
     return (PROGRAMS[name].directory(name) / PROGRAMS[name].program).exists()
 
 
 def installed_program(name: str) -> Path:
-    """The finished program, installed first when it is missing. Safe for several processes at once. Raises InstallError, ToolchainError."""
+    """The finished program. Installs it when it is missing. Safe for several processes. Raises InstallError or ToolchainError."""
     wanted = PROGRAMS[name]
     target = wanted.directory(name)
     program = target / wanted.program
@@ -72,8 +78,8 @@ def _install(name: str, wanted: Program, target: Path) -> None:
     try:
         output = _go(wanted.source, building) if wanted.source else _npm(name, building)
         if not (building / wanted.program).exists():
-            raise InstallError(f"{name} {wanted.version} could not be installed: {output[-2000:] or 'no output'}; try again")
-        if target.exists():  # unfinished: somebody else's leftover, since we hold the lock
+            raise InstallError(f"{name} {wanted.version} could not be installed. Its output: {output[-2000:] or 'none'}. Try again.")
+        if target.exists():  # an unfinished directory of a dead process, since we hold the lock
             target.rename(building.with_name(building.name + ".old"))
         building.rename(target)
     finally:

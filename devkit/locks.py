@@ -1,4 +1,4 @@
-"""`./dev lock`: `requirements/*.in` -> `requirements/*.lock`, with a hash of every file and no word of where they came from."""
+"""`./dev lock`: `requirements/*.in` to `requirements/*.lock`, with a hash of every file and no trace of its origin."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PYTHON = (3, 11)
 
 
 def write_locks() -> int:
-    """Resolve every input anew; what is locked stays where it still fits. Needs Python 3.11, for which the locks are. 1 when one fails."""
+    """Resolve every input again. Locked versions stay where they still fit. Needs Python 3.11. Returns 1 on failure."""
     if sys.version_info[:2] != _PYTHON:
-        print(f"dev lock: the locks are made on Python 3.11, this is {sys.version.split()[0]}: put python3.11 on PATH", file=sys.stderr)
+        print(f"dev lock: The locks need Python 3.11, but this is {sys.version.split()[0]}. Put python3.11 on PATH.", file=sys.stderr)
         return 1
     environment = {**os.environ, "CUSTOM_COMPILE_COMMAND": "./dev lock"}
     for source in sorted(REQUIREMENTS.glob("*.in")):
@@ -39,17 +39,17 @@ def write_locks() -> int:
             str(source.relative_to(ROOT)),
         ]
         if subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-            print(f"dev lock: {source.name} could not be resolved; pip's message is above", file=sys.stderr)
+            print(f"dev lock: {source.name} could not be resolved. pip's message is above.", file=sys.stderr)
             return 1
     return _write_npm_locks()
 
 
 def _write_npm_locks() -> int:
-    """The locks of npm, without what only their registry and their readers want: where a package came from, who pays, whose licence."""
+    """Write the locks of npm, without fields that only a registry and its readers need: origin, funding, licence."""
     for directory in sorted(path.parent for path in REQUIREMENTS.glob("*/package.json")):
         command = [*toolchain.npm(), "install", "--package-lock-only", "--no-audit", "--no-fund"]
         if subprocess.run(command, cwd=directory, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-            print(f"dev lock: {directory.name}/package.json could not be resolved; npm's message is above", file=sys.stderr)
+            print(f"dev lock: {directory.name}/package.json could not be resolved. npm's message is above.", file=sys.stderr)
             return 1
         lock = directory / "package-lock.json"
         content = json.loads(lock.read_text())

@@ -1,6 +1,6 @@
-"""moto as a server whose writes of one key are atomic, which moto alone does not promise.
+"""moto as a server with atomic writes of one key, which moto alone does not promise.
 
-The body is read before the lock is taken, so a slow uploader holds up nobody.
+The body is read before the lock is taken, so a slow uploader blocks nobody.
 """
 
 from __future__ import annotations

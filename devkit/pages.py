@@ -1,4 +1,4 @@
-"""The Python of the documentation: its blocks, which tests run, and one module for each page, of which types are checked."""
+"""The Python blocks of the documentation: which ones run as tests, and one module per page for the type checker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from devkit.paths import ROOT
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LEFT_OUT = re.compile(r"<!-- no test: (.+?) -->\s*\Z")
 _BY_ITSELF = "a module of its own"
-"""What the reason of a block begins with that does not go on where the others of its page have ended."""
+"""The beginning of the reason of a block that does not continue the other blocks of its page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block of Python. line: of its first statement. output: what it must print, None when nothing is said of it."""
+    """One fenced Python block. `line`: of its first statement. `output`: what it must print; None when nothing is specified."""
 
     line: int
     source: str
@@ -26,12 +26,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """The pages at the project's root, and those of `docs/`."""
+    """The pages in the project's root and in `docs/`."""
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    """The blocks of Python of a page, in order."""
+    """The Python blocks of a page, in order."""
     fences = list(FENCE.finditer(text))
     for number, fence in enumerate(fences):
         if fence[1] != "python":
@@ -48,7 +48,7 @@ def blocks_of(text: str) -> Iterator[Block]:
 
 
 def modules_of(text: str) -> Iterator[str]:
-    """The Python of a page as modules, whose lines are those of the page: that of all of its blocks, and those that stand by themselves."""
+    """The Python of a page as modules with the line numbers of the page: one for all blocks, and one for each separate block."""
     together: list[Block] = []
     for block in blocks_of(text):
         if block.left_out is not None and block.left_out.startswith(_BY_ITSELF):
@@ -67,7 +67,7 @@ def _module(blocks: list[Block]) -> str:
 
 
 def write_modules(folder: Path) -> dict[str, str]:
-    """Write the modules of all pages to a folder of their own. Returns the page of each file, from the project's root."""
+    """Write the modules of all pages to a folder. Returns the page of each file, relative to the project's root."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.py"):
         old.unlink()

@@ -1,4 +1,4 @@
-"""Where things are: the tree, the lock files, the cache outside the tree. Standard library only, for `devkit.bootstrap`."""
+"""Paths: the tree, the lock files, and the cache outside of the tree. Uses the standard library only, for `devkit.bootstrap`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCK = REQUIREMENTS / "dev.lock"
 
 
 def cache_dir() -> Path:
-    """The directory for everything that is downloaded or built: `$OBJCAT_CACHE`, else `objcat` in the user's cache directory."""
+    """The directory of all downloads and builds: `$OBJCAT_CACHE`, or `objcat` in the user's cache directory."""
     if chosen := os.environ.get("OBJCAT_CACHE"):
         return Path(chosen).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "objcat"
@@ -23,12 +23,12 @@ def cache_dir() -> Path:
 
 @contextlib.contextmanager
 def file_lock(path: Path, waiting_for: str) -> Iterator[None]:
-    """Hold an exclusive lock on `path` (created when missing); says what it waits for. The kernel drops the lock when the process dies."""
+    """Hold an exclusive lock on `path`, which is created if missing. Prints what it waits for. A dying process releases it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"dev: {waiting_for}; waiting for it", file=sys.stderr, flush=True)
+            print(f"dev: Waiting: {waiting_for}.", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -39,7 +39,7 @@ class Need:
 
 
 def install(names: Collection[str]) -> None:
-    """Install what is missing of these needs, two at a time, with a line for each. Raises ToolchainError, InstallError."""
+    """Install what is missing of these needs, two at a time, with a line for each. Raises ToolchainError or InstallError."""
     wanted = {name for need in names for name in (*NEEDS[need].after, need)}
     first = {name for need in wanted for name in NEEDS[need].after}
     for some in (first, wanted - first):
@@ -50,27 +50,27 @@ def install(names: Collection[str]) -> None:
 
 
 def oldest_pyspark() -> Path:
-    """Where the oldest supported PySpark is, installed first when it is missing. Raises ToolchainError."""
+    """The folder of the oldest supported PySpark. Installs it when it is missing. Raises ToolchainError."""
     return _locked("spark-oldest", "pyspark")
 
 
 def spark_connect() -> Path:
-    """Where that is which PySpark needs in addition for Spark Connect, installed first when it is missing. Raises ToolchainError."""
+    """The folder of the packages that PySpark needs for Spark Connect. Installs them when missing. Raises ToolchainError."""
     return _locked("spark-connect", "spark-connect")
 
 
 def package_builder() -> Path:
-    """Where `build` is, which makes the distributions, installed first when it is missing. Raises ToolchainError."""
+    """The folder of `build`, which makes the distributions. Installs it when it is missing. Raises ToolchainError."""
     return _locked("build", "build")
 
 
 def site_builder() -> Path:
-    """Where MkDocs is, which builds the site of the pages, installed first when it is missing. Raises ToolchainError."""
+    """The folder of MkDocs, which builds the site of the pages. Installs it when it is missing. Raises ToolchainError."""
     return _locked("docs", "docs")
 
 
 def s3_connector() -> Path:
-    """The Ivy directory with the jars by which this PySpark reaches S3, filled first. Raises InstallError, ToolchainError."""
+    """The Ivy directory with the jars by which this PySpark reaches S3. Fills it first. Raises InstallError or ToolchainError."""
     import pyspark
 
     directory = cache_dir() / "ivy"
@@ -78,7 +78,7 @@ def s3_connector() -> Path:
     if done.exists():
         return directory
     toolchain.check_may_install("the connector of Spark for S3")
-    # One after the other, whatever their versions: Ivy shares files of its cache.
+    # One after the other, also for different versions: Ivy shares files of its cache.
     with file_lock(directory / ".lock", "another process is fetching the connector of Spark for S3"):
         if not done.exists():
             environment = {**toolchain.run_environment(), "JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -88,7 +88,7 @@ def s3_connector() -> Path:
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
             )
             if ended.returncode != 0:
-                raise InstallError(f"Spark could not fetch its connector for S3: {ended.stderr[-2000:]}; run it again")
+                raise InstallError(f"Spark could not fetch its connector for S3. Its message: {ended.stderr[-2000:]} Run it again.")
             done.touch()
     return directory
 
@@ -100,7 +100,7 @@ def _s3_connector_of_the_oldest() -> None:
     command = [sys.executable, "-c", "from devkit.prepare import s3_connector; s3_connector()"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if ended.returncode != 0:
-        raise InstallError(f"the oldest PySpark could not fetch its connector for S3: {ended.stderr[-2000:]}; run it again")
+        raise InstallError(f"The oldest PySpark could not fetch its connector for S3. Its message: {ended.stderr[-2000:]} Run it again.")
 
 
 def _locked(lock: str, name: str) -> Path:
@@ -123,7 +123,7 @@ def _connector_settings() -> dict[str, str]:
 
 
 def _connector_mark(pyspark: str) -> Path:
-    """The file that is there when the jars for this version of PySpark are."""
+    """The file that exists when the jars for this version of PySpark do."""
     return cache_dir() / "ivy" / f"connector-of-{pyspark}.done"
 
 

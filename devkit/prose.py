@@ -1,8 +1,8 @@
-"""`./dev run python -m devkit.prose [PAGE...]`: what a page's prose breaks of the rules, each with its line.
+"""`./dev run python -m devkit.prose [PAGE...]`: prints where a page breaks the rules of prose, line by line.
 
-The rules: the word limit of the page (`tests/docs/pages.toml`), one sentence on one line, at most 35 words in a sentence, no refused
-words, and a page that begins with its title. Code is never prose: fences and code spans are left out, and so are the targets of links.
-Tables and headings count as words and are searched for refused words; they need no sentences.
+The rules: the word limit of the page (`tests/docs/pages.toml`), one sentence per line, at most 35 words per sentence, no refused words,
+and a title at the beginning. Code is not prose: fences, code spans and the targets of links are left out. Tables and headings count as
+words and are searched for refused words. They need no sentences.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _END = re.compile(r"[.!?][)\]\"'*_”’]*(?=\s+[\"'(\[*_“‘]*[A-Z0-9`])")
 _FINISHED = re.compile(r"[.!?:;…][)\]\"'*_”’]*$")
 _WORD = re.compile(r"\w")
 _CODE = "`code`"
-"""What a code span becomes: one word, and nothing to search."""
+"""The replacement of a code span: one word without anything to search."""
 _GLOSSARY = ("glossary", "words")
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule that one line breaks."""
+    """A rule that a line breaks."""
 
     page: str
     line: int
@@ -71,7 +71,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The table of pages. words: of each page or pattern of pages. generated: pages without a word limit."""
+    """The table of pages. `words`: by page or pattern of pages. `generated`: pages without a word limit."""
 
     words: Mapping[str, int]
     generated: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Limits:
         return cls(table["words"], tuple(table.get("generated", ())))
 
     def words_max(self, page: str) -> int | None:
-        """The limit of a page: its own entry, else that of the pattern that fits it. Raises LookupError when the table has none."""
+        """The limit of a page: its own entry, or that of the first pattern that matches. Raises LookupError without either."""
         if any(fnmatchcase(page, pattern) for pattern in self.generated):
             return None
         if page in self.words:
@@ -104,12 +104,12 @@ class _Line:
 
 
 def words_of(text: str) -> int:
-    """The words of a page: those of its prose, lists, tables and headings. A code span is one word; a fence has none."""
+    """The number of words of a page: of its prose, lists, tables and headings. A code span is one word; a fence has none."""
     return sum(_count(line.text) for line in _lines(text))
 
 
 def violations(page: str, text: str, limits: Limits) -> list[Violation]:
-    """What a page breaks of the rules, in the order of its lines. page: its path from the project's root."""
+    """The rules that a page breaks, in the order of its lines. `page`: its path relative to the project's root."""
     lines = list(_lines(text))
     found = [*_title(page, lines), *_length(page, text, limits)]
     found += [Violation(page, number, what) for number, what in (*_long_or_shared(lines), *_refused(page, lines))]
@@ -215,7 +215,7 @@ def _kind(plain: str, *, in_item: bool) -> str:
 
 
 def _plain(row: str) -> str:
-    """A line with code spans as one word each, and links as their text."""
+    """A line with each code span as one word, and links as their text."""
     if _TARGET.match(row):
         return ""
     plain = _SPAN.sub(_CODE, row)
@@ -225,7 +225,7 @@ def _plain(row: str) -> str:
 
 
 def _blocks(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
-    """Paragraphs, and the items of lists with the lines that go on with them."""
+    """Paragraphs, and items of lists with their continuation lines."""
     block: list[_Line] = []
     for line in lines:
         goes_on = bool(block) and line.number == block[-1].number + 1
@@ -239,7 +239,7 @@ def _blocks(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text of one line."""
+    """The sentences of a text on one line."""
     found, start = [], 0
     text = _ITEM.sub("", text)
     for end in _END.finditer(text):
@@ -264,7 +264,7 @@ def _start(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the violations of some pages, else of all. 1 when there are any."""
+    """Print the violations of some pages, or of all. Returns 1 when there are any."""
     limits = Limits.load()
     asked = [Path(argument).resolve() for argument in arguments]
     found = 0

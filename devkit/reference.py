@@ -80,7 +80,7 @@ def properties_page() -> str:
 
 
 def _constants(path: Path) -> dict[str, str]:
-    """The value of every constant of a module that has a docstring, and that docstring."""
+    """The value and the docstring of every constant of a module that has a docstring."""
     body = ast.parse(path.read_text()).body
     described = {}
     for statement, following in itertools.pairwise(body):
@@ -149,7 +149,7 @@ def _tree(cls: type[Exception], prefix: str = "", branch: str = "") -> Iterator[
 
 
 def _error(cls: type[Exception]) -> str:
-    """One class. Raises ValueError when its docstring does not say what to do."""
+    """The section of one class. Raises ValueError when its docstring does not say what to do."""
     what, *others = _paragraphs(cls)
     lines = _lines(what)
     to_do = next((text.removeprefix(_TO_DO) for text in others if text.startswith(_TO_DO)), None)
@@ -262,7 +262,7 @@ def _names(title: str, package: str, names: Sequence[str]) -> str:
 
 
 def _returned(owner: type, name: str) -> str:
-    """The class that a property of another class gives, by its full name."""
+    """The full name of the class that a property of another class returns."""
     getter = inspect.getattr_static(owner, name).fget
     annotation = getter.__annotations__["return"]
     cls = getattr(importlib.import_module(owner.__module__), annotation) if isinstance(annotation, str) else annotation
@@ -270,7 +270,7 @@ def _returned(owner: type, name: str) -> str:
 
 
 def _exported(path: Path) -> list[str]:
-    """`__all__` of a module, without its import."""
+    """The `__all__` of a module, without importing it."""
     for statement in ast.parse(path.read_text()).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
@@ -301,7 +301,7 @@ def _sentence(text: str | None) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The sentences of a paragraph. Code spans are hidden meanwhile, so that a dot in one ends nothing."""
+    """The sentences of a paragraph. Code spans are hidden meanwhile, so that a dot inside one ends no sentence."""
     spans: list[str] = []
 
     def hide(span: re.Match[str]) -> str:

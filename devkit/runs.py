@@ -1,4 +1,4 @@
-"""Runs of pytest in processes of their own, two at a time, and the sum of what came of them."""
+"""Runs of pytest, each in a process, two at a time, and the sum of their results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INTERRUPTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One process of pytest. title: printed before its output. about_s: how long it may take. environment: variables in addition."""
+    """One process of pytest. `title`: printed before its output. `about_s`: its expected duration. `environment`: additional variables."""
 
     title: str
     arguments: Sequence[str]
@@ -46,7 +46,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a test took with its fixtures. tier: the first one that runs it. reason: why it may take long."""
+    """How long a test took with its fixtures. `tier`: the first one that runs it. `reason`: why it may take long."""
 
     tier: str
     seconds: float
@@ -55,7 +55,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run. counts: of tests by pytest's word for how they ended. times: by the id of the test."""
+    """The result of a run. `counts`: of tests by pytest's word for their end. `times`: by the id of the test."""
 
     status: int
     counts: Counter[str]
@@ -68,7 +68,7 @@ def run_here(run: Run) -> Outcome:
 
 
 def run_all(runs: Sequence[Run]) -> list[Outcome]:
-    """Run all, two at a time in this order. What each one prints comes when it has ended."""
+    """Run all, two at a time, in this order. The output of each is printed when it ends."""
     waiting = deque(enumerate(runs, 1))
     outcomes: dict[int, Outcome] = {}
     printing = threading.Lock()
@@ -99,7 +99,7 @@ def run_all(runs: Sequence[Run]) -> list[Outcome]:
 
 
 def status_of(outcomes: Sequence[Outcome]) -> int:
-    """The exit status of them all: the first failure, if there is one."""
+    """The exit status of all runs: the first failure, if any."""
     failed = [outcome.status for outcome in outcomes if outcome.status not in (0, NO_TESTS_COLLECTED)]
     if failed:
         return failed[0] if failed[0] > 0 else 128 - failed[0]
@@ -133,7 +133,7 @@ def summary_line(counts: Mapping[str, int], seconds: float) -> str:
 
 
 def _added(place: Path, counts: Counter[str], seconds: float) -> tuple[Counter[str], float]:
-    """What a file has and these, which the file has afterwards."""
+    """Add these counts to those in the file. Returns the sum."""
     text = place.read_text() if place.exists() else ""
     if text:
         before = json.loads(text)
@@ -159,7 +159,7 @@ def _run(run: Run, output: IO[str] | None) -> Outcome:
 
 
 def _wait_for(command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None) -> int:
-    """Run to the end: Ctrl-C reaches pytest by itself and is left to it."""
+    """Run a process to its end. Ctrl-C reaches pytest itself."""
     error = None if output is None else subprocess.STDOUT
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=error) as child:
         _children.add(child)
@@ -174,7 +174,7 @@ def _wait_for(command: Sequence[str], environment: Mapping[str, str], output: IO
 
 
 def _wait(sides: Sequence[Future[None]], waiting: deque[tuple[int, Run]]) -> None:
-    """Wait for both sides. After Ctrl-C nothing new begins."""
+    """Wait for both sides. After Ctrl-C no new run begins."""
     while True:
         try:
             wait(sides)

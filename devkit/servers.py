@@ -1,4 +1,4 @@
-"""Real object stores on loopback: installed once, started on free ports, gone with the process that started them."""
+"""Real object stores on loopback. They are installed once, started on free ports, and end with the process that started them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a server: its command, additional variables, and what it is called from outside."""
+    """How to start a server: its command, its environment variables, and its endpoint."""
 
     command: list[str | Path]
     endpoint: str
@@ -52,7 +52,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One kind of server. launch: from its data directory to how to start it there, on ports that are free now."""
+    """One kind of server. `launch`: from its data directory to how to start it there, on free ports."""
 
     scheme: StoreScheme
     launch: Callable[[Path], Launch]
@@ -61,7 +61,7 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now. Somebody else may take one before it is used: be ready to ask again."""
+    """Free ports of loopback. Another process may take one before it is used, so be ready to ask again."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
         return [int(s.getsockname()[1]) for s in sockets]
@@ -133,13 +133,13 @@ def _options(scheme: StoreScheme, endpoint: str) -> dict[str, str]:
 
 
 class Servers:
-    """The servers of one process: started when asked for, stopped by `close`, or by the kernel when this process is gone. Thread-safe."""
+    """The servers of one process. They start on demand. `close` stops them, or the kernel when this process ends. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._running: dict[ServerName, tuple[ServerHandle, subprocess.Popen[bytes]]] = {}
         self._cleanup = contextlib.ExitStack()
-        # The kernel kills a server when the *thread* that started it ends, so one thread that lasts as long as this object starts them all.
+        # The kernel kills a server when the *thread* that started it ends. So one thread, as long-lived as this object, starts them all.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="servers")
 
     def __enter__(self) -> Self:
@@ -149,21 +149,21 @@ class Servers:
         self.close()
 
     def start(self, name: ServerName) -> ServerHandle:
-        """The server's handle, with a bucket that all callers share; started (and installed) first when it is not running.
+        """The handle of a server, with a bucket that all callers share. Installs and starts the server when it is not running.
 
-        Raises ServerError with the end of its log, InstallError, ToolchainError.
+        Raises ServerError with the end of its log, InstallError or ToolchainError.
         """
         with self._lock:
             if name in self._running:
                 handle, process = self._running[name]
                 if process.poll() is None:
                     return handle
-                raise ServerError(f"{name} was running and ended with status {process.returncode}: start it again")
+                raise ServerError(f"{name} ended with status {process.returncode}. Start it again.")
             self._running[name] = self._started(name, SERVERS[name])
             return self._running[name][0]
 
     def close(self) -> None:
-        """Stop all servers and remove their data. Harmless to repeat."""
+        """Stop all servers and remove their data. May be called again."""
         with self._lock:
             processes = [process for _, process in self._running.values()]
             self._running.clear()
@@ -187,9 +187,9 @@ class Servers:
                 except ServerError as error:
                     _end(process)
                     log.seek(0)
-                    told = f"{error}; the end of its log: {log.read()[-1500:].decode(errors='replace')}"
+                    told = f"{error} The end of its log: {log.read()[-1500:].decode(errors='replace')}"
                     if process.returncode in (-signal.SIGKILL, None):
-                        break  # it ran, but never became ready: another port would not help
+                        break  # it ran but did not become ready; another port would not help
                 except BaseException:
                     _end(process)
                     raise
@@ -197,7 +197,7 @@ class Servers:
 
 
 def _spawn(launch: Launch, log: IO[bytes], directory: Path) -> subprocess.Popen[bytes]:
-    """The server as a child that the kernel kills when the calling thread ends."""
+    """Start the server as a child. The kernel kills it when the calling thread ends."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR"))}
     guarded = [sys.executable, "-m", "devkit.servers", str(os.getpid()), *map(str, launch.command)]
     environment |= launch.environment
@@ -207,7 +207,7 @@ def _spawn(launch: Launch, log: IO[bytes], directory: Path) -> subprocess.Popen[
 
 
 def _become(arguments: list[str]) -> None:
-    """Turn into the given command after asking the kernel for SIGKILL at the parent's death, which it may have met already."""
+    """Ask the kernel for SIGKILL at the death of the parent, which may be dead already. Then run the command in this process."""
     parent, *command = arguments
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -222,12 +222,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_until_ready(handle: ServerHandle, process: subprocess.Popen[bytes]) -> ServerHandle:
-    """The handle with its first bucket, once the server has made one and stored an object: health checks answer long before that."""
+    """The handle with its first bucket, once the server created one and stored an object. Health checks answer long before."""
     deadline = time.monotonic() + READY_S_MAX
     said: Exception | None = None
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ServerError(f"{handle.name} ended with status {process.returncode} instead of starting")
+            raise ServerError(f"{handle.name} ended with status {process.returncode} instead of starting.")
         try:
             with socket.create_connection(handle.address, timeout=1):
                 pass
@@ -237,10 +237,10 @@ def _wait_until_ready(handle: ServerHandle, process: subprocess.Popen[bytes]) ->
             return ready
         except (OSError, http.client.HTTPException) as error:
             said = error
-        except Exception as error:  # noqa: BLE001  (each SDK has a root of its own for "not ready yet")
+        except Exception as error:  # noqa: BLE001  (each SDK has its own error for "not ready yet")
             said = error
         time.sleep(0.05)
-    raise ServerError(f"{handle.name} was not ready after {READY_S_MAX} s ({said})")
+    raise ServerError(f"{handle.name} was not ready after {READY_S_MAX} s ({said}).")
 
 
 def _store_one_object(handle: ServerHandle) -> None:
@@ -252,7 +252,7 @@ def _store_one_object(handle: ServerHandle) -> None:
 
 @contextlib.contextmanager
 def data_directory(name: str, *, needs_xattrs: bool = False) -> Iterator[Path]:
-    """A new, empty directory for a server, removed at the end; what dead processes left is removed first. Raises ServerError."""
+    """A new, empty directory for a server, removed at the end. Those of dead processes are removed first. Raises ServerError."""
     own = f"objcat-run-{os.getuid()}"
     for base in (cache_dir() / "run", Path(tempfile.gettempdir()) / own, Path("/dev/shm") / own):
         try:
@@ -272,15 +272,15 @@ def data_directory(name: str, *, needs_xattrs: bool = False) -> Iterator[Path]:
                 shutil.rmtree(home, ignore_errors=True)
         return
     raise ServerError(
-        f"{name} keeps metadata in extended attributes, and neither the cache, nor the temporary directory, nor /dev/shm has them: "
-        "set OBJCAT_CACHE to a directory on ext4, xfs or btrfs"
+        f"{name} stores metadata in extended attributes. Neither the cache nor the temporary directory nor /dev/shm has them. "
+        "Set OBJCAT_CACHE to a directory on ext4, xfs or btrfs."
         if needs_xattrs
-        else f"no directory for the data of {name} could be made: set OBJCAT_CACHE to a directory that can be written"
+        else f"No directory for the data of {name} could be created. Set OBJCAT_CACHE to a writable directory."
     )
 
 
 def _sweep(base: Path) -> None:
-    """Remove the directories whose process is dead: the kernel has dropped its lock."""
+    """Remove the directories of dead processes: the kernel has released their locks."""
     for home in base.iterdir():
         try:
             with (home / "alive").open() as alive:

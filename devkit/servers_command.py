@@ -1,4 +1,4 @@
-"""`./dev servers`: the test servers, held open for a human."""
+"""`./dev servers`: test servers that run until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from devkit.servers import SERVERS, ServerError, Servers
 
 
 def serve(arguments: Sequence[str]) -> int:
-    """Start the named servers, or all, show how to reach them, and hold them until Ctrl-C or SIGTERM."""
+    """Start all servers, or those named, show how to reach them, and run them until Ctrl-C or SIGTERM."""
     for name in arguments:
         if name not in SERVERS:
             near = difflib.get_close_matches(name, SERVERS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SERVERS)}"
-            print(f"dev servers: there is no server {name!r}: {hint}", file=sys.stderr)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(SERVERS)}."
+            print(f"dev servers: There is no server {name!r}. {hint}", file=sys.stderr)
             return 2
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -33,7 +33,7 @@ def serve(arguments: Sequence[str]) -> int:
                     with console.status(f"starting {name}"):
                         handles.append(servers.start(name))
             _show(console, handles)
-            console.print("\nThe keys are those of servers on loopback. Ctrl-C stops all and removes their data.")
+            console.print("\nThe keys are for servers on loopback only. Ctrl-C stops all servers and removes their data.")
             sys.stdout.flush()
             while True:
                 signal.pause()
@@ -45,7 +45,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _show(console: Console, handles: Sequence[ServerHandle]) -> None:
-    """A table that fits 80 columns, then for each server what it is for and how to reach it."""
+    """Print a table that fits 80 columns. Then print, for each server, its purpose and how to reach it."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("server", "URL", "endpoint"):
         table.add_column(column, no_wrap=True)

@@ -16,7 +16,7 @@ _USAGE = "dev docs: ./dev docs [MKDOCS OPTIONS] serves the site, ./dev docs buil
 
 
 def docs(arguments: Sequence[str]) -> int:
-    """Serve the site, build it into a folder, or write the generated pages of `docs/reference/`. The exit status."""
+    """Serve the site, build it into a folder, or write the generated pages of `docs/reference/`. Returns the exit status."""
     match list(arguments):
         case ["reference"]:
             from devkit.reference import write_pages
@@ -38,7 +38,7 @@ def docs(arguments: Sequence[str]) -> int:
 
 
 def build(folder: Path) -> int:
-    """Build the site into a folder. A link that leads nowhere fails it, and so does a page that no menu names."""
+    """Build the site into a folder. It fails on a broken link, and on a page that no menu names."""
     if folder.is_relative_to(ROOT):
         print(f"dev docs: {folder} is in the tree: name a folder outside of it", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of real processes on loopback: one master, and workers of one core each."""
+"""A standalone Spark cluster of real processes on loopback: one master, and workers of one core each."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from devkit.servers import free_ports
 
 START_S_MAX = 60
 HOSTS = ("127.0.0.1", "localhost")
-"""Two names of one host: Spark runs no speculative attempt on the host of the first one."""
+"""Two names of one host: Spark runs no speculative attempt on the host of the first attempt."""
 
 
 class SparkCluster:
-    """Starts with the block, and ends with it. url: of its master. directory: for logs and work."""
+    """A cluster that runs for one `with` block. `directory`: for logs and work."""
 
     def __init__(self, directory: Path, *, workers: int = 2) -> None:
         self._directory = directory
@@ -33,6 +33,7 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
+        """The URL of the master."""
         return f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -55,7 +56,7 @@ class SparkCluster:
         self.close()
 
     def close(self) -> None:
-        """End what was started, executors included: each process leads a group."""
+        """End all processes, executors included: each process leads a group."""
         for process in reversed(self._processes):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -78,7 +79,7 @@ class SparkCluster:
             )
 
     def _wait_for_workers(self, count: int) -> None:
-        """Until the master says that so many workers are alive. Raises RuntimeError with the end of the logs."""
+        """Wait until the master reports so many live workers. Raises RuntimeError with the end of the logs."""
         deadline = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline:
             with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._ui_port}/json/", timeout=5) as answer:
@@ -88,4 +89,4 @@ class SparkCluster:
                 break
             time.sleep(0.2)
         logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(self._directory.glob("*.log")))
-        raise RuntimeError(f"the Spark cluster did not start within {START_S_MAX} s:\n{logs}")
+        raise RuntimeError(f"The Spark cluster did not start within {START_S_MAX} s. Its logs:\n{logs}")

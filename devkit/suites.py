@@ -19,22 +19,29 @@ from devkit.tiers import OLDEST, TESTS, TIERS, UNKNOWN_S, Table, Tier, files, re
 
 SPARK_SUITE = "spark"
 SESSION = "spark"
-"""What a file needs that uses the one Spark session of the tests."""
+"""The need of a file that uses the one Spark session of the tests."""
 OLDEST_VARIABLE = "OBJCAT_TEST_OLDEST"
-"""Set where tests run on the oldest PySpark."""
+"""This variable is set when tests run on the oldest PySpark."""
 BATCH_S = 90
-"""About as much work goes to one process: enough to be worth its start, and little enough that both sides end at about one time."""
+"""The work of one process, in seconds: enough to be worth its start, and so little that both sides end at about the same time."""
 SEED_VARIABLE = "OBJCAT_TEST_SEED"
-"""The seed of a run with `--all`; without it one is drawn, and printed."""
+"""The seed of a run with `--all`. Without it, a seed is drawn and printed."""
 
 
 class BadArguments(Exception):
-    """The command line asks for something that does not exist. The message says what there is."""
+    """The command line asks for something that does not exist. The message lists what exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command line. names: of suites, files or tests; none for everything. options: for pytest."""
+    """A command line.
+
+    Args:
+        names: Suites, files or tests; empty means everything.
+        tiers: The tiers to run.
+        options: Options for pytest.
+        record: Whether to record durations.
+    """
 
     names: Sequence[str]
     tiers: Sequence[Tier]
@@ -43,7 +50,7 @@ class Asked:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run tests with pytest. The last line printed is pytest's summary, or the sum of several."""
+    """Run tests with pytest. The last line printed is pytest's summary, or the sum of several summaries."""
     try:
         asked = parse(arguments)
         paths = [_path_of(name) for name in asked.names]
@@ -77,9 +84,10 @@ def suites() -> list[str]:
 
 
 def parse(arguments: Sequence[str]) -> Asked:
-    """Leading names are suites, files or tests. Everything from the first foreign option on is pytest's. Raises BadArguments.
+    """Parse a command line. Leading names are suites, files or tests. From the first other option on, everything is for pytest.
 
-    `--integration`, `--all`, `--tier` and `--record-durations` may stand anywhere. What is named runs up to the tier of integration.
+    `--integration`, `--all`, `--tier` and `--record-durations` may be anywhere. Named tests run up to the tier of integration.
+    Raises BadArguments.
     """
     rest, tiers, record = list(arguments), None, False
     for word, chosen in (("--integration", TIERS[:2]), ("--all", TIERS)):
@@ -93,7 +101,7 @@ def parse(arguments: Sequence[str]) -> Asked:
         at = rest.index("--tier")
         wanted = rest[at + 1] if at + 1 < len(rest) else ""
         if wanted not in TIERS:
-            raise BadArguments(f"--tier {wanted}: there are {', '.join(TIERS)}")
+            raise BadArguments(f"There is no tier {wanted!r}. There are {', '.join(TIERS)}.")
         tiers = tuple(tier for tier in TIERS if tier == wanted)
         del rest[at : at + 2]
     first_option = next((i for i, argument in enumerate(rest) if argument.startswith("-")), len(rest))
@@ -102,7 +110,7 @@ def parse(arguments: Sequence[str]) -> Asked:
 
 
 def needs(asked: Asked, known: Table) -> set[str]:
-    """What has to be installed for the tests that are asked for."""
+    """What has to be installed for the tests of a command line."""
     paths = [_relative(_path_of(name)) for name in asked.names] or [file for file in files() if known.may_have(file, asked.tiers)]
     found = {need for path in paths for need in known.needs_of(path)}
     if on_oldest := _on_oldest(asked, known):
@@ -112,9 +120,9 @@ def needs(asked: Asked, known: Table) -> set[str]:
 
 
 def batches(asked: Asked, known: Table) -> list[Run]:
-    """Everything of some tiers: files in processes by how long they took, the longest process first.
+    """All files of some tiers, dealt to processes by duration, the longest process first.
 
-    Files that use the Spark session are in one process, which has one JVM.
+    Files that use the Spark session share one process, which has one JVM.
     """
     durations = read_durations()
     seconds = {file: _seconds(durations.get(file), asked.tiers) for file in files() if known.may_have(file, asked.tiers)}
@@ -125,7 +133,7 @@ def batches(asked: Asked, known: Table) -> list[Run]:
     if oldest := _on_oldest(asked, known):
         about_s = sum(durations.get(file, {}).get(OLDEST, UNKNOWN_S) for file in oldest)
         runs.append(_oldest_run(oldest, asked, about_s))
-    # The long ones first: both sides end at about one time.
+    # The long ones come first, so that both sides end at about the same time.
     return sorted(runs, key=lambda run: -run.about_s)
 
 
@@ -135,7 +143,7 @@ def _place_in_session(file: str) -> tuple[bool, bool, str]:
 
 
 def deal(seconds: Mapping[str, float], most_s: float = BATCH_S) -> list[list[str]]:
-    """Files in lists of about so many seconds. Files of one folder stay together as far as they fit: they share servers and fixtures."""
+    """Files in lists of about `most_s` seconds. Files of one folder stay together where they fit: they share servers and fixtures."""
     dealt: list[list[str]] = []
     small: dict[str, float] = {}
     for _folder, group in groupby(sorted(seconds), key=lambda file: file.split("/")[0]):
@@ -148,7 +156,7 @@ def deal(seconds: Mapping[str, float], most_s: float = BATCH_S) -> list[list[str
 
 
 def _cut(some: Sequence[str], seconds: Mapping[str, float], most_s: float) -> list[list[str]]:
-    """Files in stretches of about so many seconds."""
+    """Files in stretches of about `most_s` seconds."""
     stretches = max(1, round(sum(seconds[file] for file in some) / most_s))
     share = sum(seconds[file] for file in some) / stretches
     parts: list[list[str]] = []
@@ -179,12 +187,12 @@ def _path_of(name: str) -> str:
         if (place / file).exists():
             return str(place / name)
     near = difflib.get_close_matches(name, suites(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(suites())}"
-    raise BadArguments(f"there is no suite {name!r}: {hint}")
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(suites())}."
+    raise BadArguments(f"There is no suite {name!r}. {hint}")
 
 
 def _relative(path: str) -> str:
-    """A path of tests as `tests/tiers.toml` names it; "" for all of them."""
+    """A path of tests in the form of `tests/tiers.toml`; "" for all tests."""
     file = Path(path.split("::", maxsplit=1)[0]).resolve()
     return str(file.relative_to(TESTS)) if file.is_relative_to(TESTS) and file != TESTS else ""
 
@@ -197,7 +205,7 @@ def _named(paths: Sequence[str], asked: Asked) -> list[Run]:
 
 
 def _on_oldest(asked: Asked, known: Table) -> list[str]:
-    """The files that run on the oldest PySpark too: when everything is asked for, or the suite of Spark."""
+    """The files that run on the oldest PySpark too: for a run of everything, or of the suite of Spark."""
     if asked.names and not any(_relative(_path_of(name)) == SPARK_SUITE for name in asked.names):
         return []
     tiers = {file: known.oldest.get(file, known.oldest[SPARK_SUITE]) for file in files() if file.startswith(f"{SPARK_SUITE}/")}
@@ -217,7 +225,7 @@ def _run(title: str, paths: Sequence[str], asked: Asked, *, about_s: float = 0) 
 
 
 def _oldest_run(some: Sequence[str], asked: Asked, about_s: float) -> Run:
-    """Whole files on the oldest PySpark: their tests of earlier tiers as well, which ran on the newest one then."""
+    """Whole files on the oldest PySpark, with their tests of earlier tiers, which ran on the newest PySpark before."""
     tiers = TIERS[: TIERS.index(asked.tiers[-1]) + 1]
     run = _run(
         f"{SPARK_SUITE} ({len(some)} files) on PySpark {toolchain.locked_version('spark-oldest')}, the oldest supported",
@@ -230,7 +238,7 @@ def _oldest_run(some: Sequence[str], asked: Asked, about_s: float) -> Run:
 
 
 def _durations(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
-    """By file: seconds by tier."""
+    """Seconds by file and tier."""
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for run, outcome in zip(runs, outcomes, strict=True):
         for name, time_ in outcome.times.items():

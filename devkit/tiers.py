@@ -22,11 +22,11 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 OLDEST = "oldest"
 """Under this name `durations.json` has the time of a file on the oldest PySpark."""
 UNKNOWN_S = 5.0
-"""What a file takes of which no duration is recorded."""
+"""The assumed seconds of a file without a recorded duration."""
 
 
 class BadTable(Exception):
-    """`tests/tiers.toml` has an entry that means nothing. The message names it."""
+    """`tests/tiers.toml` has an entry without a meaning. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Table:
     needs: Mapping[str, Sequence[str]]
 
     def tier_of(self, name: str) -> Tier | None:
-        """The tier of a file or a test by its most exact entry; None without any."""
+        """The tier of a file or a test by its most exact entry; None without an entry."""
         found = closest(self.tier, name)
         return None if found is None else self.tier[found]
 
@@ -71,7 +71,7 @@ def table() -> Table:
 
 
 def matches(entry: str, name: str) -> bool:
-    """Whether an entry covers a file or a test. A `*` in the name of a test stands for anything."""
+    """Whether an entry covers a file or a test. A `*` in the name of a test matches anything."""
     if "::" not in entry:
         return name == entry or name.startswith((f"{entry}/", f"{entry}::"))
     if "*" in entry:
@@ -90,7 +90,7 @@ def files() -> list[str]:
 
 
 def read_durations() -> dict[str, dict[str, float]]:
-    """By file: seconds by tier, as last recorded."""
+    """The last recorded seconds, by file and tier."""
     if not DURATIONS.exists():
         return {}
     found: dict[str, dict[str, float]] = json.loads(DURATIONS.read_text())
@@ -98,7 +98,7 @@ def read_durations() -> dict[str, dict[str, float]]:
 
 
 def write_durations(found: Mapping[str, Mapping[str, float]]) -> None:
-    """Record seconds of files by tier: of each file and tier named, and of no other. Files that are gone are dropped, one line a file."""
+    """Record seconds by file and tier, for the named files and tiers only. Deleted files are dropped. One line per file."""
     known = read_durations()
     for file, by_tier in found.items():
         known.setdefault(file, {}).update({tier: round(seconds, 1) for tier, seconds in by_tier.items()})

@@ -1,7 +1,6 @@
-"""Java, Go and Node where the machine lacks them: found on PATH, else installed from a locked wheel into the cache, when first needed.
+"""Java, Go and Node. They are found on PATH, or installed from a locked wheel into the cache on first use.
 
-`devkit/shims/` holds one script under the name of each tool; `./dev run` puts it last on PATH, so a missing tool is installed when
-something calls it.
+`devkit/shims/` holds one script with the name of each tool. `./dev run` puts it last on PATH, so a call of a missing tool installs it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from devkit.paths import REQUIREMENTS, ROOT, cache_dir, file_lock
 SHIMS = ROOT / "devkit" / "shims"
 JAVA_MAJOR_MIN = 17
 INSTALL_VARIABLE = "OBJCAT_INSTALL"
-"""With the value `never`, which `./dev test` sets for its processes, nothing is installed: what is missing is an error."""
+"""With the value `never`, which `./dev test` sets for its processes, a missing tool is an error and nothing is installed."""
 
 
 class ToolchainError(Exception):
@@ -33,7 +32,7 @@ class ToolchainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """Where a locked wheel keeps a tool. lock: name of its file in `requirements/`. home: the tool's directory in the installed wheel."""
+    """A tool in a locked wheel. `lock`: its file in `requirements/`. `home`: the directory of the tool in the installed wheel."""
 
     lock: str
     home: str
@@ -55,20 +54,20 @@ exec "{java}" "${{options[@]}}"
 
 
 def is_installed(name: str) -> bool:
-    """Whether `java`, `go` or `node` is there."""
+    """Whether `java`, `go` or `node` is installed."""
     found = _installed_java() if name == "java" else _on_path(name)
     return found is not None or _wheel_dir(_WHEELS[name]).exists()
 
 
 def tool(name: str) -> Path:
-    """The executable `java` (17 or newer), `go` or `node`, installed first when the machine has none. Raises ToolchainError."""
+    """The executable `java` (17 or newer), `go` or `node`. Installs it when the machine has none. Raises ToolchainError."""
     if name == "java":
         return java_home() / "bin" / "java"
     return _on_path(name) or _from_wheel(name) / "bin" / name
 
 
 def npm() -> list[str]:
-    """The command `npm`: the machine's, or the wheel's, whose own start script does not survive its packing. Raises ToolchainError."""
+    """The command `npm`, of the machine or of the wheel, whose own start script does not survive packing. Raises ToolchainError."""
     if found := _on_path("npm"):
         return [str(found)]
     home = _from_wheel("node")
@@ -76,7 +75,7 @@ def npm() -> list[str]:
 
 
 def java_home() -> Path:
-    """The home of a Java of 17 or newer: JAVA_HOME, the one on PATH, a Debian package when we are root there, else a wheel in the cache."""
+    """The JAVA_HOME of a Java 17 or newer: JAVA_HOME, on PATH, a Debian package if we are root there, or a wheel in the cache."""
     if found := _installed_java():
         return found
     if not _wheel_dir(_WHEELS["java"]).exists() and _install_debian_java() and (found := _installed_java()):
@@ -85,7 +84,7 @@ def java_home() -> Path:
 
 
 def run_environment() -> dict[str, str]:
-    """The variables of a command inside the environment: its programs first on PATH, the shims last, loopback never through a proxy."""
+    """The variables of a command inside the environment: its programs first on PATH, shims last, no proxy for loopback."""
     environment = dict(os.environ)
     search = [p for p in environment.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) != SHIMS]
     scripts = sysconfig.get_path("scripts")
@@ -104,15 +103,15 @@ def run_environment() -> dict[str, str]:
 
 
 def check_may_install(what: str) -> None:
-    """Refuse to install something in the middle of a run of tests. Raises ToolchainError."""
+    """Refuse to install anything during a run of tests. Raises ToolchainError."""
     if os.environ.get(INSTALL_VARIABLE) == "never":
         raise ToolchainError(
-            f"{what} is not installed, and tests install nothing. Name it in [needs] of tests/tiers.toml; ./dev test installs it"
+            f"{what} is not installed, and tests install nothing. Name it in [needs] of tests/tiers.toml; ./dev test installs it."
         )
 
 
 def install_locked(lock: str, target: Path, what: str) -> Path:
-    """`requirements/<lock>.lock` installed as the directory `target`, once; the directory appears whole. Raises ToolchainError."""
+    """Install `requirements/<lock>.lock` once as the directory `target`, which appears whole. Raises ToolchainError."""
     if target.exists():
         return target
     check_may_install(what)
@@ -121,25 +120,25 @@ def install_locked(lock: str, target: Path, what: str) -> Path:
             return target
         for leftover in target.parent.glob(f"{target.name}.build-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        print(f"dev: installing {what} into {target} (once)", file=sys.stderr, flush=True)
+        print(f"dev: Installing {what} into {target} (once).", file=sys.stderr, flush=True)
         building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
         command = [*pip, "--require-hashes", "-r", str(REQUIREMENTS / f"{lock}.lock"), "--target", str(building)]
         done = subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
             shutil.rmtree(building, ignore_errors=True)
-            raise ToolchainError(f"pip could not install requirements/{lock}.lock ({what}); its message is above")
+            raise ToolchainError(f"pip could not install requirements/{lock}.lock ({what}). Its message is above.")
         building.rename(target)
     return target
 
 
 def locked_version(lock: str) -> str:
-    """The version of the first distribution pinned in `requirements/<lock>.in`, as locked."""
+    """The locked version of the first distribution in `requirements/<lock>.in`."""
     name = next(line for line in (REQUIREMENTS / f"{lock}.in").read_text().splitlines() if line and not line.startswith("#"))
     name = re.split(r"[<>=!~\[]", name)[0]
     found = re.search(rf"(?m)^{re.escape(name)}==(\S+)", (REQUIREMENTS / f"{lock}.lock").read_text())
     if found is None:
-        raise ToolchainError(f"requirements/{lock}.lock does not pin {name}: run ./dev lock")
+        raise ToolchainError(f"requirements/{lock}.lock does not pin {name}. Run ./dev lock.")
     return found.group(1)
 
 
@@ -155,9 +154,9 @@ def _from_wheel(name: str) -> Path:
 
 
 def _java_for_spark(home: Path) -> Path:
-    """A Java home around the wheel's, whose `java` leaves out the one option that it cannot take.
+    """A Java home around that of the wheel. Its `java` drops the one option that it does not support.
 
-    Spark always asks for the module `jdk.incubator.vector`, which only speeds up linear algebra; the wheel's Java was linked without it and
+    Spark always asks for the module `jdk.incubator.vector`, which only speeds up linear algebra. The wheel's Java was linked without it and
     would refuse to start.
     """
     wrapped = home.with_name("java-for-spark")
@@ -168,7 +167,7 @@ def _java_for_spark(home: Path) -> Path:
         script.write_text(_JAVA_WITHOUT_VECTOR.format(java=home / "bin" / "java"))
         script.chmod(0o755)
         (building / "release").write_text((home / "release").read_text())
-        with contextlib.suppress(OSError):  # another process was first, with the same content
+        with contextlib.suppress(OSError):  # another process wrote the same content first
             building.rename(wrapped)
         shutil.rmtree(building, ignore_errors=True)
     return wrapped
@@ -188,7 +187,7 @@ def _installed_java() -> Path | None:
 
 
 def _new_enough(home: Path) -> bool:
-    """Whether this Java is 17 or newer, by its `release` file, or by asking it where it has none."""
+    """Whether this Java is 17 or newer, by its `release` file, or else by `java -version`."""
     try:
         text = (home / "release").read_text()
     except OSError:
@@ -204,7 +203,7 @@ def _install_debian_java() -> bool:
     if os.geteuid() != 0 or not shutil.which("apt-get") or not Path("/etc/debian_version").exists():
         return False
     check_may_install("Java")
-    print("dev: installing Java (openjdk-17-jre-headless) by apt-get, since this machine has none", file=sys.stderr, flush=True)
+    print("dev: Installing Java (openjdk-17-jre-headless) by apt-get, since this machine has none.", file=sys.stderr, flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "openjdk-17-jre-headless"]
     with file_lock(cache_dir() / "apt.lock", "another process is installing Java"):
@@ -216,7 +215,7 @@ def _install_debian_java() -> bool:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """`python -m devkit.toolchain TOOL ARGUMENTS`: run the tool in place of this process. What the shims call."""
+    """`python -m devkit.toolchain TOOL ARGUMENTS`: replace this process by the tool. The shims call it."""
     name, *rest = arguments
     try:
         command = npm() if name == "npm" else [str(tool(name))]
@@ -226,7 +225,7 @@ def main(arguments: list[str]) -> NoReturn:
     executable = Path(command[0])
     os.environ["PATH"] = f"{executable.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if name == "java":
-        os.environ["JAVA_HOME"] = str(executable.parent.parent)  # Spark's launcher starts the JVM from there, not from PATH
+        os.environ["JAVA_HOME"] = str(executable.parent.parent)  # Spark's launcher starts the JVM from JAVA_HOME, not from PATH
     os.execv(executable, [*command, *rest])
 
 

@@ -17,11 +17,11 @@ CHECKS = (
     "commit times strictly increase",
     "a writer was killed between its data and its commit",
     "the killed transaction is either rolled back whole or committed whole",
-    "every flight is there once",
+    "every flight exists once",
     "no flight was lost or added",
-    "key by key the table is the fold of the acknowledged commits",
+    "key by key the table is the replay of the acknowledged commits",
     "several writers wrote the same keys",
-    "before the upserts it was the schedule",
+    "before the upserts the table was the schedule",
 )
 
 
@@ -48,8 +48,8 @@ def test_three_local_writers_and_a_kill(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--days", "2"], "--days 2 is out of range: use 8 to 31"),
-        (["--store", "s3", "--path", "lake"], "--path is of --store file"),
+        (["--days", "2"], "--days 2 is out of range. Use 8 to 31."),
+        (["--store", "s3", "--path", "lake"], "--path needs --store file."),
         (["--store", "ftp"], "invalid choice: 'ftp'"),
     ],
 )

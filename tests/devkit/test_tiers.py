@@ -99,7 +99,7 @@ def test_names_come_first_and_own_options_anywhere() -> None:
 
 def test_a_name_that_is_no_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert suites.test(["tabels"]) == 2
-    assert "there is no suite 'tabels': did you mean 'tables'?" in capsys.readouterr().err
+    assert "There is no suite 'tabels'. Did you mean 'tables'?" in capsys.readouterr().err
 
 
 def test_what_a_selection_needs_is_known_before_it_runs() -> None:
