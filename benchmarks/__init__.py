@@ -1,1 +1,1 @@
-"""Benchmarks: this project beside what its users would use instead, always both in one run, in pairs of alternating order."""
+"""Benchmarks: objcat next to the tools that its users would use instead, always both in one run, in alternating pairs."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks SUITE ...`."""
+"""`python -m benchmarks SUITE ...` runs one suite."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import sys
 USAGE = """\
 Benchmark suites, each with --help:
 
-  ./dev bench fileio      FileIO beside the SDKs, on the same servers
+  ./dev bench fileio      FileIO and the SDKs, on the same servers
   ./dev bench metadata    tables of very many files and commits
   ./dev bench index       upserts as a table grows, under each index
-  ./dev bench commit      tiny commits in turn, and by many processes at once, beside deltalake
-  ./dev bench write       loads, upserts and deletes, under each index, beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
-  ./dev bench read        scans, lookups, joins, changes and older versions beside Hudi, Iceberg, Delta Lake and plain Spark
-  ./dev bench services    compaction, clustering and cleaning beside Hudi, Iceberg and Delta Lake
-  ./dev bench local       the works of read and services without Spark, beside deltalake, pyiceberg and DuckDB
-  ./dev bench requests    what is sent to S3 for small commits and for opening, counted at a proxy, beside the same sides
+  ./dev bench commit      tiny commits, one by one and by many processes at once, with deltalake
+  ./dev bench write       loads, upserts and deletes, under each index, with Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
+  ./dev bench read        scans, lookups, joins, changes and older versions, with Hudi, Iceberg, Delta Lake and plain Spark
+  ./dev bench services    compaction, clustering and cleaning, with Hudi, Iceberg and Delta Lake
+  ./dev bench local       the works of read and services without Spark, with deltalake, pyiceberg and DuckDB
+  ./dev bench requests    requests to S3 for small commits and for opening, counted at a proxy, with the same sides
   ./dev bench notes       writes benchmarks/results/configuration.md: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
 
 def main(arguments: list[str]) -> int:
+    """Run one suite and return its exit status."""
     match arguments:
         case ["fileio", *rest]:
             from benchmarks import fileio_bench

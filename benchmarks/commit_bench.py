@@ -1,7 +1,8 @@
-"""`./dev bench commit`: tiny commits in turn, and by many processes at once, on an S3 server without and with latency; beside deltalake.
+"""`./dev bench commit`: tiny commits, one by one and by many processes at once, on an S3 server with and without latency.
 
-The floor is one conditional PUT for each commit, at the same server and latency: no commit that the store decides can take less. Each
-commit has 100 rows. After each run every row must be there, and each commit must be one of the table's; else the run has no figures.
+deltalake is the other side. The floor is one conditional PUT per commit, at the same server and latency: no commit that the store decides
+can take less. Each commit has 100 rows. After each run every row must exist, and each commit must be one of the table's. Otherwise the run
+has no figures.
 """
 
 from __future__ import annotations
@@ -33,13 +34,20 @@ SERVER: ServerName = "versitygw"
 RUN_S_MAX = 900
 IN_TURN = 50
 AT_ONCE = 64
-"""Commits of a run with one writer, and of all writers of a run together; each makes two at least."""
+"""Commits of a run with one writer, and of all writers of a run together. Each makes at least two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run. p50_ms, p99_ms: of a commit, its attempts included. requests: for each commit, by method; openings of tables are left out.
-    redone: attempts beyond the first, for each commit. orphaned_bytes: of data that no commit names. wrong: then figures mean nothing."""
+    """One run.
+
+    Args:
+        p50_ms: Median of a commit, its attempts included. Likewise `p99_ms`.
+        requests: Per commit, by method, without the opening of tables.
+        redone: Attempts beyond the first, per commit.
+        orphaned_bytes: Data that no commit names.
+        wrong: What failed. Then figures mean nothing.
+    """
 
     side: str
     keys: Keys
@@ -56,7 +64,7 @@ class Result:
 
 
 def run(make_side: type[Side], server: ServerHandle, keys: Keys, *, writers: int, commits: int, latency_ms: float) -> Result:
-    """Let so many processes write to a new table. server: with a bucket of its own. commits: of each writer."""
+    """Let so many processes write to a new table. `server`: with its own bucket. `commits`: of each writer."""
     make_side(server, keys).make()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.writers"])
@@ -79,7 +87,7 @@ def run(make_side: type[Side], server: ServerHandle, keys: Keys, *, writers: int
 
 
 def _begin(ready: Any, proxy: SlowProxy) -> tuple[dict[str, int], float]:
-    """Wait until all writers have opened the table, and let them go; the requests so far. A writer that fails says so in its result."""
+    """Wait until all writers have opened the table, then start them. Returns the requests so far. A failed writer reports that."""
     try:
         ready.wait(RUN_S_MAX)
         before = proxy.requests
@@ -102,7 +110,7 @@ def _gathered(processes: Sequence[Any], results: Any) -> list[Wrote]:
 
 
 def _result(side: Side, wrote: Sequence[Wrote], sent: Mapping[str, int], took_s: float, *, commits: int, latency_ms: float) -> Result:
-    """The figures of a run, unless something is wrong. side: without latency. sent: requests, by method."""
+    """The figures of a run, unless something is wrong. `side`: without latency. `sent`: requests, by method."""
     did = [one for writer in wrote for one in writer.did]
     total = commits * len(wrote)
     run_of = Result(side.name, side.keys, len(wrote), latency_ms, total)
@@ -121,7 +129,7 @@ def _result(side: Side, wrote: Sequence[Wrote], sent: Mapping[str, int], took_s:
 
 
 def wrong_with(side: Side, wrote: Sequence[Wrote], did: Sequence[Did], *, commits: int) -> list[str]:
-    """What is not as it must be after a run in which each of the writers made so many commits."""
+    """What is wrong after a run in which each of the writers made so many commits."""
     if errors := [f"writer {one.writer} failed: {one.error}" for one in wrote if one.error]:
         return errors
     total = commits * len(wrote)
@@ -129,27 +137,29 @@ def wrong_with(side: Side, wrote: Sequence[Wrote], did: Sequence[Did], *, commit
     if len(did) != total:
         wrong.append(f"{len(did)} commits were answered instead of {total}")
     if len({one.version for one in did}) != total:
-        wrong.append(f"{total} commits say that they are {len({one.version for one in did})}")
+        wrong.append(f"{total} commits have only {len({one.version for one in did})} versions")
     if side.commits() != total:
         wrong.append(f"the table has {side.commits()} commits instead of {total}")
     return [*wrong, *wrong_rows(side.keys, side.rows(), writers=len(wrote), commits=commits)]
 
 
 def runs(*, writers: Sequence[int], keys: Sequence[Keys]) -> list[tuple[Keys, int, int]]:
-    """Keys, writers, and how many commits each of them makes."""
+    """Keys, writers, and the number of commits of each writer."""
     return [(kind, count, IN_TURN if count == 1 else max(2, AT_ONCE // count)) for kind in keys for count in writers]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when nothing was wrong, 1 otherwise."""
+    """Run the suite. Returns 0 when nothing was wrong, else 1."""
     parser = argparse.ArgumentParser(prog="./dev bench commit", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--writers", type=int, nargs="*", default=[1, 2, 8, 32], help="processes that write at once; one: commits in turn")
+    parser.add_argument(
+        "--writers", type=int, nargs="*", default=[1, 2, 8, 32], help="processes that write at once; with 1, commits follow one another"
+    )
     parser.add_argument("--keys", nargs="*", default=list(KEYS), choices=KEYS)
-    parser.add_argument("--latency", type=float, nargs="*", default=[0, 20], metavar="MS", help="that each request waits")
+    parser.add_argument("--latency", type=float, nargs="*", default=[0, 20], metavar="MS", help="latency of each request")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--json", metavar="FILE", help="write the figures and the environment there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures and the environment to this file")
     chosen = parser.parse_args(arguments)
-    # A request to end shall still end the writers.
+    # A request to end must end the writers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results: list[Result] = []
     command, began = shlex.join(["./dev", "bench", "commit", *arguments]), environment.now()

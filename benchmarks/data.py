@@ -1,13 +1,13 @@
-"""The rows that every side is given: TPC-H from its own generator, and batches of changes drawn from it. Made once, kept in the cache.
+"""The rows that every side gets: TPC-H from its own generator, and batches of changes drawn from it. Built once and cached.
 
-A batch of *one* (*ten*) per cent has that share of the table's rows, nine in ten of them updates; the keys of *one* are also in *ten*, so
-that after both, ten per cent of the keys were written. *Small* batches have 100 rows. New keys lie between the old ones, where TPC-H leaves
-room. An update changes a sum, a text, and the ordering column: a day back, a day forth or not at all, one third each; the third that goes
-back loses to the row that is there in event-time order, and the third that stays ties with it.
+A batch of *one* (*ten*) per cent has that share of the table's rows, nine in ten of them updates. The keys of *one* are also in *ten*, so
+after both, ten per cent of the keys are written. *Small* batches have 100 rows. New keys lie between the old ones, where TPC-H leaves
+room. An update changes a sum, a text and the ordering column: one third each go a day back, a day forward, or stay. In event-time order,
+the third that goes back loses to the existing row, and the third that stays ties with it.
 
-Of orders there are also *tenth* (0.1 %) and *all* (100 %), drawn in the same way; *recent*, 1 %, whose updates are the more likely the
-greater a key is (half of them among the newest 3.4 % of the keys) and whose new keys are greater than every old one; and *gone*, nothing
-but the keys of 1 %, one in ten of which is not there.
+Orders also have *tenth* (0.1 %) and *all* (100 %), drawn in the same way. *Recent*, 1 %, prefers to update large keys (half of its updates
+are among the newest 3.4 % of the keys), and its new keys are greater than every old one. *Gone* is the keys of 1 %, one in ten of which
+does not exist.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _TEXTS = {"orders": "o_comment", "lineitem": "l_comment"}
 _MILLION = 1_000_000
 _SEEDS = {"update": 1, "insert": 2, "small update": 3, "small insert": 4, "day": 5, "recent": 6, "gone": 7}
 PERCENT: Mapping[str, float] = {"tenth": 0.1, "one": 1, "ten": 10, "all": 100, "recent": 1, "gone": 1}
-"""By batch, of the rows of its table."""
+"""The share of the rows of its table, by batch."""
 BATCHES: Mapping[str, tuple[str, ...]] = {"orders": tuple(PERCENT), "lineitem": ("one", "ten")}
 RECENT_POWER = 19
-"""That *recent* changes a row is as likely as this power of the key's rank among all, from 0 for the oldest to 1 for the newest."""
+"""The probability that *recent* changes a row grows with this power of the key's rank, from 0 for the oldest to 1 for the newest."""
 _SALTS = {"tenth": 2, "one": 1, "ten": 10, "all": 100, "recent": 30}
-"""What a batch adds to an amount. They differ, so that a batch which is lost below another is missed."""
+"""What a batch adds to an amount. The values differ, so that a lost batch is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +50,25 @@ class Data:
     scale: float
 
     def source(self, name: str) -> Path:
+        """The Parquet file of a TPC-H table."""
         return self.root / f"{name}.parquet"
 
     def batch(self, source: str, name: str) -> Path:
+        """The Parquet file of a batch."""
         return self.root / f"{source}-{name}.parquet"
 
     def small(self, number: int) -> Path:
-        """The batches wrap around: there are `SMALL_BATCHES`."""
+        """A small batch. They wrap around: there are `SMALL_BATCHES`."""
         return self.root / "small" / f"{number % SMALL_BATCHES:04d}.parquet"
 
 
 def make_data(scale: float, say: Callable[[str], None]) -> Data:
-    """The data of a scale factor, generated first when it is missing. Safe for several processes at once."""
+    """The data of a scale factor. Generates it when it is missing. Safe for several processes at once."""
     recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
     target = cache_dir() / "tpch" / f"sf{scale:g}-{recipe}"
     with file_lock(target.with_name(target.name + ".lock"), f"another process is generating TPC-H at scale {scale:g}"):
         if not target.exists():
-            say(f"generating TPC-H at scale {scale:g} (once)")
+            say(f"Generating TPC-H at scale {scale:g} (once).")
             building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
             try:
                 _generate(scale, building)
@@ -78,7 +80,7 @@ def make_data(scale: float, say: Callable[[str], None]) -> Data:
 
 
 def connection(memory: str = "2GB") -> duckdb.DuckDBPyConnection:
-    """DuckDB within bounds; what does not fit spills."""
+    """DuckDB with limits. What does not fit spills to disk."""
     connected = duckdb.connect()
     connected.execute(f"set memory_limit = '{memory}'; set threads = 2; set preserve_insertion_order = true; set TimeZone = 'UTC'")
     connected.execute(f"set temp_directory = '{tempfile.gettempdir()}/objcat-bench-spill'")
@@ -104,18 +106,18 @@ def _generate(scale: float, directory: Path) -> None:
 
 
 def _copy(duck: duckdb.DuckDBPyConnection, select: str, path: Path) -> None:
-    """Written whole before it can be seen under its name; files of the size that Spark splits over two cores."""
+    """Write a file completely before it gets its name, in the size that Spark splits over two cores."""
     duck.execute(f"copy ({select}) to '{path}.part' (format parquet, compression zstd, row_group_size 122880)")
     os.replace(f"{path}.part", path)
 
 
 def _lot(source: str, purpose: str) -> str:
-    """A number below a million drawn for each key."""
+    """A number below a million, drawn for each key."""
     return f"(hash({', '.join(KEYS[source])}, {_SEEDS[purpose]}) % {_MILLION})"
 
 
 def _changed(source: str, *, salt: str, key_offset: str) -> str:
-    """The row's columns after the change. salt, key_offset: SQL."""
+    """The columns of a row after the change. `salt`, `key_offset`: SQL."""
     amount, text, day, key = _AMOUNTS[source], _TEXTS[source], EVENT_TIMES[source], KEYS[source][0]
     changes = {
         key: f"{key} + {key_offset}",
@@ -127,7 +129,7 @@ def _changed(source: str, *, salt: str, key_offset: str) -> str:
 
 
 def _select(data: Data, source: str, batch: str) -> str:
-    """The rows of a batch. updates, inserts: how many in a million rows."""
+    """The rows of a batch. `updates`, `inserts`: how many in a million rows."""
     rows = f"'{data.source(source)}'"
     updates, inserts = (round(PERCENT[batch] * share) for share in (9_000, 1_000))
     if batch == "gone":
@@ -150,7 +152,7 @@ def _select(data: Data, source: str, batch: str) -> str:
 
 
 def _small(data: Data) -> str:
-    """All small batches of orders, numbered: no key is in two of them."""
+    """All small batches of orders, numbered. No key is in two of them."""
 
     def part(purpose: str, rows: int, key_offset: str) -> str:
         order = f"{_lot('orders', purpose)}, o_orderkey"

@@ -1,4 +1,4 @@
-"""What every figure depends on, beside the settings of its suite."""
+"""What every figure depends on, next to the settings of its suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devkit.paths import ROOT
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """How it was before anything was measured. load: of the last minute. tree: the commit that ran."""
+    """The state before the first measurement. `load`: of the last minute. `tree`: the commit that ran."""
 
     at: dt.datetime
     load: float
@@ -23,11 +23,12 @@ class Began:
 
 
 def now() -> Began:
+    """The current state."""
     return Began(dt.datetime.now(dt.UTC), os.getloadavg()[0], _tree())
 
 
 def machine(command: str, *, began: Began) -> dict[str, Any]:
-    """command: that was run."""
+    """The machine. `command`: the command that ran."""
     return {
         "command": command,
         "tree": began.tree,
@@ -43,7 +44,7 @@ def machine(command: str, *, began: Began) -> dict[str, Any]:
 
 
 def _tree() -> str:
-    """The commit; what was changed and not committed is said, since nobody can check it out. Results are no change: runs write them."""
+    """The commit, with a note of uncommitted changes, which nobody can check out. Results do not count: runs write them."""
     try:
         commit = _git("rev-parse", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results")

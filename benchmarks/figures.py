@@ -1,4 +1,4 @@
-"""From samples to figures: medians, spreads, ratios, verdicts. Pure."""
+"""Pure functions from samples to figures: medians, spreads, ratios, verdicts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from benchmarks.works import Goal
 
 @dataclass(slots=True)
 class Sample:
-    """One measurement of one side. seconds: of each commit where a sample is several, else one value. files, bytes: written, None for
-    reads. removed: files, by a cleaning. peak_bytes: resident, of all its processes. requests: by kind, where they are counted."""
+    """One measurement of one side.
+
+    Args:
+        seconds: Of each commit when a sample is several, else one value.
+        files: Written; None for reads. Likewise `bytes`.
+        removed: Files removed by a cleaning.
+        peak_bytes: Resident, of all its processes.
+        requests: By kind, where they are counted.
+    """
 
     round: int
     seconds: list[float]
@@ -29,8 +36,13 @@ class Sample:
 
 @dataclass(slots=True)
 class WorkResult:
-    """All that was measured of one work. lacks: reasons of sides that cannot do it. wrong: what a side holds or answers that it should
-    not; no ratio is told of a work with an entry there. commits: whether a sample is a series of commits."""
+    """All measurements of one work.
+
+    Args:
+        lacks: Why a side cannot do it.
+        wrong: Wrong rows or answers of a side. A work with an entry has no ratios.
+        commits: Whether a sample is a series of commits.
+    """
 
     chain: str
     work: str
@@ -44,7 +56,7 @@ class WorkResult:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of one value: its median, least and greatest."""
+    """The median, least and greatest of some values."""
 
     median: float
     low: float
@@ -53,7 +65,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A goal beside what was measured; met is None where it could not be measured."""
+    """A goal and its measurement. `met` is None where it could not be measured."""
 
     goal: str
     found: str
@@ -61,12 +73,12 @@ class Verdict:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """values: at least one."""
+    """The spread of at least one value."""
     return Spread(statistics.median(values), min(values), max(values))
 
 
 def seconds_of(samples: Sequence[Sample]) -> Spread:
-    """Of every commit, over all samples."""
+    """The seconds of every commit, over all samples."""
     return spread([second for sample in samples for second in sample.seconds])
 
 
@@ -77,7 +89,7 @@ def slowest_in_medians(samples: Sequence[Sample]) -> float:
 
 
 def ratio(these: Sequence[Sample], those: Sequence[Sample]) -> Spread:
-    """The time of these by the time of those, sample by sample: the two of a pair were taken one after the other, in the same noise."""
+    """The time of these by the time of those, sample by sample: the two of a pair ran one after the other, in the same noise."""
     return spread([statistics.median(a.seconds) / statistics.median(b.seconds) for a, b in zip(these, those, strict=False)])
 
 
@@ -87,12 +99,12 @@ def own_side(result: WorkResult) -> str:
 
 
 def sides_of(result: WorkResult) -> list[str]:
-    """Those that were measured, in one order everywhere."""
+    """The measured sides, in one fixed order."""
     return [side for side in SIDES if result.samples.get(side)]
 
 
 def times_faster(result: WorkResult) -> Mapping[str, Spread]:
-    """For each other side how many times as fast objcat was. Empty when a check failed: then no ratio means anything."""
+    """How many times as fast objcat was, for each other side. Empty when a check failed: then no ratio means anything."""
     own = result.samples.get(own_side(result))
     if result.wrong or not own:
         return {}
@@ -100,6 +112,7 @@ def times_faster(result: WorkResult) -> Mapping[str, Spread]:
 
 
 def verdicts(result: WorkResult) -> list[Verdict]:
+    """The verdicts on the goals of a work."""
     return [_verdict(result, goal) for goal in result.goals]
 
 
@@ -123,10 +136,11 @@ def _verdict(result: WorkResult, goal: Goal) -> Verdict:
             return Verdict(text, f"{faster.median:.2f}x", faster.median >= bound)
         case Goal(share=float() | int() as bound) if faster:
             return Verdict(text, f"{1 / faster.median:.2f}x", 1 / faster.median <= bound)
-    raise AssertionError(f"{goal} says nothing")
+    raise AssertionError(f"{goal} has no condition.")
 
 
 def goal_text(goal: Goal) -> str:
+    """A goal as text."""
     if goal.slowest is not None:
         return f"slowest <= {goal.slowest:g} medians"
     if goal.exchanges is not None:
@@ -137,7 +151,7 @@ def goal_text(goal: Goal) -> str:
 
 
 def failed(results: Sequence[WorkResult]) -> list[str]:
-    """A sentence for each side that held or answered something wrong."""
+    """A sentence for each side with wrong rows or answers."""
     return [f"{result.chain}, {result.work}: {side} {why}" for result in results for side, why in result.wrong.items()]
 
 

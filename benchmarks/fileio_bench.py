@@ -1,8 +1,7 @@
-"""`./dev bench fileio`: `FileIO` beside the SDKs, on the same servers, with the same bytes.
+"""`./dev bench fileio`: `FileIO` and the SDKs, on the same servers, with the same bytes.
 
-Each side lives in a process of its own. Their measurements alternate in pairs, and the order within a pair alternates, so that whatever
-else the machine does meets both. Reported is the median over the pairs with a one-sided 95 % bound from the order statistics (as of the
-sign test).
+Each side is a process. Their measurements alternate in pairs, and the order within a pair alternates, so that other load on the machine
+affects both. The report has the median over the pairs, with a one-sided 95 % bound from the order statistics (as of the sign test).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ GOAL_PEAK_MIB = 150
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement. seconds: wall time. cpu_s: of this process, all threads. peak_bytes: resident size above that before the call."""
+    """One measurement. `seconds`: wall time. `cpu_s`: of all threads. `peak_bytes`: resident size above that before the call."""
 
     seconds: float
     cpu_s: float
@@ -58,7 +57,7 @@ class Sample:
 
 
 def _resident_bytes(name: str) -> int:
-    """`VmRSS`, or `VmHWM` for the highest since `_forget_peak`; 0 where the system does not tell."""
+    """`VmRSS`, or `VmHWM` for the highest since `_forget_peak`. 0 where the system does not report it."""
     with contextlib.suppress(OSError), open("/proc/self/status") as file:
         found = re.search(rf"^{name}:\s*(\d+) kB", file.read(), re.MULTILINE)
         return int(found.group(1)) * 1024 if found else 0
@@ -79,7 +78,7 @@ def _measured(call: Callable[[], object], *, baseline: int) -> Sample:
 
 
 def _fastest(ways: Mapping[str, Callable[[], None]]) -> str:
-    """The name of the way with the shortest of `TRIALS` times. One way alone is not tried."""
+    """The way with the shortest of `TRIALS` times. A single way is not tried."""
     if len(ways) == 1:
         return next(iter(ways))
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -98,10 +97,12 @@ class Worker:
         self._best: dict[str, str] = {}
         self._small = os.urandom(SMALL_BYTES)
         side.put(f"small/{name}", self._small)
-        assert side.get(f"small/{name}") == self._small, "the store gives other bytes than it was given"
+        assert side.get(f"small/{name}") == self._small, "The store returned other bytes than were written."
         self._baseline = _resident_bytes("VmRSS")
 
     def put(self, _: int) -> Sample:
+        """Time some small puts."""
+
         def calls() -> None:
             for number in range(SMALL_CALLS):
                 self._side.put(f"small/{self._name}-{number}", self._small)
@@ -109,16 +110,17 @@ class Worker:
         return _measured(calls, baseline=self._baseline)
 
     def get(self, _: int) -> Sample:
+        """Time some small gets."""
         return _measured(lambda: [self._side.get(f"small/{self._name}") for _ in range(SMALL_CALLS)], baseline=self._baseline)
 
     def choose(self, length: int) -> dict[str, str]:
-        """Try every way, once with the bytes checked and `TRIALS` times against the clock; the names of the fastest."""
+        """Try every way, once with a check of the bytes and `TRIALS` times for speed. Returns the names of the fastest."""
         key = f"large/{self._name}-trial"
 
         def down(way: str, *, check: bool) -> None:
             sink = Sink(check=check)
             self._side.downloads[way](key, sink)
-            assert sink.length == length, f"{way} gave {sink.length} of {length} bytes"
+            assert sink.length == length, f"{way} returned {sink.length} of {length} bytes."
 
         for upload in self._side.uploads.values():
             upload(key, length)
@@ -132,20 +134,23 @@ class Worker:
         return best
 
     def use(self, ways: dict[str, str]) -> None:
-        """What `choose` found, in another process: its checks leave memory behind that is not the side's."""
+        """Use the result of `choose` from another process, whose checks leave memory behind."""
         self._best = ways
 
     def up(self, length: int) -> Sample:
+        """Time an upload."""
         upload = self._side.uploads[self._best["up"]]
         return _measured(lambda: upload(f"large/{self._name}", length), baseline=self._baseline)
 
     def down(self, length: int) -> Sample:
+        """Time a download."""
         download, sink = self._side.downloads[self._best["down"]], Sink(check=False)
         sample = _measured(lambda: download(f"large/{self._name}", sink), baseline=self._baseline)
-        assert sink.length == length, f"{sink.length} of {length} bytes arrived"
+        assert sink.length == length, f"{sink.length} of {length} bytes arrived."
         return sample
 
     def delete(self, _: int) -> None:
+        """Delete a key."""
         self._side.delete(f"large/{self._name}")
 
 
@@ -164,7 +169,7 @@ def _serve(pipe: Connection, name: str, target: Target) -> None:
 
 
 class Remote:
-    """A side, seen from the process that leads the benchmark."""
+    """A side, as seen by the process that leads the benchmark."""
 
     def __init__(self, name: str, target: Target) -> None:
         context = multiprocessing.get_context("spawn")
@@ -176,6 +181,7 @@ class Remote:
         self._receive()
 
     def ask(self, method: str, argument: object = 0) -> Any:
+        """Send one request and wait for its answer."""
         self._pipe.send((method, argument))
         return self._receive()
 
@@ -183,12 +189,13 @@ class Remote:
         try:
             state, answer = self._pipe.recv()
         except EOFError:
-            raise RuntimeError(f"the process of {self._name} ended with status {self._process.exitcode}") from None
+            raise RuntimeError(f"The process of {self._name} ended with status {self._process.exitcode}.") from None
         if state == "failed":
             raise RuntimeError(f"{self._name}: {answer}")
         return answer
 
     def close(self) -> None:
+        """End the process of the side."""
         with contextlib.suppress(OSError):
             self._pipe.send(None)
         self._process.join(10)
@@ -196,11 +203,11 @@ class Remote:
             self._process.kill()
 
 
-# ---- pairs and what they say -------------------------------------------------------------------------------------
+# ---- pairs and figures ------------------------------------------------------------------------------------------
 
 
 def bound_rank(pairs: int) -> int:
-    """The rank (from 1) of the order statistic that is a one-sided 95 % bound of the median; 0 when there are too few pairs for one."""
+    """The rank (from 1) of the order statistic that is a one-sided 95 % bound of the median. 0 with too few pairs."""
     below, rank = 0.0, 0
     while (below := below + math.comb(pairs, rank) / 2**pairs) <= 0.05:
         rank += 1
@@ -208,13 +215,13 @@ def bound_rank(pairs: int) -> int:
 
 
 def lower_bound(values: Sequence[float]) -> float:
-    """The one-sided 95 % lower bound of the median; the minimum when there are fewer than five values."""
+    """The one-sided 95 % lower bound of the median. The minimum with fewer than five values."""
     return sorted(values)[max(0, bound_rank(len(values)) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line of the report. bound: the worse end, one-sided 95 %. unit: of value, bound and goal."""
+    """One line of the report. `bound`: the worse end, one-sided 95 %. `unit`: of value, bound and goal."""
 
     store: str
     what: str
@@ -269,6 +276,7 @@ def _stream(store: str, sides: dict[str, Remote], method: str, length: int, pair
 def run_store(
     store: str, target: Target, *, pairs: int, length: int, only: str, say: Callable[[str], None]
 ) -> tuple[list[Result], dict[str, Any]]:
+    """All measurements at one store."""
     results: list[Result] = []
     ways: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
@@ -286,7 +294,7 @@ def run_store(
                     ways[name] = trial.ask("choose", min(length, TRIAL_BYTES_MAX))
                 sides[name].ask("use", ways[name])
             for method in ("up", "down"):
-                say(f"{store}: {pairs} pairs of {length >> 20} MiB {method} ({ways['objcat'][method]} beside {ways['sdk'][method]})")
+                say(f"{store}: {pairs} pairs of {length >> 20} MiB {method} ({ways['objcat'][method]} and {ways['sdk'][method]})")
                 results += _stream(store, sides, method, length, pairs)
             for side in sides.values():
                 side.ask("delete")
@@ -297,10 +305,10 @@ def run_store(
 
 
 def parse_bytes(text: str) -> int:
-    """`1GiB`, `64 MiB`, `4096`."""
+    """The bytes of `1GiB`, `64 MiB` or `4096`."""
     found = re.fullmatch(r"\s*(\d+)\s*(|B|KiB|MiB|GiB)\s*", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write 4096, 64MiB or 1GiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size. Write 4096, 64MiB or 1GiB.")
     return int(found.group(1)) << {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}[found.group(2)]
 
 
@@ -343,14 +351,14 @@ def environment_of(stores: Sequence[str]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every goal is met, 1 otherwise."""
-    parser = argparse.ArgumentParser(prog="bench fileio", description="FileIO beside the SDKs.")
+    """Run the suite. Returns 0 when every goal is met, else 1."""
+    parser = argparse.ArgumentParser(prog="bench fileio", description="FileIO and the SDKs.")
     parser.add_argument("--store", choices=["s3", "gcs", "azure", "file", "all"], default="all")
     parser.add_argument("--pairs", type=int, default=9, help="measurements of each side; nine for a 95 %% bound that is not the minimum")
-    parser.add_argument("--bytes", type=parse_bytes, default=1 << 30, help="of the streamed object, such as 1GiB")
+    parser.add_argument("--bytes", type=parse_bytes, default=1 << 30, help="size of the streamed object, such as 1GiB")
     parser.add_argument("--only", choices=["small", "stream", "all"], default="all")
-    parser.add_argument("--server", help="another one of `./dev servers` than the usual one of the store")
-    parser.add_argument("--json", metavar="FILE", help="write every sample and the environment there")
+    parser.add_argument("--server", help="use this one of `./dev servers` instead of the usual one")
+    parser.add_argument("--json", metavar="FILE", help="write every sample and the environment to this file")
     chosen = parser.parse_args(arguments)
     stores = list(SDKS) if chosen.store == "all" else [chosen.store]
     console = Console()

@@ -1,6 +1,6 @@
 """The two sides of the `fileio` benchmark: `FileIO`, and the best that each SDK offers for the same work.
 
-Both use the same concurrency and part size, send no retries, and read from and write to the same kind of file object.
+Both use the same concurrency and part size, do not retry, and read from and write to the same kind of file object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK = random.Random(11).randbytes(16 << 20)
 
 
 class Source(io.RawIOBase):
-    """A file of `length` bytes that cost next to nothing to make. It cannot seek, as the output of a writer of Parquet cannot."""
+    """A file of `length` bytes that costs almost nothing to make. It cannot seek, like the output of a Parquet writer."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -35,12 +35,15 @@ class Source(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
+        """Always True."""
         return True
 
     def tell(self) -> int:
+        """The position."""
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes."""
         left = self._length - self._position
         size = left if size is None or size < 0 else min(size, left)
         pieces: list[bytes] = []
@@ -54,7 +57,7 @@ class Source(io.RawIOBase):
 
 
 class Sink(io.RawIOBase):
-    """A file that counts what is written to it, in order; with `check`, it also insists on the bytes of `Source`."""
+    """A file that counts what is written to it, in order. With `check`, it also compares the bytes with `Source`."""
 
     def __init__(self, *, check: bool) -> None:
         super().__init__()
@@ -62,9 +65,11 @@ class Sink(io.RawIOBase):
         self.length = 0
 
     def writable(self) -> bool:
+        """Always True."""
         return True
 
     def write(self, data: Any, /) -> int:
+        """Count, and compare with `check`."""
         size = memoryview(data).nbytes
         if self._check and size:
             expected = Source(self.length + size)
@@ -76,7 +81,7 @@ class Sink(io.RawIOBase):
 
 
 class Side(Protocol):
-    """One way to use a store. Keys are given; every call is complete when it returns."""
+    """One way to use a store. Keys are passed; every call is complete when it returns."""
 
     @property
     def uploads(self) -> Mapping[str, Callable[[str, int], None]]:
@@ -86,16 +91,19 @@ class Side(Protocol):
     def downloads(self) -> Mapping[str, Callable[[str, Sink], None]]:
         """Ways to read all of a key. The fastest is measured."""
 
-    def put(self, key: str, data: bytes) -> None: ...
+    def put(self, key: str, data: bytes) -> None:
+        """Store a small object."""
 
-    def get(self, key: str) -> bytes: ...
+    def get(self, key: str) -> bytes:
+        """Read a small object."""
 
-    def delete(self, key: str) -> None: ...
+    def delete(self, key: str) -> None:
+        """Delete a key."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to measure. scheme: `s3`, `gs`, `az` or `file`; url, options: as for `open_store`."""
+    """Where to measure. `scheme`: `s3`, `gs`, `az` or `file`. `url`, `options`: as for `open_store`."""
 
     scheme: str
     url: str
@@ -103,11 +111,12 @@ class Target:
 
     @property
     def bucket(self) -> str:
+        """The bucket in the URL."""
         return self.url.split("://", 1)[1]
 
 
 class OursSide:
-    """`FileIO`, with chunks of exactly a part, which are not copied."""
+    """`FileIO`, with chunks of exactly one part, which are not copied."""
 
     def __init__(self, target: Target) -> None:
         self._store = open_store(target.url, target.options)
@@ -115,12 +124,15 @@ class OursSide:
         self.downloads = {"open_read": self._download}
 
     def put(self, key: str, data: bytes) -> None:
+        """By `FileIO.put`."""
         require_written(self._store.put(key, data), key)
 
     def get(self, key: str) -> bytes:
+        """By `FileIO.read`."""
         return self._store.read(key)
 
     def delete(self, key: str) -> None:
+        """By `FileIO.delete`."""
         for result in self._store.delete([key]):
             if result.error is not None:
                 raise result.error
@@ -164,19 +176,22 @@ class Boto3Side:
         self.downloads = {f"download_fileobj, {chunk >> 20} MiB": partial(self._download, chunk) for chunk in (CHUNK_BYTES, PART_BYTES)}
 
     def put(self, key: str, data: bytes) -> None:
+        """By `put_object`."""
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
     def get(self, key: str) -> bytes:
+        """By `get_object`."""
         return bytes(self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read())
 
     def delete(self, key: str) -> None:
+        """By `delete_object`."""
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def _upload(self, key: str, length: int) -> None:
         self._client.upload_fileobj(Source(length), self._bucket, key, Config=self._transfer())
 
     def _download(self, chunk: int, key: str, sink: Sink) -> None:
-        # Into a file that cannot seek, s3transfer 0.19 waits for itself forever once there are more than ten parts.
+        # With a file that cannot seek, s3transfer 0.19 deadlocks on more than ten parts.
         self._client.download_fileobj(self._bucket, key, _SeekableSink(sink), Config=self._transfer(io_chunksize=chunk))
 
 
@@ -196,12 +211,15 @@ class GCSSide:
         self.downloads = {"download_to_file": self._download, "transfer_manager": self._download_chunks, "blob.open": self._download_open}
 
     def put(self, key: str, data: bytes) -> None:
+        """By `upload_from_string`."""
         self._bucket.blob(key).upload_from_string(data, retry=None)
 
     def get(self, key: str) -> bytes:
+        """By `download_as_bytes`."""
         return bytes(self._bucket.blob(key).download_as_bytes(retry=None))
 
     def delete(self, key: str) -> None:
+        """By `Blob.delete`."""
         self._bucket.blob(key).delete(retry=None)
 
     def _upload(self, key: str, length: int) -> None:
@@ -257,25 +275,28 @@ class AzureSide:
         self.downloads = {"download_blob": self._download}
 
     def put(self, key: str, data: bytes) -> None:
+        """By `upload_blob`."""
         self._container.get_blob_client(key).upload_blob(data, overwrite=True)
 
     def get(self, key: str) -> bytes:
+        """By `download_blob`."""
         return bytes(self._container.get_blob_client(key).download_blob().readall())
 
     def delete(self, key: str) -> None:
+        """By `delete_blob`."""
         self._container.delete_blob(key)
 
     def _upload(self, key: str, length: int) -> None:
         self._container.get_blob_client(key).upload_blob(Source(length), length=length, overwrite=True, max_concurrency=CONCURRENCY)
 
     def _download(self, key: str, sink: Sink) -> None:
-        # Several connections need a file that can seek; one that counts only cannot, so the pieces are taken in order.
+        # Several connections need a file that can seek. The counting one cannot, so the pieces are taken in order.
         download = self._container.get_blob_client(key).download_blob(max_concurrency=CONCURRENCY)
         download.readinto(_SeekableSink(sink))
 
 
 class _SeekableSink(io.RawIOBase):
-    """Takes pieces in any order, and gives them on in the right one."""
+    """Takes pieces in any order, and passes them on in order."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__()
@@ -309,7 +330,7 @@ class _SeekableSink(io.RawIOBase):
 
 
 class PlainFileSide:
-    """Plain files, forced to the disk and renamed into place as careful programs do."""
+    """Plain files, forced to disk and renamed to their name, as careful programs do."""
 
     def __init__(self, target: Target) -> None:
         self._root = target.url
@@ -317,13 +338,16 @@ class PlainFileSide:
         self.downloads = {"open": self._download}
 
     def put(self, key: str, data: bytes) -> None:
+        """Write, fsync and rename."""
         self._replace(key, lambda file: file.write(data))
 
     def get(self, key: str) -> bytes:
+        """Read the file."""
         with open(os.path.join(self._root, key), "rb") as file:
             return file.read()
 
     def delete(self, key: str) -> None:
+        """Unlink the file."""
         os.unlink(os.path.join(self._root, key))
 
     def _upload(self, key: str, length: int) -> None:
@@ -350,5 +374,5 @@ SDK_SIDES: Mapping[str, Callable[[Target], Side]] = {"s3": Boto3Side, "gs": GCSS
 
 
 def make_side(name: str, target: Target) -> Side:
-    """`objcat` or `sdk`."""
+    """The side `objcat` or `sdk`."""
     return OursSide(target) if name == "objcat" else SDK_SIDES[target.scheme](target)

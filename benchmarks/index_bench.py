@@ -39,15 +39,18 @@ ROUNDS = 5
 GROUPS_PER_COMMIT = 100
 """Of keys that follow one another: a commit deals its keys to so many file groups, which all have about the same bounds."""
 SLACK = 1.01
-"""How much larger than a file the target is, so that an insert makes no file group more than it needs."""
+"""How much larger than a file the target is, so that an insert creates no more file groups than it needs."""
 
 Keys = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an upsert took: medians over its rounds, but `ms_max`. cpu_ms: of all threads, which other work on the machine changes little.
-    gets, puts: requests. read_bytes, written_bytes: their payload."""
+    """What an upsert took: medians over its rounds, except `ms_max`.
+
+    `cpu_ms`: of all threads, which other work on the machine changes little. `gets`, `puts`: requests. `read_bytes`, `written_bytes`: their
+    payload.
+    """
 
     ms: float
     ms_max: float
@@ -60,7 +63,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """groups: of the table before the upserts. built_s: how long it took to make it."""
+    """`groups`: of the table before the upserts. `built_s`: how long it took to create it."""
 
     index: str
     kind: str
@@ -72,7 +75,7 @@ class Result:
 
 
 class WrongRows(Exception):
-    """A table does not hold what it was given."""
+    """A table does not hold the rows that were written."""
 
 
 INDEXES: dict[str, Callable[[int], Any]] = {
@@ -83,7 +86,7 @@ INDEXES: dict[str, Callable[[int], Any]] = {
     "record": lambda _: objcat.RecordIndex(),
     "record-compacted": lambda _: objcat.RecordIndex(),
 }
-"""By the number of file groups. Of the last one the index is merged before the upserts, as upkeep does now and then."""
+"""By the number of file groups. Of the last one the index is merged before the upserts, as maintenance does from time to time."""
 
 GROWING = (100, 1_000, 10_000)
 """File groups of tables whose writes may go over all of them."""
@@ -122,7 +125,7 @@ def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int, kin
 
 
 def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = ROUNDS, kind: str = "merge_on_read") -> Result:
-    """Make a table with about so many file groups, and upsert into it."""
+    """Create a table with about so many file groups, and upsert into it."""
     rng = np.random.default_rng(groups)
     name, is_ascending = f"{index}_{keys}_{groups}", keys == "ascending"
     ids = np.arange(groups * ROWS_PER_GROUP)
@@ -146,7 +149,7 @@ def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = RO
 
 
 def _check(table: Any, right: Keys) -> None:
-    """Raises WrongRows where the table holds other keys, or one of them twice."""
+    """Raises WrongRows when the table holds other keys, or one of them twice."""
     found = table.scan(columns=["id"]).to_arrow().column("id").to_numpy()
     if not np.array_equal(np.sort(found), np.sort(right)):
         raise WrongRows(f"{table.name} holds {len(found):,} rows of {len(np.unique(found)):,} keys, and should hold {len(right):,}")
@@ -168,7 +171,7 @@ def _median(costs: Sequence[Cost]) -> Cost:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and show a table; --json FILE keeps the figures, as far as there are any yet."""
+    """Measure and show a table. `--json FILE` saves the figures so far."""
     parser = argparse.ArgumentParser(prog="./dev bench index", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--groups",
@@ -181,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--indexes", nargs="*", default=list(INDEXES), choices=list(INDEXES))
     parser.add_argument("--keys", nargs="*", default=["ascending", "random"], choices=["ascending", "random"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--directory", type=Path, help="where the tables are made; a temporary directory without it")
+    parser.add_argument("--directory", type=Path, help="where to create the tables; the default is a temporary directory")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
     shown = Table(title=f"an upsert of {CHANGED} changed and {NEW} new keys, local storage, local engine")

@@ -27,7 +27,7 @@ class PeerUnavailable(Exception):
 
 
 def environment_of(peer: Peer) -> Path:
-    """The Python of the peer's environment, installed first when it is missing. Safe for several processes. Raises PeerUnavailable."""
+    """The Python of the peer's environment. Installs it when missing. Safe for several processes. Raises PeerUnavailable."""
     if peer.lock is None:
         return Path(sys.executable)
     lock = REQUIREMENTS / f"{peer.lock}.lock"
@@ -40,8 +40,10 @@ def environment_of(peer: Peer) -> Path:
 
 
 def jars_of(peer: Peer, *, on_s3: bool = False) -> list[Path]:
-    """The peer's jars, downloaded first when they are missing. on_s3: also those that its Spark needs to reach S3. Raises PeerUnavailable,
-    also when one is not the pinned one."""
+    """The peer's jars. Downloads them when they are missing.
+
+    `on_s3`: also the jars that its Spark needs to reach S3. Raises PeerUnavailable, also when a jar is not the pinned one.
+    """
     directory = cache_dir() / "peers" / "jars"
     directory.mkdir(parents=True, exist_ok=True)
     jars = [*peer.jars, *(_s3_jars(peer) if on_s3 else ())]
@@ -52,7 +54,7 @@ def jars_of(peer: Peer, *, on_s3: bool = False) -> list[Path]:
 
 
 def locked_versions(peer: Peer) -> dict[str, str]:
-    """By package, what the lock file of a peer pins; nothing for the project's own environment."""
+    """The pinned versions in the lock file of a peer, by package. Empty for the project's own environment."""
     lines = (REQUIREMENTS / f"{peer.lock}.lock").read_text().splitlines() if peer.lock else []
     pins = (line.split(" ")[0].partition("==") for line in lines if "==" in line and not line.startswith((" ", "#")))
     return {name: version for name, _, version in pins}
@@ -78,7 +80,7 @@ def worker_environment(python: Path) -> dict[str, str]:
 
 
 def _install(name: str, lock: Path, target: Path) -> None:
-    """Environments do not move, so one is built under a name of its own and becomes visible by a link."""
+    """Environments cannot move, so one is built under a temporary name and published by a link."""
     toolchain.check_may_install(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     print(f"dev: making the environment {name} (once)", file=sys.stderr, flush=True)

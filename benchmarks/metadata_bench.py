@@ -53,7 +53,7 @@ GOAL_OPEN_REQUESTS, GOAL_OPEN_S = 40, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line of the report. figures: what was measured, in the unit of their names."""
+    """One line of the report. `figures`: the measured values, in the unit of their names."""
 
     what: str
     figures: Mapping[str, float]
@@ -65,14 +65,14 @@ class Result:
 
 
 class Hasty(SystemEnv):
-    """Never waits: hints are written at most once a second, which is not what is measured."""
+    """An Env that never waits: hints are written at most once per second, which is not measured here."""
 
     def sleep(self, seconds: float) -> None:
-        pass
+        """Returns at once."""
 
 
 class Maker:
-    """A table that grows by entries that name files which are not there."""
+    """A table that grows by entries that name files that do not exist."""
 
     def __init__(self, url: str, *, seed: int = 1) -> None:
         self.fileio = open_store(url, env=Hasty())
@@ -103,6 +103,7 @@ class Maker:
         self.view = self.timeline.advance(self.view, [*committed.read, committed.entry])
 
     def publish(self) -> None:
+        """Put the next entry into its slot."""
         self.view = self.timeline.publish(self.view)
 
     def _base(self, txn: str, group_id: FileGroupId) -> BaseFile:
@@ -132,6 +133,7 @@ class Maker:
 
 
 def name_of(partition: int) -> str:
+    """The name of a data file."""
     return f"day={partition:04d}"
 
 
@@ -153,7 +155,7 @@ def make_large(url: str, *, files: int, partitions: int, say: Callable[[str], No
 
 
 def make_long(url: str, root: Path, *, commits: int, say: Callable[[str], None]) -> None:
-    """Many commits: upserts of every bucket, and a compaction now and then; the last checkpoint is as far behind as one may be."""
+    """Many commits: upserts of every bucket, and a compaction from time to time. The last checkpoint is as far behind as possible."""
     create_table_at(url, SCHEMA, key=["id"], index=BucketIndex(16))._context.fileio.close()
     maker = Maker(url)
     group_ids = [FileGroupId("", bucket, 16) for bucket in range(16)]
@@ -188,11 +190,11 @@ def make_long(url: str, root: Path, *, commits: int, say: Callable[[str], None])
     maker.fileio.close()
 
 
-# ---- what is measured --------------------------------------------------------------------------------------------
+# ---- measurements -----------------------------------------------------------------------------------------------
 
 
 def _imported() -> None:
-    """Arrow imports pandas, where that is installed, when it first makes an array: an import like the others, and not what is measured."""
+    """Arrow imports pandas, if installed, when it first makes an array. Like other imports, this is not measured."""
     pa.array([0])
 
 
@@ -242,7 +244,7 @@ def plan_filtered(url: str, where: str) -> dict[str, float]:
 
 
 def open_cold(url: str, *, hint: bool) -> dict[str, float]:
-    """Open a table; without its hint, when that is lost."""
+    """Open a table, with or without its hint."""
     if not hint:
         store = open_store(url)
         store.delete(["head.json"])
@@ -255,7 +257,7 @@ def open_cold(url: str, *, hint: bool) -> dict[str, float]:
 
 
 def commits_warm(url: str, *, commits: int, partitions: int) -> dict[str, float]:
-    """Commits to a table with many files that each write anew 100 of them, at random; with the checkpoints that come due."""
+    """Commits to a table with many files. Each rewrites 100 of them, at random, with the checkpoints that come due."""
     _imported()
     maker = Maker(url, seed=2)
     entry_bytes, checkpoint_bytes, checkpoint_s, commit_s = [], [0], [0.0], []
@@ -342,7 +344,7 @@ def _verdict(result: Result) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every goal is met, 1 otherwise."""
+    """Run the suite. Returns 0 when every goal is met, else 1."""
     parser = argparse.ArgumentParser(prog="bench metadata", description="Tables of very many files and commits, on local storage.")
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=1_000)
@@ -350,7 +352,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--log", type=int, default=100_000, help="commits of the long table")
     parser.add_argument("--runs", type=int, default=3, help="fresh processes of each plan; the median is shown")
     parser.add_argument("--only", choices=["large", "long", "all"], default="all")
-    parser.add_argument("--json", metavar="FILE", help="write the figures and the environment there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures and the environment to this file")
     chosen = parser.parse_args(arguments)
     console = Console()
 

@@ -60,7 +60,7 @@ def _ratios(chains: Sequence[Sequence[WorkResult]], results: Sequence[WorkResult
 
 
 def _requests(results: Sequence[WorkResult]) -> str:
-    """What was sent for each call of a work, where several sides were counted."""
+    """The requests per call of a work, where several sides were counted."""
     counted = [result for result in results if sum(bool(result.samples[side][-1].requests) for side in sides_of(result)) > 1]
     names = [side for side in SIDES if any(side in sides_of(result) for result in counted)]
     rows = []
@@ -104,7 +104,7 @@ def _environment(environment: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Without columns that say nothing. Empty without rows."""
+    """A table without empty columns. Empty without rows."""
     shown = [number for number in range(len(rows[0])) if any(row[number] for row in rows)] if rows else []
     lines = [_line("th", [head[number] for number in shown])] if head else []
     lines += [_line("td", [row[number] for number in shown]) for row in rows]

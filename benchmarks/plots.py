@@ -42,7 +42,7 @@ def bounds_of(results: Sequence[WorkResult]) -> tuple[float, float]:
 
 
 def seconds(result: WorkResult) -> str:
-    """Bars from zero for medians, with a line from the least to the greatest value; empty when nothing was measured."""
+    """Bars from zero for medians, with a line from the least to the greatest value. Empty when nothing was measured."""
     sides = {side: seconds_of(result.samples[side]) for side in sides_of(result)}
     if not sides:
         return ""
@@ -76,7 +76,7 @@ def _ratio(work: str, side: str, value: Spread, y: float, bounds: tuple[float, f
 
 
 def _axis(bounds: tuple[float, float], height: float) -> Iterator[str]:
-    """Lines at round ratios, as many as there is room for, with their values above; the one at 1 stands out."""
+    """Lines at round ratios, as many as fit, with their values above. The one at 1 is emphasized."""
     ticks = [step * 10.0**power for power in range(-3, 6) for step in _STEPS if bounds[0] <= step * 10.0**power <= bounds[1]]
     if len(ticks) > _TICKS_MAX:
         ticks = [tick for tick in ticks if math.log10(tick).is_integer()]
@@ -93,7 +93,7 @@ def _place(value: float, bounds: tuple[float, float]) -> float:
 
 
 def _whisker(left: float, right: float, y: float) -> str:
-    """With a rim in the colour of the page, so that it is seen on a bar too."""
+    """A line with a rim in the colour of the page, so that it is visible on a bar too."""
     path = f"M{left:.1f} {y - 4:.1f}v8m0 -4H{right:.1f}m0 -4v8"
     return f'<path class="rim" d="{path}"/><path class="whisker" d="{path}"/>'
 

@@ -1,4 +1,4 @@
-"""A worker, seen from the process that leads the benchmark: requests, peak memory of its process tree, files below a directory."""
+"""A worker, as seen by the process that leads the benchmark: requests, peak memory of its process tree, files below a directory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ANSWER_WITHIN_S = 3600.0
 
 
 class SideFailed(Exception):
-    """A side failed, or its process ended. The message begins with a verb; its further lines are the end of what the side printed."""
+    """A side failed, or its process ended. The message begins with a verb. Its further lines are the end of the side's output."""
 
 
 class SideLacks(Exception):
-    """A side has no such operation; the message is its reason."""
+    """A side has no such operation. The message is the reason."""
 
 
 class PeakMeter(threading.Thread):
-    """The highest sum of resident sizes of a process and its children while it runs; memory that processes share counts for each."""
+    """The highest sum of resident sizes of a process and its children while it runs. Shared memory counts for each process."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -42,6 +42,7 @@ class PeakMeter(threading.Thread):
         self.peak_bytes = resident_bytes(self._process)
 
     def run(self) -> None:
+        """The loop of the measuring thread."""
         while not self._ended.wait(SAMPLE_EVERY_S):
             self.peak_bytes = max(self.peak_bytes, resident_bytes(self._process))
 
@@ -56,7 +57,7 @@ class PeakMeter(threading.Thread):
 
 
 def resident_bytes(process: psutil.Process) -> int:
-    """Of the process and its children; 0 once it has ended."""
+    """The resident bytes of the process and its children. 0 once it has ended."""
     total = 0
     with contextlib.suppress(psutil.NoSuchProcess):
         for one in [process, *process.children(recursive=True)]:
@@ -91,7 +92,7 @@ class Remote:
         self.about: Mapping[str, str] = {}
 
     def start(self, *, memory: str, cores: int) -> None:
-        """Let it begin. memory: of Spark's driver. Raises PeerUnavailable, SideFailed."""
+        """Start the side. `memory`: of Spark's driver. Raises PeerUnavailable or SideFailed."""
         jars = [str(jar) for jar in jars_of(self.peer, on_s3=self._bucket is not None)]
         told = {"directory": str(self.directory), "memory": memory, "cores": cores, "jars": jars, "store": self._store()}
         self.about = self.ask("start", **told)["about"]
@@ -128,7 +129,7 @@ class Remote:
         raise SideFailed(f"failed at {what}: {answer['error']}\n{self._tail()}")
 
     def files(self, place: str) -> Files:
-        """The bytes of each file of a table. place: as the side told it."""
+        """The bytes of each file of a table. `place`: as the side reported it."""
         if self._bucket is None:
             return files_below(Path(place))
         bucket, _, prefix = place.partition("://")[2].partition("/")
@@ -136,7 +137,7 @@ class Remote:
         return {Path(one["Key"]): one["Size"] for page in pages for one in page.get("Contents", ())}
 
     def _store(self) -> dict[str, str] | None:
-        """The bucket as the worker reaches it."""
+        """The bucket, as the worker reaches it."""
         if self._bucket is None or self._proxy is None:
             return None
         names = {name: self._bucket.options[name] for name in ("region", "access_key", "secret_key")}
@@ -173,9 +174,9 @@ Files = Mapping[Path, int]
 
 
 def files_below(directory: Path) -> Files:
-    """The bytes of each file; without the checksums that Hadoop puts beside files on a local disk and on no other store."""
+    """The bytes of each file, without the checksums that Hadoop writes for files on a local disk only."""
     found: dict[Path, int] = {}
-    for root, _directories, names in os.walk(directory):  # what vanishes meanwhile is left out
+    for root, _directories, names in os.walk(directory):  # files that vanish meanwhile are left out
         for path in (Path(root, name) for name in names if not name.endswith(".crc")):
             with contextlib.suppress(FileNotFoundError):
                 found[path] = path.stat().st_size
@@ -183,11 +184,11 @@ def files_below(directory: Path) -> Files:
 
 
 def written(before: Files, after: Files) -> tuple[int, int]:
-    """How many files are new or grew, and by how many bytes. What a side wrote and removed again is not seen."""
+    """The number of new or grown files, and their bytes. Files that a side wrote and removed again are not seen."""
     grown = {path: size - before.get(path, 0) for path, size in after.items() if path not in before or size > before[path]}
     return len(grown), sum(grown.values())
 
 
 def removed(before: Files, after: Files) -> int:
-    """How many files are gone."""
+    """The number of removed files."""
     return len(before.keys() - after.keys())

@@ -68,7 +68,7 @@ def show(console: Console, results: Sequence[WorkResult], environment: Mapping[s
 
 
 def seconds_text(result: WorkResult, samples: Sequence[Sample]) -> str:
-    """Median and least to greatest; of commits also how many, and the slowest in medians."""
+    """Median, and least to greatest. For commits also their number, and the slowest in medians."""
     value = seconds_of(samples)
     text = f"{_short(value.median)} ({_short(value.low)}-{_short(value.high)})"
     if result.commits:
@@ -77,11 +77,12 @@ def seconds_text(result: WorkResult, samples: Sequence[Sample]) -> str:
 
 
 def ratio_text(value: Spread | None) -> str:
+    """A ratio as text."""
     return "" if value is None else f"{value.median:.2f}x ({value.low:.2f}-{value.high:.2f})"
 
 
 def writes_text(samples: Sequence[Sample]) -> tuple[str, str]:
-    """Files and megabytes written, of the median sample; empty for reads."""
+    """Files and megabytes written, of the median sample. Empty for reads."""
     files = [sample.files for sample in samples if sample.files is not None]
     sizes = [sample.bytes for sample in samples if sample.bytes is not None]
     return (f"{spread(files).median:,.0f}", f"{spread(sizes).median / 1e6:,.2f}") if files and sizes else ("", "")
@@ -103,7 +104,7 @@ def notes_of(result: WorkResult, side: str, samples: Sequence[Sample]) -> str:
 
 
 def requests_text(sample: Sample) -> str:
-    """Requests for each call, by kind; empty where nobody counted them."""
+    """Requests per call, by kind. Empty where they were not counted."""
     return ", ".join(f"{count / len(sample.seconds):g} {kind}" for kind, count in sorted((sample.requests or {}).items()))
 
 

@@ -1,4 +1,4 @@
-"""Leads the sides through the chains of a suite: step by step, side after side, the order of the sides moving on with every turn."""
+"""Leads the sides through the chains of a suite: step by step, side after side. The order of the sides rotates with every turn."""
 
 from __future__ import annotations
 
@@ -39,8 +39,13 @@ WARM_S_MAX = 60.0
 
 
 class Runner:
-    """sides: alive, by name. rounds: of chains that begin anew, and of every query of the others. warm: a small data set, for a first round
-    that does not count."""
+    """Runs chains.
+
+    Args:
+        sides: The running sides, by name.
+        rounds: Of chains that start over, and of every query of the others.
+        warm: A small data set, for a first round that does not count.
+    """
 
     def __init__(self, sides: dict[str, Remote], data: Data, warm: Data | None, *, rounds: int, say: Say) -> None:
         self._sides = sides
@@ -127,8 +132,8 @@ class Runner:
             results[step.work].samples.setdefault(name, []).append(sample)
 
     def _do(self, chain: Chain, step: Step, turn: _Turn, name: str) -> tuple[Sample | None, Rows, Rows]:
-        """The sample, the right answer and the one that was found; the last two are equal where there is nothing to ask."""
-        os.sync()  # What others have written and not forced to the disk is not written while this one is measured.
+        """The sample, the right answer and the found one. The last two are equal where there is nothing to ask."""
+        os.sync()  # Flush what other sides wrote, so that it does not disturb this measurement.
         side, layout = self._sides[name], chain.layout(step.tables[0])
         table, at = turn.names[layout.name], (name, layout.name)
         if step.op == "load":
@@ -160,7 +165,7 @@ class Runner:
         return sample, right, answer.get("rows", [])
 
     def _write(self, side: Remote, turn: _Turn, at: tuple[str, str], step: Step, batches: Sequence[Path]) -> Sample:
-        """One step that writes. Raises SideFailed also when a cleaning left every file where it was."""
+        """One step that writes. Raises SideFailed also when a cleaning left every file in place."""
         place = turn.places[at]
         before = side.files(place)
         more = {"by": step.by, "zorder": step.zorder} if step.op == "cluster" else {"paths": [str(path) for path in batches]}
@@ -183,7 +188,7 @@ class Runner:
                 self._sides[name].ask("drop", table=turn.names[layout])
             except (SideFailed, SideLacks) as error:
                 self._say(f"[red]{name} could not drop a table of {chain.name}: {error}")
-            shutil.rmtree(place, ignore_errors=True)  # of a URL there is nothing on the disk
+            shutil.rmtree(place, ignore_errors=True)  # a URL has no files on the disk
 
 
 def _right(truth: Truth, step: Step, layout: Layout, tables: Mapping[str, tuple[Layout, Sequence[Commit]]]) -> Rows:

@@ -1,4 +1,4 @@
-"""A proxy on loopback before an S3 server that counts requests and lets each of them wait, as a network does."""
+"""`SlowProxy`: a loopback proxy in front of an S3 server. It counts requests and delays each of them, as a network does."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class SlowProxy:
 
     @property
     def requests(self) -> dict[str, int]:
-        """How many came through so far, by method; a GET that lists is a LIST."""
+        """The number of requests so far, by method. A GET that lists is a LIST."""
         return dict(self._counts)
 
     def close(self) -> None:
-        """Stop listening and cut what is open."""
+        """Stop listening and cut open connections."""
         self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -86,7 +86,7 @@ class SlowProxy:
 
 
 class _Answers(asyncio.Protocol):
-    """Passes on what the server answers, to the last byte: of a connection that is reset, a stream drops what nobody has asked for yet."""
+    """Passes on the server's answer to the last byte. A stream of a reset connection drops what was not read yet."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

@@ -33,7 +33,7 @@ FILES, PARTITIONS, LOG = 100, 10, 100
 
 
 def small(chain: Chain) -> Chain:
-    """The chain with a lookup that finds a row, few commits in turn, and each query once."""
+    """The chain with a lookup that finds a row, few successive commits, and each query once."""
     return replace(chain, steps=tuple(_small(step) for step in chain.steps))
 
 
@@ -50,7 +50,7 @@ def check_tables(chains: Sequence[Chain], runner: Runner) -> list[str]:
 
 
 def not_done(results: Sequence[WorkResult]) -> list[str]:
-    """Works that objcat did not do: that nobody did anything wrong shows nothing then."""
+    """Works that objcat did not perform: then the absence of errors proves nothing."""
     return [
         f"{result.chain}, {result.work}: {own_side(result)} did not do it: {result.lacks.get(own_side(result), 'it was not asked')}"
         for result in results
@@ -81,14 +81,14 @@ def check_metadata(place: Path) -> list[str]:
 
 
 def check_fileio(place: Path) -> list[str]:
-    """What is wrong with objects that were put, got and streamed; both sides compare the bytes themselves, and raise."""
+    """What is wrong with objects that were put, read and streamed. Both sides compare the bytes themselves, and raise."""
     place.mkdir()
     fileio_bench.run_store("file", Target("file", str(place)), pairs=1, length=1 << 20, only="all", say=lambda _: None)
     return []
 
 
 def check_commit(_place: Path) -> list[str]:
-    """What is wrong after writers have committed at once, on a server of S3."""
+    """What is wrong after concurrent commits of several writers, on an S3 server."""
     with Servers() as servers:
         found = [
             commit_bench.run(side, servers.start(commit_bench.SERVER).fresh_bucket(), keys, writers=2, commits=2, latency_ms=0)
@@ -132,7 +132,7 @@ def check(suites: Sequence[str], sides: Sequence[Peer], *, only: str | None, pla
 
 
 def main(arguments: Sequence[str], sides: Sequence[Peer] = tuple(SIDES.values())) -> int:
-    """0 when every answer was right, 1 otherwise. sides: of the suites of tables."""
+    """Run the works. Returns 0 when every answer was right, else 1. `sides`: of the suites of tables."""
     known = [*SUITES, *OTHERS]
     parser = argparse.ArgumentParser(prog="./dev bench smoke", description="The works of all suites on a few rows, each answer checked.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(known)}; all of them without one")

@@ -55,7 +55,7 @@ WINDOW = Statement(
     "(partition by l_orderkey order by l_extendedprice desc, l_linenumber) as _rank from {lineitem}) where _rank = 1",
     {LINEITEM: (*KEYS[LINEITEM], "l_extendedprice")},
 )
-"""The dearest line of each order."""
+"""The most expensive line of each order."""
 
 _WRITE_GOALS: Mapping[tuple[str, str], tuple[Goal, ...]] = {
     ("merge_on_read", "one"): (Goal("iceberg", faster=4), Goal("hudi", faster=12)),
@@ -194,7 +194,7 @@ def _reads_without_logs() -> Chain:
 
 
 def _sorted_files() -> Chain:
-    """What is asked of files that lie in that order."""
+    """Queries of files in that order."""
     return Chain(
         "sorted files",
         "spark",
@@ -289,7 +289,7 @@ def _last_commit() -> Chain:
 
 
 def _history() -> Chain:
-    """What is asked of older versions. The batches overlap, and each has rows that no other one has."""
+    """Queries of older versions. The batches overlap, and each has rows that no other one has."""
     return Chain(
         "history",
         "spark",
@@ -328,7 +328,7 @@ def _compaction() -> Chain:
 
 
 _COUNTED = 5
-"""Commits in turn whose requests are counted."""
+"""Successive commits whose requests are counted."""
 
 
 def _requests() -> Chain:
@@ -400,12 +400,12 @@ def _keyed_clustering(index: Index, by: tuple[str, ...], *, zorder: bool) -> Cha
 
 
 def _asked_of_clustered(*, zorder: bool) -> Query:
-    """A query that the clustering is good for."""
+    """A query that the clustering speeds up."""
     return Query(RANGE.columns, RANGE.aggregates, f"{RANGE.where} and o_custkey < 10000") if zorder else RANGE
 
 
 def _cleaning() -> Chain:
-    """Of what two upserts have left: every file of the first load, and those between."""
+    """The cleaning of what two upserts left: every file of the first load, and those in between."""
     return Chain(
         "orders, cleaning",
         "spark",
@@ -422,11 +422,11 @@ def _cleaning() -> Chain:
 
 
 _WITHOUT_SPARK: Mapping[str, str] = {"objcat": "objcat-local", "delta": "deltalake", "iceberg": "pyiceberg", "plain": "duckdb"}
-"""Of each side on Spark that has one, the side without."""
+"""The side without Spark, for each side on Spark that has one."""
 
 
 def without_spark(chain: Chain) -> Chain:
-    """The same works by the sides without Spark, of which nothing is asked but the right answer."""
+    """The same works by the sides without Spark. They need only give the right answer."""
 
     def names(sides: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_WITHOUT_SPARK[name] for name in sides if name in _WITHOUT_SPARK)

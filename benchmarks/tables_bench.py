@@ -1,7 +1,7 @@
-"""`./dev bench write|read|services|local|requests`: this project beside what its users would use instead, on the same rows, in one run.
+"""`./dev bench write|read|services|local|requests`: objcat and the tools that its users would use instead, on the same rows, in one run.
 
-Every side is a process of its own that stays alive. They take turns step by step, so that whatever else the machine does meets all of them.
-What they hold and answer is compared with what DuckDB computes from the source files; without equality no ratio is told.
+Every side is a process that stays alive. The sides take turns step by step, so that other load on the machine affects all of them. Their
+rows and answers are compared with what DuckDB computes from the source files. Without equality there is no ratio.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from devkit.servers import ServerError, ServerName, Servers
 
 WARM_SCALE = 0.05
 ON_S3 = "requests"
-"""The suite whose tables are on a server of S3."""
+"""The suite whose tables are on an S3 server."""
 SERVER: ServerName = "versitygw"
 
 
 def selected(chains: Sequence[Chain], only: str | None) -> list[Chain]:
-    """The chains with a work whose name after its chain's, as in `chain: work`, has `only` in it; of each the steps up to the last such
-    work. So `only` may be a part of either name, or, with the colon, of both."""
+    """The chains with a work whose name contains `only`, each up to its last such step.
+
+    The name of a work includes that of its chain, as in `chain: work`. So `only` may be a part of either name, or, with the colon, of both.
+    """
     if not only:
         return list(chains)
     wanted = only.casefold()
@@ -60,9 +62,8 @@ def selected(chains: Sequence[Chain], only: str | None) -> list[Chain]:
 
 
 def parser_of(suite: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"bench {suite}", description="Tables beside Hudi, Iceberg and Delta Lake, and beside plain Spark."
-    )
+    """The arguments of a suite."""
+    parser = argparse.ArgumentParser(prog=f"bench {suite}", description="objcat next to Hudi, Iceberg and Delta Lake, and plain Spark.")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; `none` for the floors alone")
     scale = 0.01 if suite == ON_S3 else 1.0
     parser.add_argument("--scale", type=float, default=scale, help="of TPC-H: 0.1 has 150,000 orders; %(default)s without it")
@@ -71,23 +72,23 @@ def parser_of(suite: str) -> argparse.ArgumentParser:
     parser.add_argument("--memory", default="3g", help="of each Spark driver")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--no-warm-up", action="store_true", help="leave out the first round, which is small and does not count")
-    parser.add_argument("--directory", type=Path, help="where the tables are made; a temporary directory without it")
-    parser.add_argument("--json", metavar="FILE", help="write every sample and the environment there")
-    parser.add_argument("--html", metavar="FILE", help="write one page with plots there")
+    parser.add_argument("--directory", type=Path, help="where to create the tables; the default is a temporary directory")
+    parser.add_argument("--json", metavar="FILE", help="write every sample and the environment to this file")
+    parser.add_argument("--html", metavar="FILE", help="write one page with plots to this file")
     return parser
 
 
 def main(suite: str, arguments: list[str]) -> int:
-    """0 when every check held, 1 otherwise. Goals that were missed are shown and change nothing: a figure depends on the machine."""
+    """Run a suite. Returns 0 when every check held, else 1. Missed goals are shown only: a figure depends on the machine."""
     parser = parser_of(suite)
     chosen = parser.parse_args(arguments)
     peers = [] if chosen.peers == "none" else [name.strip() for name in chosen.peers.split(",") if name.strip()]
     if unknown := sorted(set(peers) - set(PEERS)):
-        parser.error(f"there is no peer {unknown[0]!r}: there are {', '.join(PEERS)}")
+        parser.error(f"There is no peer {unknown[0]!r}. There are {', '.join(PEERS)}.")
     chains = selected(SUITES[suite], chosen.only)
     if not chains:
-        parser.error(f"no work has {chosen.only!r} in its name: there are {', '.join(sorted(_works(SUITES[suite])))}")
-    # A request to end shall still end the workers and remove the tables.
+        parser.error(f"No work has {chosen.only!r} in its name. There are {', '.join(sorted(_works(SUITES[suite])))}.")
+    # A request to end must end the workers and remove the tables too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console() if sys.stdout.isatty() else Console(width=200)
     began = environment.now()
@@ -107,14 +108,14 @@ def main(suite: str, arguments: list[str]) -> int:
 
 
 def sides_of(chains: Sequence[Chain], engine: str) -> list[Peer]:
-    """Those that take part in one of the chains of an engine."""
+    """The sides that take part in one of the chains of an engine."""
     some = [chain for chain in chains if chain.engine == engine]
     return [side for side in SIDES.values() if side.engine == engine and any(not chain.sides or side.name in chain.sides for chain in some)]
 
 
 @contextlib.contextmanager
 def started(sides: Sequence[Peer], place: Path, say: Say, *, on_s3: bool, memory: str, cores: int) -> Iterator[dict[str, Remote]]:
-    """The sides, alive. on_s3: each with a bucket of its own, on one server. Raises PeerUnavailable, SideFailed, ServerError."""
+    """The running sides. `on_s3`: each with its own bucket, on one server. Raises PeerUnavailable, SideFailed or ServerError."""
     with contextlib.ExitStack() as stack:
         servers = stack.enter_context(Servers()) if on_s3 else None
         alive: dict[str, Remote] = {}
@@ -160,7 +161,7 @@ def _measure(
 
 @contextlib.contextmanager
 def _progress(console: Console) -> Iterator[Say]:
-    """One line that says what is under way; what is red stays."""
+    """One line with the current step. Red lines stay."""
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("")
 
@@ -175,7 +176,7 @@ def _progress(console: Console) -> Iterator[Say]:
 def environment_of(
     suite: str, chosen: argparse.Namespace, about: dict[str, Any], *, arguments: Sequence[str], began: environment.Began
 ) -> dict[str, Any]:
-    """What the figures depend on. arguments: as given. about: what the sides say of themselves."""
+    """What the figures depend on. `arguments`: of the command. `about`: what the sides report about themselves."""
     return {
         "suite": suite,
         "scale": chosen.scale,

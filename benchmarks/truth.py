@@ -1,4 +1,4 @@
-"""What every side must hold and answer, computed by DuckDB from the files that they were given: no side is the judge of another."""
+"""What every side must hold and answer, computed by DuckDB from the source files. No side judges another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = list[list[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A batch as it was committed to a table: an `upsert`, an `append` or a `delete`."""
+    """A batch that was committed to a table as an `upsert`, an `append` or a `delete`."""
 
     op: Op
     batch: Path
@@ -28,7 +28,7 @@ class Commit:
 
 
 class Truth:
-    """Answers over a table after commits, in their order. Kept beside the data, by the text of the question."""
+    """Answers over a table after some commits. Cached next to the data, by the text of the question."""
 
     def __init__(self, data: Data) -> None:
         self._data = data
@@ -37,15 +37,17 @@ class Truth:
         self._kept.mkdir(exist_ok=True)
 
     def digest(self, layout: Layout, commits: Sequence[Commit]) -> Rows:
+        """The digest of all rows."""
         return self.answer(layout, commits, digest_query(layout.source, "duckdb"))
 
     def answer(self, layout: Layout, commits: Sequence[Commit], query: Query) -> Rows:
+        """The answer to a query."""
         what = ", ".join(query.aggregates or query.columns)
         where = f" where {query.where}" if query.where else ""
         return self._ask(f"select {what} from ({state(self._data.source(layout.source), layout, commits)}){where}")
 
     def incremental(self, layout: Layout, commits: Sequence[Commit], *, back: int, query: Query) -> Rows:
-        """The answer over the rows, as they are now, that one of the last `back` commits wrote."""
+        """The answer over the current rows that one of the last `back` commits wrote."""
         assert back and all(commit.op == "upsert" for commit in commits[-back:]) and layout.ordering is None
         key = ", ".join(layout.key)
         keys = " union all ".join(f"select {key} from '{commit.batch}'" for commit in commits[-back:])
@@ -53,14 +55,14 @@ class Truth:
         return self._ask(f"select {', '.join(query.aggregates)} from ({held}) where ({key}) in ({keys})")
 
     def changes(self, layout: Layout, commits: Sequence[Commit], *, back: int, query: Query) -> Rows:
-        """By type, the answer over the changes of each of the last `back` commits."""
+        """The answer over the changes of each of the last `back` commits, by type."""
         base, first = self._data.source(layout.source), len(commits) - back
         each = [_changes_of(commits[number], layout, state(base, layout, commits[:number])) for number in range(first, len(commits))]
         what = f"{CHANGE_TYPE}, {', '.join(query.aggregates)}"
         return self._ask(f"select {what} from ({' union all by name '.join(each)}) group by {CHANGE_TYPE}")
 
     def statement(self, statement: Statement, tables: Mapping[str, tuple[Layout, Sequence[Commit]]]) -> Rows:
-        """The answer over tables after commits. tables: by source."""
+        """The answer over tables after commits. `tables`: by source."""
         held = {source: f"({state(self._data.source(source), *table)})" for source, table in tables.items()}
         return self._ask(statement.sql.format(**held))
 
@@ -73,8 +75,11 @@ class Truth:
 
 
 def state(base: Path, layout: Layout, commits: Sequence[Commit]) -> str:
-    """SQL for the rows of a table after these commits: of each key the latest, or that of the greatest `ordering`, ties to the later; of a
-    table without a key all. Deletes are known in the order of commits only."""
+    """SQL for the rows of a table after these commits.
+
+    Of each key: the latest row, or the one with the greatest `ordering`, where the later one wins a tie. Without a key: all rows.
+    Deletes are known in the order of commits only.
+    """
     if not commits:
         return f"select * from '{base}'"
     if not layout.keyed:
@@ -93,7 +98,7 @@ def state(base: Path, layout: Layout, commits: Sequence[Commit]) -> str:
 
 
 def _changes_of(commit: Commit, layout: Layout, before: str) -> str:
-    """SQL for what a commit changes of a table. before: SQL for its rows then."""
+    """SQL for the changes of a commit. `before`: SQL for the rows before it."""
     assert layout.ordering is None
     key, columns = ", ".join(layout.key), ", ".join(COLUMNS[layout.source])
     old = f"select {columns}, '{{}}' as {CHANGE_TYPE} from ({before}) where ({key}) in (select {key} from '{commit.batch}')"

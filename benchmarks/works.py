@@ -1,6 +1,6 @@
-"""The vocabulary of the benchmarks of tables: layouts, queries, steps, chains. Data only; it crosses pipes as JSON.
+"""The vocabulary of the benchmarks of tables: layouts, queries, steps, chains. They are data only, and cross pipes as JSON.
 
-A *chain* is a script: some tables, and steps that every side does with them, in turn. A *work* is a step that is measured.
+A *chain* is a script: some tables, and steps that every side performs on them, in turn. A *work* is a measured step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 BUCKETS = 16
 CODEC = "zstd"
 CODEC_LEVEL = 3
-"""Spark's own default for zstd; every side that has a level is given this one, but objcat, which has its own."""
+"""Spark's default for zstd. Every side with a level gets it, except objcat, which has its own."""
 
 KEYS: Mapping[str, tuple[str, ...]] = {"orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber")}
 BUCKET_COLUMNS: Mapping[str, str] = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
@@ -48,7 +48,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "l_comment": "string",
     },
 }
-"""Of TPC-H, with their types in SQL."""
+"""Columns of TPC-H, with their SQL types."""
 
 EVENT_TIMES: Mapping[str, str] = {"orders": "o_orderdate", "lineitem": "l_shipdate"}
 """The ordering column where a chain is in event-time order. Batches move it a day back, forth, or not at all."""
@@ -59,12 +59,12 @@ Op = Literal[
     "load", "upsert", "append", "delete", "compact", "cluster", "clean", "query", "statement", "incremental", "changes", "open", "digest"
 ]
 WRITES: tuple[Op, ...] = ("load", "upsert", "append", "delete")
-"""What changes rows; each of a side's calls is a commit."""
+"""Operations that change rows. Each call is a commit."""
 READS: tuple[Op, ...] = ("query", "statement", "incremental", "changes", "open")
-"""What changes nothing, and can be repeated on one table."""
+"""Operations that change nothing, and can be repeated on one table."""
 CHANGE_TYPE = "_change_type"
 CHANGE_TYPES = ("insert", "update_before", "update_after", "delete")
-"""What that column of a change feed says."""
+"""The values of that column of a change feed."""
 
 
 class NotAvailable(Exception):
@@ -73,9 +73,15 @@ class NotAvailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is to be laid out. source: of TPC-H. ordering: the column whose greater value wins; None: the later commit wins.
-    changes: whether the side shall keep what it needs to tell the changes of a commit. index: how writes find keys, where a side has a
-    choice. keyed: whether rows have a key; without one they are only appended."""
+    """How to lay a table out.
+
+    Args:
+        source: The TPC-H table.
+        ordering: The column whose greater value wins; None: the later commit wins.
+        changes: Whether the side must store what it needs to tell the changes of a commit.
+        index: How writes find keys, where a side has a choice.
+        keyed: Whether rows have a key. Without one they are only appended.
+    """
 
     name: str
     source: str
@@ -87,22 +93,23 @@ class Layout:
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The key columns."""
         return KEYS[self.source] if self.keyed else ()
 
     @property
     def columns(self) -> Mapping[str, str]:
+        """All columns."""
         return COLUMNS[self.source]
 
     @property
     def bucket_columns(self) -> tuple[str, ...]:
-        """What is hashed to place a row: the column of the join."""
+        """The hashed columns: the column of the join."""
         return (BUCKET_COLUMNS[self.source],)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`select aggregates from table where ...` over these columns; without aggregates the rows themselves. In the SQL that Spark and DuckDB
-    share."""
+    """`select aggregates from table where ...`, or the rows themselves without aggregates. In SQL that Spark and DuckDB share."""
 
     columns: tuple[str, ...]
     aggregates: tuple[str, ...] = ()
@@ -111,7 +118,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A query over whole tables, with `{orders}` and `{lineitem}` where their names stand. columns: by source, what it reads of each."""
+    """A query over whole tables, with `{orders}` and `{lineitem}` for their names. `columns`: by source, the columns it reads."""
 
     sql: str
     columns: Mapping[str, tuple[str, ...]]
@@ -119,8 +126,14 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a work must show, one of: objcat at least `faster` times as fast as `against`; in at most `share` of its time; in at most
-    `seconds`; the slowest of commits in turn in at most `slowest` medians; with at most `exchanges` in the plan that ran."""
+    """What a work must show, one of:
+
+    - objcat at least `faster` times as fast as `against`
+    - objcat in at most `share` of the time of `against`
+    - at most `seconds`
+    - the slowest of successive commits in at most `slowest` medians
+    - at most `exchanges` in the plan that ran
+    """
 
     against: str | None = None
     faster: float | None = None
@@ -134,10 +147,17 @@ class Goal:
 class Step:
     """One operation of a chain.
 
-    work: its title; empty: it prepares, and is not measured. tables: layouts by name, the first one is written. batch: of those in
-    `benchmarks.data`. back: how many commits before the newest a read begins, or which it reads as of. by, zorder: how to cluster. sides:
-    only these; all when empty. counts: of small commits, by side. blocks: in how many turns they are done. repeats: calls in each round of
-    a chain that does not begin anew. warm: the most calls before them that do not count.
+    Args:
+        work: Its title. Empty: it prepares, and is not measured.
+        tables: Layouts by name. The first one is written.
+        batch: One of those in `benchmarks.data`.
+        back: How many commits before the newest a read begins, or which it reads as of.
+        by: How to cluster. Likewise `zorder`.
+        sides: Only these; all when empty.
+        counts: Of small commits, by side.
+        blocks: The number of turns for them.
+        repeats: Calls in each round of a chain that does not start over.
+        warm: The most calls before them that do not count.
     """
 
     op: Op
@@ -159,7 +179,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """anew: every round makes the tables again and does all steps; otherwise they are made once, and each round repeats each query."""
+    """Steps over some tables. With `anew`, every round creates the tables again. Otherwise a round repeats each query only."""
 
     name: str
     engine: Literal["spark", "local"]
@@ -169,28 +189,32 @@ class Chain:
     sides: tuple[str, ...] = ()
 
     def layout(self, name: str) -> Layout:
+        """The layout of a table of the chain."""
         return next(layout for layout in self.layouts if layout.name == name)
 
 
 def encoded(value: Layout | Query | Statement) -> dict[str, Any]:
+    """Plain values, for JSON."""
     return dataclasses.asdict(value)
 
 
 def decoded_layout(raw: Mapping[str, Any]) -> Layout:
+    """The inverse of `encoded`."""
     return Layout(**raw)
 
 
 def decoded_query(raw: Mapping[str, Any]) -> Query:
+    """The inverse of `encoded`."""
     return Query(tuple(raw["columns"]), tuple(raw["aggregates"]), raw["where"])
 
 
 def decoded_statement(raw: Mapping[str, Any]) -> Statement:
+    """The inverse of `encoded`."""
     return Statement(raw["sql"], {source: tuple(columns) for source, columns in raw["columns"].items()})
 
 
 def digest_query(source: str, dialect: Literal["spark", "duckdb"]) -> Query:
-    """The aggregates that are equal when two tables hold the same rows, in whatever order: count, sums over the columns, sum of a hash of
-    each row."""
+    """Aggregates that are equal when two tables hold the same rows in any order: count, sums, and a sum of hashes of rows."""
     columns = COLUMNS[source]
     days = {"spark": "unix_date({})", "duckdb": "({} - date '1970-01-01')"}[dialect]
     sums = []
@@ -203,11 +227,11 @@ def digest_query(source: str, dialect: Literal["spark", "duckdb"]) -> Query:
 
 
 def difference(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Of counts by kind; kinds without a difference are left out."""
+    """The difference of counts by kind, without kinds that do not differ."""
     return {kind: count - before.get(kind, 0) for kind, count in after.items() if count > before.get(kind, 0)}
 
 
 def comparable(rows: Sequence[Sequence[Any]]) -> list[list[str | None]]:
-    """Rows as both sides of a pipe, and every engine, write them: text, in an order of their own."""
+    """Rows as both sides of a pipe, and every engine, write them: as sorted text."""
     texts = [[None if value is None else str(value) for value in row] for row in rows]
     return sorted(texts, key=lambda row: [text or "" for text in row])

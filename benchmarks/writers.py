@@ -1,4 +1,4 @@
-"""The writers of `./dev bench commit`: what each commits, how a side commits it, and what must be there in the end."""
+"""The writers of `./dev bench commit`: what each commits, how a side commits it, and what must exist at the end."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ Keys = Literal["disjoint", "overlapping", "append"]
 KEYS: tuple[Keys, ...] = ("disjoint", "overlapping", "append")
 ROWS = 100
 SHARED = ROWS - 1
-"""Of the rows of an overlapping batch, how many have keys that every other one has too. The last one has a key of its own, which says
-that the commit is there."""
+"""The rows of an overlapping batch with shared keys. The last row has its own key, which proves that the commit exists."""
 ATTEMPTS_MAX = 1000
 SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("part", "id", "writer", "number")])
 
 
 def batch(keys: Keys, writer: int, number: int) -> pa.Table:
-    """What a writer commits. disjoint: in a partition of its own, half of them keys of its commit before. overlapping: keys that all write,
-    and one more. append: new rows."""
+    """The rows that a writer commits.
+
+    `disjoint`: half of the keys are of its previous commit, all in its own partition. `overlapping`: keys of all writers and one more.
+    `append`: new rows.
+    """
     ids = {
         "disjoint": number * ROWS // 2 + np.arange(ROWS),
         "overlapping": np.append(np.arange(SHARED), own_id(writer, number)),
@@ -48,7 +50,7 @@ def own_id(writer: int, number: int) -> int:
 
 
 def wrong_rows(keys: Keys, found: pa.Table, *, writers: int, commits: int) -> list[str]:
-    """What is wrong with the rows of a table after each of so many writers has made so many commits."""
+    """What is wrong with the rows of a table after each of so many writers made so many commits."""
     rows = sorted(zip(*(found.column(name).to_pylist() for name in SCHEMA.names), strict=True))
     last: dict[tuple[int, int], tuple[int, ...]] = {}
     for number in range(commits):
@@ -72,7 +74,7 @@ def wrong_rows(keys: Keys, found: pa.Table, *, writers: int, commits: int) -> li
 
 @dataclass(frozen=True, slots=True)
 class Did:
-    """A commit that counts. attempts: 1 when it was not done again. version: the slot, or Delta's version."""
+    """A commit that counts. `attempts`: 1 without a repetition. `version`: the slot, or Delta's version."""
 
     attempts: int
     version: int
@@ -80,7 +82,7 @@ class Did:
 
 
 class Side(ABC):
-    """One table of a side, at a server; picklable, and opened anew in each process. does: which keys it knows."""
+    """One table of a side, at a server. It is picklable, and each process opens it. `does`: the kinds of keys it supports."""
 
     name: str
     does: tuple[Keys, ...] = KEYS
@@ -91,41 +93,44 @@ class Side(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Create the table, empty."""
+        """Create the empty table."""
 
     @abstractmethod
     def open(self) -> Any:
-        """A handle on it."""
+        """A handle on the table."""
 
     @abstractmethod
     def commit(self, handle: Any, rows: pa.Table) -> Did:
-        """Commit once, however often that has to be tried."""
+        """Commit once, with as many attempts as that takes."""
 
     @abstractmethod
-    def rows(self) -> pa.Table: ...
+    def rows(self) -> pa.Table:
+        """All rows of the table."""
 
     @abstractmethod
     def commits(self) -> int:
-        """How many commits the table says that it has, after the one that made it."""
+        """The number of commits of the table, after the one that created it."""
 
     @abstractmethod
     def named_bytes(self, did: Sequence[Did]) -> int:
-        """Of data files that commits name."""
+        """The bytes of data files that commits name."""
 
     @abstractmethod
-    def is_data(self, path: str) -> bool: ...
+    def is_data(self, path: str) -> bool:
+        """Whether a key is a data file."""
 
     def orphaned_bytes(self, did: Sequence[Did]) -> int:
-        """Of data files that no commit names: what was written for nothing and is there still."""
+        """The bytes of data files that no commit names: they were written for nothing and still exist."""
         return sum(size for path, size in self.objects() if self.is_data(path)) - self.named_bytes(did)
 
     def objects(self) -> list[tuple[str, int]]:
+        """All objects of the table."""
         pages = s3_client(self.server).get_paginator("list_objects_v2").paginate(Bucket=self.server.url.removeprefix("s3://"))
         return [(one["Key"], one["Size"]) for page in pages for one in page.get("Contents", ())]
 
 
 class Objcat(Side):
-    """Buckets, merge-on-read; appends go to a table without a key."""
+    """objcat: buckets, merge-on-read. Appends go to a table without a key."""
 
     name = "objcat"
 
@@ -160,8 +165,11 @@ class Objcat(Side):
 
 
 class Deltalake(Side):
-    """Conditional PUTs in place of a lock. Where keys are disjoint, merges name the writer's partition, so that they do not conflict; a
-    merge that does conflict is done again by the one who asked for it, as the library has it."""
+    """deltalake with conditional PUTs instead of a lock.
+
+    Where keys are disjoint, merges name the writer's partition, so that they do not conflict. As the library expects, the caller repeats a
+    merge that does conflict.
+    """
 
     name = "deltalake"
 
@@ -188,7 +196,7 @@ class Deltalake(Side):
                 handle.update_incremental()
             else:
                 return Did(attempt, handle.version())
-        raise TimeoutError(f"{ATTEMPTS_MAX} attempts at one commit failed")
+        raise TimeoutError(f"{ATTEMPTS_MAX} attempts at one commit failed.")
 
     def _try(self, handle: Any, rows: pa.Table) -> None:
         if self.keys == "append":
@@ -215,14 +223,13 @@ class Deltalake(Side):
 
 
 class Put(Side):
-    """The floor: one conditional PUT of a small object for each commit, by the vendor's SDK. The objects together are the rows that were
-    appended."""
+    """The floor: one conditional PUT of a small object per commit, by the vendor's SDK. The objects together are the appended rows."""
 
     name = "one PUT"
     does = ("append",)
 
     def make(self) -> None:
-        """There is nothing but objects."""
+        """Does nothing: there are only objects."""
 
     def open(self) -> Any:
         return s3_client(self.server)
@@ -256,7 +263,7 @@ SIDES: Mapping[str, type[Side]] = {side.name: side for side in (Objcat, Deltalak
 
 @dataclass(slots=True)
 class Wrote:
-    """What one writer did. seconds: of each commit, from the first attempt on. error: what ended it early."""
+    """What one writer did. `seconds`: of each commit, from the first attempt on. `error`: what ended it early."""
 
     writer: int
     seconds: list[float] = field(default_factory=list)
@@ -265,7 +272,7 @@ class Wrote:
 
 
 def write(side: Side, writer: int, commits: int, ready: Barrier, results: Any) -> None:
-    """One writer, in a process of its own. It begins when all are ready, which they say twice: once opened, and once counted."""
+    """Run one writer in its own process. It reports twice that it is ready: once opened, and once counted. Then it waits for the start."""
     wrote = Wrote(writer)
     try:
         handle = side.open()
@@ -276,7 +283,7 @@ def write(side: Side, writer: int, commits: int, ready: Barrier, results: Any) -
             began_s = time.perf_counter()
             wrote.did.append(side.commit(handle, rows))
             wrote.seconds.append(time.perf_counter() - began_s)
-    except Exception as error:  # noqa: BLE001 - the one who waits must hear of it, whatever it is
+    except Exception as error:  # noqa: BLE001 - the waiting process must know any error
         wrote.error = f"{type(error).__name__}: {error}"
         ready.abort()
     results.put(wrote)

@@ -1,7 +1,4 @@
-"""The sides of the benchmarks of tables: this project, what its users would use instead, and plain Spark as the floor.
-
-Each has a module here with a class `Side`, imported only in the environment of that side.
-"""
+"""The sides of the benchmarks of tables: objcat, the tools that its users would use instead, and plain Spark as the floor."""
 
 from __future__ import annotations
 
@@ -12,21 +9,27 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """coordinate: `group:artifact:version`, pinned by the SHA-256 of the file."""
+    """`coordinate`: `group:artifact:version`, pinned by the SHA-256 of the file."""
 
     coordinate: str
     sha256: str
 
     @property
     def file(self) -> str:
+        """The name of the file."""
         _group, artifact, version = self.coordinate.split(":")
         return f"{artifact}-{version}.jar"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A side. engine: `spark`, or `local` for a process without Spark. lock: its file in `requirements/`; None: the project's own
-    environment. hadoop: the version in its Spark, which the jars that reach S3 must have too."""
+    """A side.
+
+    Args:
+        engine: `spark`, or `local` for a process without Spark.
+        lock: Its file in `requirements/`; None: the project's own environment.
+        hadoop: The version in its Spark, which the jars that reach S3 must match.
+    """
 
     name: str
     engine: Literal["spark", "local"]

@@ -1,4 +1,4 @@
-"""What a side does for the benchmark, and the process around it (see `benchmarks.worker`). Nothing here needs more than Python itself."""
+"""`Side`: what a side does for the benchmark (see `benchmarks.worker`). This module needs Python only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A bucket on a server of S3, which holds the tables. The keys are those of a server on loopback, and no secret."""
+    """A bucket on an S3 server, which holds the tables. The keys are those of a server on loopback, and not secret."""
 
     endpoint: str
     bucket: str
@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass(slots=True)
 class BenchTable:
-    """A table as the benchmark knows it. state: what the side keeps of it. versions: after each commit, where the chain asks for them."""
+    """A table of the benchmark. `state`: what the side stores of it. `versions`: after each commit, where the chain asks for them."""
 
     name: str
     layout: Layout
@@ -51,25 +51,25 @@ class BenchTable:
 
 
 class Side(ABC):
-    """One side. Only what writes, serves or answers is timed. `NotAvailable` says that a side has no such thing."""
+    """One side. Only writes, services and answers are timed. `NotAvailable` means that a side has no such operation."""
 
     settings: Settings
 
     @abstractmethod
     def start(self, settings: Settings) -> dict[str, str]:
-        """Begin, and tell what it is: versions and the settings that matter."""
+        """Start, and report versions and the settings that matter."""
 
     @abstractmethod
     def create(self, table: BenchTable) -> str:
-        """Make an empty table, as far as the side knows such a thing; where its files will lie: a directory, or a URL below the store."""
+        """Create an empty table, as far as the side supports it. Returns where its files will be: a directory or a URL."""
 
     @abstractmethod
     def read(self, path: Path) -> Any:
-        """A batch, as this side takes it."""
+        """A batch in the form that this side takes."""
 
     @abstractmethod
     def load(self, table: BenchTable, path: Path) -> str | None:
-        """Fill the empty table from a Parquet file. What was called, when that is worth a word."""
+        """Fill the empty table from a Parquet file. Returns the called operation, when it is worth a word."""
 
     @abstractmethod
     def upsert(self, table: BenchTable, batch: Any) -> None:
@@ -80,7 +80,7 @@ class Side(ABC):
         raise NotAvailable(f"it does not append to {table.name} of {type(batch).__name__}")
 
     def delete(self, table: BenchTable, batch: Any) -> None:
-        """One commit that deletes by key. batch: keys, some of which are not there."""
+        """One commit that deletes by key. `batch`: keys, some of which do not exist."""
         raise NotAvailable(f"it has no delete by key in {table.name} of {type(batch).__name__}")
 
     def compact(self, table: BenchTable) -> None:
@@ -88,15 +88,15 @@ class Side(ABC):
         raise NotAvailable(f"it has no compaction of {table.name}")
 
     def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
-        """Rewrite the table so that rows lie sorted by these columns, or by all of them at once."""
+        """Rewrite the table sorted by these columns, or by all of them at once."""
         raise NotAvailable(f"it has no clustering of {table.name} by {', '.join(by)}{' in z-order' if zorder else ''}")
 
     def clean(self, table: BenchTable) -> None:
-        """Delete the files that only older versions need; the newest stays readable."""
+        """Delete the files that only older versions need. The newest version stays readable."""
         raise NotAvailable(f"it does not delete the files of old versions of {table.name}")
 
     def version(self, table: BenchTable) -> Any:
-        """The newest version, as `query`, `incremental` and `changes` take it."""
+        """The newest version, in the form that `query`, `incremental` and `changes` take."""
         raise NotAvailable(f"it has no versions of {table.name}")
 
     @abstractmethod
@@ -104,35 +104,37 @@ class Side(ABC):
         """The answer over the newest rows, or over those of a version."""
 
     @abstractmethod
-    def digest(self, table: BenchTable) -> Rows: ...
+    def digest(self, table: BenchTable) -> Rows:
+        """The digest of all rows."""
 
     def statement(self, tables: Mapping[str, BenchTable], statement: Statement) -> tuple[Rows, int]:
-        """The answer, and how many Exchanges ran. tables: by source."""
+        """The answer, and the number of Exchanges that ran. `tables`: by source."""
         raise NotAvailable(f"it answers no {statement.sql[:40]} over {', '.join(tables)} by itself")
 
     def incremental(self, table: BenchTable, query: Query, since: Any) -> Rows:
-        """The answer over the rows, in their newest state, that commits after a version inserted or changed."""
+        """The answer over the rows that commits after a version inserted or changed, in their newest state."""
         raise NotAvailable(f"it has no incremental read of {table.name} since {since} to ask for {', '.join(query.columns)}")
 
     def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
-        """By type, the answer over what each commit after a version inserted, updated and deleted."""
+        """The answer over what each commit after a version inserted, updated and deleted, by type."""
         raise NotAvailable(f"it has no changes of {table.name} since {since} to ask for {', '.join(query.columns)}")
 
     def reopen(self, table: BenchTable) -> None:
-        """Forget what is known of the table, as a process that has just begun knows nothing."""
+        """Forget everything about the table, like a new process."""
         raise NotAvailable(f"it does not open {table.name} anew")
 
     def plan(self, table: BenchTable, query: Query) -> int:
-        """Open the table and plan a query; how many files, groups or tasks the plan has."""
+        """Open the table and plan a query. Returns the number of files, groups or tasks of the plan."""
         raise NotAvailable(f"it does not plan {query.where} over {table.name} apart from running it")
 
     def requests(self, table: BenchTable) -> dict[str, int] | None:
-        """Requests to the store so far, by kind; None where nobody counts them."""
+        """Requests to the store so far, by kind. None where they are not counted."""
         return table.state.get("requests")
 
     def drop(self, table: BenchTable) -> None:
-        """Forget the table; its files are removed by the caller."""
+        """Forget the table. The caller removes its files."""
         table.state.clear()
 
     @abstractmethod
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Stop."""

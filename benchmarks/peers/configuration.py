@@ -1,4 +1,4 @@
-"""How each side is configured, as data: for the sides, and for `benchmarks/results/configuration.md`. It needs Python alone."""
+"""How each side is configured, as data, for the sides and for `benchmarks/results/configuration.md`. Needs Python only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Settings = Mapping[str, str]
 
 
 def spark_session(directory: Path, *, cores: int, memory: str) -> Settings:
-    """Of every side on Spark."""
+    """The settings of every side on Spark."""
     return {
         "spark.master": f"local[{cores}]",
         "spark.app.name": "bench",
@@ -30,7 +30,7 @@ def spark_session(directory: Path, *, cores: int, memory: str) -> Settings:
 
 
 def s3a(*, endpoint: str, region: str, access_key: str, secret_key: str) -> Settings:
-    """Of every side on Spark whose tables are on a server of S3."""
+    """The settings of every side on Spark whose tables are on an S3 server."""
     settings = {
         "endpoint": endpoint,
         "endpoint.region": region,
@@ -58,7 +58,7 @@ _HUDI_INDEXES: Mapping[str, Settings] = {
 
 
 def hudi_table(layout: Layout) -> Settings:
-    """Of every write."""
+    """The options of every write."""
     options = {
         "hoodie.datasource.write.table.type": layout.kind.upper(),
         "hoodie.datasource.write.partitionpath.field": "",
@@ -90,6 +90,7 @@ def hudi_table(layout: Layout) -> Settings:
 
 
 def iceberg_session(warehouse: str) -> Settings:
+    """The settings of the session."""
     return {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.bench": "org.apache.iceberg.spark.SparkCatalog",
@@ -105,6 +106,7 @@ def iceberg_session(warehouse: str) -> Settings:
 
 def iceberg_table(layout: Layout) -> Settings:
     # A changelog is refused for tables with deletion vectors.
+    """The properties of a table."""
     mode = "copy-on-write" if layout.changes else layout.kind.replace("_", "-")
     return {
         "format-version": "3",
@@ -123,6 +125,7 @@ DELTA_SESSION: Settings = {
 
 
 def delta_table(layout: Layout) -> Settings:
+    """The properties of a table."""
     return {
         "delta.enableDeletionVectors": str(layout.kind == "merge_on_read").lower(),
         "delta.enableChangeDataFeed": str(layout.changes).lower(),
@@ -130,6 +133,7 @@ def delta_table(layout: Layout) -> Settings:
 
 
 def deltalake_table(layout: Layout) -> Settings:
+    """The properties of a table."""
     return {"delta.enableChangeDataFeed": "true"} if layout.changes else {}
 
 

@@ -19,6 +19,8 @@ _NEW_STATE = f"{CHANGE_TYPE} in ('insert', 'update_postimage')"
 
 
 class DeltaSide(SparkSide):
+    """Delta Lake on Spark."""
+
     def session_settings(self) -> Mapping[str, str]:
         return DELTA_SESSION
 

@@ -1,4 +1,4 @@
-"""deltalake, the Delta Lake library without Spark. Its merge is copy-on-write, whatever the layout asks for."""
+"""deltalake, the Delta Lake library without Spark. Its merge is copy-on-write in every layout."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _CHANGE_TYPES = {"insert": "insert", "update_preimage": "update_before", "update
 
 
 class DeltalakeSide(LocalSide):
+    """deltalake, without Spark."""
+
     def about(self) -> dict[str, str]:
         return {"deltalake": deltalake.__version__, "layout": "no buckets, rows in the order of the source", "codec": CODEC}
 
@@ -79,7 +81,7 @@ class DeltalakeSide(LocalSide):
         table.state["handle"] = None
 
     def plan(self, table: BenchTable, query: Query) -> int:
-        """Of all files: the library tells which ones a filter leaves of partitions only."""
+        """The plan of all files: for a filter, the library tells only which partitions remain."""
         table.state["handle"] = self._opened(table)
         return len(table.state["handle"].file_uris()) if query.where else 0
 

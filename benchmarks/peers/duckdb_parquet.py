@@ -1,5 +1,5 @@
-"""The floor without Spark: DuckDB on a plain Parquet file, sorted by the key. It knows no update; it writes every row anew, and that is not
-measured."""
+"""The floor without Spark: DuckDB on a plain Parquet file, sorted by the key. It has no update. It
+rewrites every row, and that is not measured."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from benchmarks.works import CODEC, CODEC_LEVEL, NotAvailable, Query, Statement,
 
 
 class DuckdbSide(base.Side):
+    """DuckDB on a plain Parquet file."""
+
     def start(self, settings: Settings) -> dict[str, str]:
         self.settings = settings
         self._duck = duckdb.connect()

@@ -20,6 +20,8 @@ _IMAGES = {"before": {"u": "update_before", "d": "delete"}, "after": {"i": "inse
 
 
 class HudiSide(SparkSide):
+    """Hudi on Spark."""
+
     def session_settings(self) -> Mapping[str, str]:
         return HUDI_SESSION
 

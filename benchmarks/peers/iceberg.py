@@ -17,6 +17,8 @@ _CHANGE_TYPES = {"INSERT": "insert", "UPDATE_BEFORE": "update_before", "UPDATE_A
 
 
 class IcebergSide(SparkSide):
+    """Iceberg on Spark."""
+
     def session_settings(self) -> Mapping[str, str]:
         return iceberg_session(self._warehouse())
 
@@ -92,7 +94,7 @@ class IcebergSide(SparkSide):
             raise RuntimeError("rewrite_data_files rewrote nothing")
 
     def _changelog(self, table: BenchTable, since: int, how: str) -> None:
-        """A view, made anew for every read."""
+        """A view, created again for every read."""
         options = f"map('start-snapshot-id', '{since}', 'end-snapshot-id', '{self.version(table)}')"
         call = f"table => 'db.{table.name}', changelog_view => 'changed', options => {options}, {how}"
         self.spark.sql(f"call bench.system.create_changelog_view({call})")

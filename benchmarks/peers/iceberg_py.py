@@ -1,4 +1,4 @@
-"""pyiceberg with a catalog in SQLite. Its upsert is copy-on-write, whatever the layout asks for."""
+"""pyiceberg with a catalog in SQLite. Its upsert is copy-on-write in every layout."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from benchmarks.works import CODEC, NotAvailable, Query
 
 
 class PyicebergSide(LocalSide):
+    """pyiceberg, without Spark."""
+
     def start(self, settings: Settings) -> dict[str, str]:
         about = super().start(settings)
         place = self.directory / "pyiceberg"

@@ -16,6 +16,8 @@ from benchmarks.works import CHANGE_TYPE, Query, Statement, digest_query
 
 
 class LocalSide(Side):
+    """A side without Spark."""
+
     directory: Path
 
     def start(self, settings: Settings) -> dict[str, str]:

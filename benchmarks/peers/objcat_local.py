@@ -13,6 +13,8 @@ from benchmarks.works import CHANGE_TYPES, Query
 
 
 class ObjcatLocalSide(ObjcatTables, LocalSide):
+    """objcat without Spark."""
+
     def about(self) -> dict[str, str]:
         return ABOUT
 

@@ -15,6 +15,8 @@ from benchmarks.works import CHANGE_TYPES, Query
 
 
 class ObjcatSparkSide(ObjcatTables, SparkSide):
+    """objcat on Spark."""
+
     def about(self) -> dict[str, str]:
         return ABOUT
 

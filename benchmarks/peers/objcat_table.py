@@ -21,7 +21,7 @@ _INDEXES = {"bloom": objcat.BloomIndex(), "record": objcat.RecordIndex(), "simpl
 
 
 class ObjcatTables:
-    """Tables of one lake; a mixin of the sides, which write and read in their own ways."""
+    """Tables of one lake. A mixin of the sides, which write and read in different ways."""
 
     settings: Settings
 
@@ -66,7 +66,7 @@ class ObjcatTables:
         table.state["table"] = None
 
     def opened(self, table: BenchTable) -> Any:
-        """The handle, on a table that is opened anew when it was forgotten."""
+        """The handle. It is opened again after `reopen`."""
         if table.state["table"] is None:
             table.state["table"] = self._lake().table(table.name)
         return table.state["table"]

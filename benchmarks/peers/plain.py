@@ -1,7 +1,4 @@
-"""The floor: Spark's own Parquet tables, bucketed and sorted. They know no update and no other order.
-
-Where one of these is asked for, every row is written anew, which is not measured.
-"""
+"""The floor: Spark's own Parquet tables, bucketed and sorted. They have no update and no other order."""
 
 from __future__ import annotations
 
@@ -19,6 +16,8 @@ from benchmarks.works import BUCKETS, NotAvailable
 
 
 class PlainSide(SparkSide):
+    """Spark's own Parquet tables."""
+
     def create(self, table: BenchTable) -> str:
         table.state["generation"] = 0
         return str(self.directory / table.name)

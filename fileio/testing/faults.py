@@ -102,13 +102,7 @@ APPLICABLE: Mapping[Kind, frozenset[Fault]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to the store.
-
-    Args:
-        number: From 1, over all kinds and keys.
-        kind: The kind of request.
-        key: The first key of a batch, or the prefix of a listing.
-    """
+    """One request. `number`: from 1, over all kinds and keys. `key`: the first key of a batch, or the prefix of a listing."""
 
     number: int
     kind: Kind

@@ -93,7 +93,7 @@ def test_names_come_first_and_own_options_anywhere() -> None:
     assert parse(["tables/test_scan.py", "-k", "x", "--all", "-x"]) == suites.Asked(["tables/test_scan.py"], TIERS, ["-k", "x", "-x"])
     assert parse(["--integration", "--durations=10"]) == suites.Asked([], ("default", "integration"), ["--durations=10"])
     assert parse(["--tier", "integration", "--record-durations"]) == suites.Asked([], ("integration",), [], record=True)
-    with pytest.raises(BadArguments, match="there are default, integration, all"):
+    with pytest.raises(BadArguments, match="There are default, integration, all"):
         parse(["--tier", "nightly"])
 
 
