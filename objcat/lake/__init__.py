@@ -1,1 +1,1 @@
-"""What users hold of a place: `Lake`, and tables without a lake. Entry: `lake`."""
+"""Lakes, and tables without a lake. Entry: `lake.py`."""

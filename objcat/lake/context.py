@@ -45,7 +45,7 @@ class LakeContext:
         self._is_store_checked = False
 
     def table(self, name: str, table: str, timeline: Timeline[Tables], view: LogView[Tables]) -> Table:
-        """A handle of a table. table: its id. view: of its log."""
+        """A handle of a table. `table`: its id. `view`: of its log."""
         return Table(TableContext(name, timeline, table, view, auto_maintenance=self.auto_maintenance))
 
     def open_table(self, name: str) -> Table:
@@ -56,21 +56,23 @@ class LakeContext:
             snapshot_of(view, bound.binding.table, where=timeline.fileio.url)
         except TableClosed as error:
             raise TableClosed(
-                f"{error}, but the name {name!r} still means it: finish with lake.drop_table({name!r}), "
-                f"or bring it back with lake.undrop_table({name!r})"
+                f"{error} The name {name!r} still points to it. Finish the drop with lake.drop_table({name!r}), or bring the "
+                f"table back with lake.undrop_table({name!r})."
             ) from error
         return self.table(bound.binding.name, bound.binding.table, timeline, view)
 
     def check_store(self) -> None:
+        """Check once that the store is fit for commits. Raises StoreUnfit."""
         if not self._is_store_checked:
             check_commit_store(self.fileio)
             self._is_store_checked = True
 
     def timeline(self, prefix: str) -> Timeline[Tables]:
+        """The log at a prefix, without reading it."""
         return Timeline(self.fileio.child(prefix), TablesReducer())
 
     def open_log(self, prefix: str) -> tuple[Timeline[Tables], LogView[Tables]]:
-        """A log at its head: from the view of it that was kept, where there is one."""
+        """A log at its head, from the cached view where there is one."""
         timeline = self.timeline(prefix)
         kept = self._views.get(prefix)
         view = timeline.open() if kept is None else timeline.refresh(kept)
@@ -78,6 +80,7 @@ class LakeContext:
         return timeline, view
 
     def remember(self, prefix: str, view: LogView[Tables]) -> None:
+        """Cache a view of the log at a prefix, unless a newer one is cached."""
         with self._lock:
             kept = self._views.pop(prefix, None)
             self._views[prefix] = view if kept is None or kept.slot <= view.slot else kept
@@ -85,6 +88,7 @@ class LakeContext:
                 del self._views[next(iter(self._views))]
 
     def binding_of(self, name: str) -> TableEntry:
+        """The catalog's entry of a name. Raises TableNotFound."""
         check_name(name)
         names = self.catalog.refresh()
         bound = names.table(name)
@@ -93,13 +97,13 @@ class LakeContext:
         return bound
 
     def check_free(self, names: CatalogNames, name: str) -> None:
-        """Raises TableExists. A table whose drop was interrupted does not keep its name."""
+        """Raises TableExists. A table whose drop was interrupted does not hold its name."""
         bound = names.table(name)
         if bound is None or not self.complete_drop(bound):
             check_name_free(names, name, where=self.fileio.url)
 
     def close_table(self, binding: NameBinding) -> int:
-        """The slot at which a table is closed from now on. Where its log was deleted by hand, all that is left of it is its name."""
+        """Close a table; returns the slot of its CLOSE. A table whose log was deleted by hand has only its name left."""
         timeline, view = self.open_log(binding.prefix)
         if view.slot < 0:
             return binding.opened + 1
@@ -111,7 +115,7 @@ class LakeContext:
         return _closed_at(view, binding.table)
 
     def complete_drop(self, bound: TableEntry) -> bool:
-        """Finish a drop that was interrupted between its two steps. Returns whether it was."""
+        """Finish a drop that was interrupted between its two steps. Returns whether there was one."""
         binding = bound.binding
         _, view = self.open_log(binding.prefix)
         if view.log.marks(binding.table).closed_at is None:
@@ -120,11 +124,12 @@ class LakeContext:
         return True
 
     def finish_drop(self, table: str, closed: int) -> None:
+        """Take the name of a closed table away, the second step of a drop."""
         self.catalog.change(lambda names: plan_drop(names, table, closed))
 
     def contended(self, what: str) -> Contention:
         """The error of an operation on names that others have overtaken too often."""
-        return Contention(f"{what}: try again later", winner_slot=self.catalog.slot)
+        return Contention(f"{what}. Nothing was changed. Try again later.", winner_slot=self.catalog.slot)
 
 
 def _closed_at(view: LogView[Tables], table: str) -> int:

@@ -1,4 +1,4 @@
-"""The first write of a table that it creates: what cannot be written is refused before the table is there, or takes the table with it."""
+"""Create a table of a lake, and create-and-write in one call. If the first write is refused, the new table is dropped."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ ROWS_AT_ONCE = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _TablePlace:
-    """Where a table's log is. shared: other tables were created in it before."""
+    """Where a table's log is. `shared`: other tables were created in it before."""
 
     prefix: str
     shared: bool
 
 
 def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log: str | None) -> Table:
-    """Create a table, and give it its name. name, shared_log: checked. Raises as `Lake.create_table`."""
+    """Create a table and give it its name. `name`, `shared_log`: checked. Raises as `Lake.create_table`."""
     first = lake.catalog.refresh()
     lake.catalog.check_writable()
     lake.check_free(first, name)
@@ -69,7 +69,7 @@ def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log
             raise
         lake.remember(place.prefix, view)
         return lake.table(name, spec.table, timeline, view)
-    raise lake.contended(f"the shared log {shared_log!r} moved {ATTEMPTS_MAX} times")
+    raise lake.contended(f"The shared log {shared_log!r} moved {ATTEMPTS_MAX} times")
 
 
 def write_first(
@@ -83,9 +83,9 @@ def write_first(
     check: Callable[[TableSpec], None] = lambda _: None,
     must_be_new: bool = False,
 ) -> R:
-    """Write to a table of this name and key, which is created when it is not there, and taken back when it was and `write` is refused.
+    """Write to the table of this name and key. It is created if it does not exist, and dropped again if `write` is refused.
 
-    check: refuses a spec before a table of it is created. Raises TableExists, InvalidInput, and what `write` raises.
+    `check` refuses a spec before a table of it is created. Raises TableExists, InvalidInput, and what `write` raises.
     """
     check_settings(settings, NamedTableSettings)
     wanted = None if key is None else name_list(key, what="key")
@@ -102,7 +102,9 @@ def write_first(
             raise
         found = _found(lake, name, wanted)
         if found is None:
-            raise TableClosed(f"the table {name!r} of {lake.fileio.url} was created and dropped by others meanwhile: write again") from None
+            raise TableClosed(
+                f"The table {name!r} of {lake.fileio.url} was created and dropped by others meanwhile. Nothing was written. Write again."
+            ) from None
         return write(found)
     opened = table.snapshot.slot
     try:
@@ -115,9 +117,9 @@ def write_first(
 
 
 def check_rows(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation, *, table: str) -> None:
-    """Refuse a batch that a table which is to be created cannot take: the columns of any, and the rows of one in memory.
+    """Refuse a batch that a table about to be created cannot take: the columns of any batch, and the rows of one in memory.
 
-    table: as users call it. Raises as `prepare_batch`, InvalidBatch and NullKey.
+    `table`: its name in messages. Raises as `prepare_batch`, InvalidBatch and NullKey.
     """
     rows = prepare_batch(fileio, data, spec, operation, table=table).data
     if isinstance(rows, pa.Table):
@@ -126,10 +128,10 @@ def check_rows(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation,
 
 
 def drop_created_table(catalog: Catalog, timeline: Timeline[Tables], table: str, *, opened: int) -> bool:
-    """Drop a table whose first write was refused, unless somebody has committed to it. Returns whether it was. Never raises.
+    """Drop a table whose first write was refused, unless others have committed to it. Returns whether it was dropped. Never raises.
 
-    table: its id. opened: the slot that created it. The slot of the CLOSE decides: a commit of another that has it keeps the table, and one
-    that comes later is refused.
+    The slot of the CLOSE decides: the table stays if another commit has that slot, and a later commit is refused. `table`: its id.
+    `opened`: the slot that created it.
     """
     try:
         closed = close_unchanged(timeline, timeline.at(opened), table)
@@ -137,18 +139,18 @@ def drop_created_table(catalog: Catalog, timeline: Timeline[Tables], table: str,
             return False
         catalog.change(lambda names: plan_drop(names, table, closed))
     except (ObjcatError, FileIOError) as error:
-        logger.warning("the table %s of %s was created for a write that was refused, and may be there: %s", table, catalog.where, error)
+        logger.warning("The table %s of %s was created for a write that was refused, and may still exist: %s", table, catalog.where, error)
         return False
     return True
 
 
 def checked_names(name: str, shared_log: str | None) -> tuple[str, str | None]:
-    """Names of a table and of a shared log, as they are kept. Raises InvalidInput."""
+    """The names of a table and of a shared log, checked. Raises InvalidInput."""
     return check_name(name), None if shared_log is None else check_name(shared_log, what="shared_log")
 
 
 def _found(lake: LakeContext, name: str, key: list[str] | None) -> Table | None:
-    """A table of this name and key; None when it is not there, or on its way out. Raises InvalidInput for one of another key."""
+    """The table of this name and key; None when there is none, or it is being dropped. Raises InvalidInput for another key."""
     try:
         return _of_key(lake.open_table(name), key)
     except (TableNotFound, TableClosed):
@@ -159,7 +161,9 @@ def _of_key(table: Table, key: list[str] | None) -> Table:
     """The table. Raises InvalidInput when it has another key."""
     own = [column.name for column in table.spec.key_columns]
     if own != (key or []):
-        raise InvalidInput(f"the table {table.name!r} has the key {own or None}, not {key}: name its key, or write to another table")
+        raise InvalidInput(
+            f"The table {table.name!r} has the key {own or None}, not {key}. Nothing was written. Name its key, or write to another table."
+        )
     return table
 
 
@@ -174,14 +178,14 @@ def _create_in(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpe
     try:
         return create(timeline, base, spec, txn)
     except CommitUnknown as error:
-        # Whether it landed or not, no name means it, and none will: that is certain, and all that a user can see.
+        # Committed or not, no name points to it, and none will. That is certain, and all that a user can see.
         if isinstance(error.__cause__, FileIOError):
             raise error.__cause__ from None
         raise
 
 
 def _abandon(timeline: Timeline[Tables], view: LogView[Tables], table: str, *, shared: bool) -> None:
-    """Take back a table that has no name, and certainly never will. Best effort: what stays is seen by nobody."""
+    """Remove a table that has no name and never will have one. Best effort: nobody sees what is left."""
     try:
         if shared:
             close(timeline, view, table)

@@ -1,4 +1,4 @@
-"""Parquet files that other tools wrote become rows of a table: some files a commit, each exactly once however often the import is begun."""
+"""Imports Parquet files of other tools into a table: some files per commit, each exactly once however often the import is started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from objcat.table.table import Table
 from objcat.timeline.log_state import AppVersion
 
 COMMIT_BYTES = 1024**3
-"""Bytes of source files that make one commit, about."""
+"""About how many bytes of source files make one commit."""
 BATCH_ROWS = 64 * 1024
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE, _DATE = re.compile(r"-?\d{1,18}"), re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
@@ -33,8 +33,14 @@ _WHOLE, _DATE = re.compile(r"-?\d{1,18}"), re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """An import that is complete. files, rows: of the source. commits: that hold them; commits_before: how many of these an earlier attempt
-    had made. rows_in_table: now; of a table with a key, fewer where keys repeat."""
+    """An import that is complete.
+
+    Attributes:
+        files, rows: of the source.
+        commits: that hold them.
+        commits_before: how many of these an earlier attempt made.
+        rows_in_table: its current rows; with a key, fewer where keys repeat.
+    """
 
     files: int
     rows: int
@@ -52,44 +58,51 @@ class ParquetSource:
 
     @property
     def name(self) -> str:
-        """One for the same files, at one place and unchanged: another day's files often have the same names and sizes."""
+        """A name for these files, at this URL and unchanged. The files of another day often have the same names and sizes."""
         listed = "\n".join([self.fileio.url, *(f"{file.key} {file.size} {file.version}" for file in self.files)])
         return f"import-parquet-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
 
     def open(self, file: ObjectMeta, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        """footer: of the file, where it was read. Raises InvalidInput for what is no Parquet file."""
+        """Open a file. `footer`: of the file, where it was read. Raises InvalidInput for a file that is not Parquet."""
         try:
             stream = self.fileio.open_read(file.key, meta=file)
             return pq.ParquetFile(stream, metadata=footer, pre_buffer=True, page_checksum_verification=True)
         except pa.ArrowInvalid as error:
             raise InvalidInput(
-                f"{file.key} in {self.fileio.url} is not a Parquet file ({error}): leave it out; nothing was written"
+                f"{file.key} in {self.fileio.url} is not a Parquet file ({error}). Nothing was written. Leave it out."
             ) from error
 
 
 def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None) -> ParquetSource:
-    """One Parquet file, or all below a URL. Raises InvalidInput where there are none."""
+    """One Parquet file, or all files below a URL. Raises InvalidInput where there are none."""
     if not isinstance(place, (str, os.PathLike)):
-        raise InvalidInput(f"source is {shown(place)}: give one file, or a place with files below it, as a path or a URL")
+        raise InvalidInput(f"source is {shown(place)}. Give one file, or a path or URL with files below it.")
     url = os.fspath(place).rstrip("/")
     if url.endswith(".parquet"):
         above, _, name = url.rpartition("/")
         if "*" in name:
-            raise InvalidInput(f"source is the pattern {shown(url)}: give the place that holds the files, {shown(above or '.')}")
+            raise InvalidInput(f"source is the pattern {shown(url)}. Give the path or URL that holds the files, {shown(above or '.')}.")
         fileio = open_store(above or ".", options)
         return ParquetSource(fileio, (fileio.head(name),))
     fileio = open_store(url, options)
     found = [meta for page in fileio.list() for meta in page.objects if meta.key.endswith(".parquet") and not _is_hidden(meta.key)]
     if not found:
-        raise InvalidInput(f"there is no Parquet file below {fileio.url}: give a file that ends in .parquet, or a place with some below it")
+        raise InvalidInput(
+            f"There is no Parquet file below {fileio.url}. Give a file that ends in .parquet, or a path or URL with some below it."
+        )
     return ParquetSource(fileio, tuple(sorted(found, key=lambda meta: meta.key)))
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """Files that fit together. schema: of their rows: the columns of the first file, each in the widest type that a file has for it, and
-    free to be null as where Spark reads files; and those that directories say. said: by file, the values of the latter, `day=2026-01-31/`.
-    rows: by file, as its footer counts them."""
+    """Files that fit together.
+
+    Attributes:
+        schema: of their rows: the columns of the first file, nullable (as Spark reads files), each in the widest type of any file, and
+            those that directories give.
+        said: for each file, the values that its directories give, such as `day=2026-01-31/`.
+        rows: for each file, the count in its footer.
+    """
 
     source: ParquetSource
     schema: pa.Schema
@@ -113,8 +126,8 @@ def inspect_source(source: ParquetSource) -> Inspected:
     for key, values in said.items():
         if set(values) != set(first):
             raise InvalidInput(
-                f"the directories of {key} in {source.fileio.url} say the columns {list(values)}, and those of the first file {first}: "
-                "import them by themselves; nothing was written"
+                f"The directories of {key} in {source.fileio.url} give the columns {list(values)}, and those of the first file "
+                f"{first}. Nothing was written. Import the files separately."
             )
     for name in first:
         schema = schema.append(pa.field(name, _type_of([values[name] for values in said.values()])))
@@ -122,11 +135,11 @@ def inspect_source(source: ParquetSource) -> Inspected:
 
 
 def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_BYTES) -> ImportResult:
-    """Insert the rows of all files, whose keys are declared new, in commits of about `commit_bytes` of source files.
+    """Insert the rows of all files in commits of about `commit_bytes` of source files. Their keys are declared new.
 
-    What directories say is read in the type that the table has for it. An import that ended early goes on after its last commit when it is
-    called again with the same files, unchanged and at their place: each commit counts once. Memory is bounded. Raises CorruptTable when the
-    counts do not agree in the end, InvalidInput, and as `Table.bulk_insert`.
+    Values of directories have the table's type. An import that ended early goes on after its last commit when it is called again with the
+    same files, unchanged and at their URL: each commit counts once. Memory is limited. Raises CorruptTable when the counts do not agree at
+    the end, InvalidInput, and as `Table.bulk_insert`.
     """
     whole_number(commit_bytes, what="commit_bytes", least=1)
     source, rows_of = found.source, found.rows
@@ -140,37 +153,38 @@ def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_B
             if not expected_here:
                 continue
             counted = _Counted(source, files, schema, constants, advance)
-            # A number that says how the files were dealt to commits: another dealing is another import.
+            # A number that says how the files were split into commits: another split is another import.
             app = AppVersion(app=f"{source.name}-{commit_bytes}", version=number)
             try:
                 result = table.bulk_insert(counted.reader(), app=app, metadata={"import": source.name, "files": str(len(files))})
             except InvalidBatch as error:
-                # It speaks of its own commit.
+                # The error is about its own commit.
                 said = f"{_called(files)}: {error}"
                 if number > 1:
                     stays = f"one of these rows was written, and {number - 1} of {len(chunks)} commits stay"
                     said = re.sub("([Nn])othing was written", rf"\1{stays}", said)
                 raise type(error)(said) from error
             except pa.ArrowException as error:
-                # Arrow hands on the text of what a stream raises, and not the error.
+                # Arrow passes on only the text of an error that a stream raises.
                 raise (counted.failure or error) from None
             before += result.already_applied
             if not result.already_applied and counted.rows != expected_here:
                 raise CorruptTable(
-                    f"the files of commit {number} of the import into {table.name!r} at {table.url} gave {counted.rows} rows, "
-                    f"and say that they have {expected_here}: they changed while they were read; restore slot {result.slot - 1} and "
-                    "import again"
+                    f"The files of commit {number} of the import into {table.name!r} at {table.url} gave {counted.rows} rows, but "
+                    f"their footers say {expected_here}. They changed while they were read. Restore slot {result.slot - 1} and import "
+                    "again."
                 )
     rows = table.scan().count()
     if table.spec.is_keyless and rows < expected:
         raise CorruptTable(
-            f"the import into {table.name!r} at {table.url} read {expected} rows, and the table has {rows}: rows were deleted meanwhile"
+            f"The import into {table.name!r} at {table.url} read {expected} rows, and the table has {rows}. Rows were deleted "
+            "meanwhile. Compare the table with the files."
         )
     return ImportResult(files=len(source.files), rows=expected, commits=len(chunks), commits_before=before, rows_in_table=rows)
 
 
 class _Counted:
-    """The rows of some files as a stream that counts them. It may be begun again. advance: is told of them."""
+    """The rows of some files as a stream that counts them, and may be started again. `advance`: called with the counts."""
 
     def __init__(
         self,
@@ -209,7 +223,7 @@ class _Counted:
         with self._source.open(meta) as file:
             footer = file.metadata
         for number in range(footer.num_row_groups):
-            # A reader asks at once for all row groups that it is to read, and keeps them until it is closed.
+            # A reader requests all its row groups at once, and caches them until it is closed.
             with self._source.open(meta, footer) as file:
                 yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=[number])
 
@@ -218,8 +232,8 @@ class _Counted:
             return column.cast(field.type)
         except pa.ArrowException as error:
             self.failure = InvalidInput(
-                f"{meta.key} in {self._source.fileio.url} has {field.name!r} as {column.type}, which does not become {field.type} without "
-                f"loss ({error}): import files of that type by themselves"
+                f"{meta.key} in {self._source.fileio.url} has {field.name!r} as {column.type}, which does not convert to "
+                f"{field.type} without loss ({error}). Import files of that type separately."
             )
             raise self.failure from error
 
@@ -240,31 +254,31 @@ def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectM
 
 
 def _footer(source: ParquetSource, file: ObjectMeta, schema: pa.Schema) -> tuple[int, pa.Schema]:
-    """How many rows the file says that it has, and of which columns. Raises InvalidInput for others than those of the first file."""
+    """The row count and the columns of a file. Raises InvalidInput for other columns than those of the first file."""
     with source.open(file) as opened:
         theirs = _columns_of(opened)
         if set(theirs.names) != set(schema.names):
             raise InvalidInput(
                 f"{file.key} in {source.fileio.url} has the columns {shown(theirs.names)}, and the first file has "
-                f"{shown(schema.names)}: import files of other columns by themselves; nothing was written"
+                f"{shown(schema.names)}. Nothing was written. Import files of other columns separately."
             )
         for field in schema:
             given = theirs.field(field.name).type
             if given != field.type and not (means_the_same(given, field.type) or means_the_same(field.type, given)):
                 raise InvalidInput(
-                    f"{file.key} in {source.fileio.url} has {field.name!r} as {given}, and the first file as {field.type}: import files of "
-                    "other types by themselves; nothing was written"
+                    f"{file.key} in {source.fileio.url} has {field.name!r} as {given}, and the first file as {field.type}. Nothing "
+                    "was written. Import files of other types separately."
                 )
         return int(opened.metadata.num_rows), theirs
 
 
 def _columns_of(file: pq.ParquetFile) -> pa.Schema:
-    """Columns that may be null, whatever the file says of its own rows: those of another one may be."""
+    """The columns as nullable, whatever the file declares: another file may have nulls."""
     return nullable_schema(file.schema_arrow)
 
 
 def _wider(one: pa.Field, other: pa.Field) -> pa.Field:
-    """What holds the values of both; the first where nobody can say."""
+    """A field that holds the values of both; the first where no type is known."""
     if one.type == other.type or pa.types.is_nested(one.type):
         return one
     try:
@@ -275,7 +289,7 @@ def _wider(one: pa.Field, other: pa.Field) -> pa.Field:
 
 
 def _said_by_directories(key: str) -> dict[str, str | None]:
-    """Columns and their values, as Hive and Spark write them above a file: `day=2026-01-31/city=S%C3%A3o/part-0.parquet`."""
+    """Columns and values in the path of a file, as Hive and Spark write them: `day=2026-01-31/city=S%C3%A3o/part-0.parquet`."""
     pairs = [part.partition("=") for part in key.split("/")[:-1]]
     return {
         unquote_path(name): None if value == NULL_DIRECTORY else unquote_path(value) for name, equals, value in pairs if name and equals
@@ -283,7 +297,7 @@ def _said_by_directories(key: str) -> dict[str, str | None]:
 
 
 def _type_of(values: Sequence[str | None]) -> pa.DataType:
-    """What Spark takes them for, but for the widths of numbers: whole numbers, dates, or text."""
+    """The type as Spark infers it, but without number widths: whole numbers, dates, or text."""
     for pattern, data_type in ((_WHOLE, pa.int64()), (_DATE, pa.date32())):
         if any(value is not None for value in values) and all(value is None or pattern.fullmatch(value) for value in values):
             return data_type
@@ -291,14 +305,14 @@ def _type_of(values: Sequence[str | None]) -> pa.DataType:
 
 
 def _fitted(found: Inspected, table: Table) -> pa.Schema:
-    """The columns as they are read. What a directory says is text, which means what the table takes it for."""
+    """The columns as they are read. Values of directories are text, which is read in the table's type."""
     own = table.spec.table_schema.to_arrow()
     said = {name for values in found.said.values() for name in values}
     return pa.schema([pa.field(f.name, own.field(f.name).type if f.name in said and f.name in own.names else f.type) for f in found.schema])
 
 
 def _constants(key: str, values: Mapping[str, str | None], schema: pa.Schema) -> dict[str, pa.Scalar]:
-    """What directories say of the rows of a file. Raises InvalidInput for what is no value of its column."""
+    """The values that directories give to the rows of a file. Raises InvalidInput for text that is no value of its column."""
     found = {}
     for name, value in values.items():
         data_type = schema.field(name).type
@@ -306,12 +320,12 @@ def _constants(key: str, values: Mapping[str, str | None], schema: pa.Schema) ->
             found[name] = pa.scalar(value, pa.string()).cast(data_type)
         except pa.ArrowException as error:
             raise InvalidInput(
-                f"the directory of {key} says {name}={shown(value)}, which is no {data_type}: give the table a column of text, or move the "
-                "file; nothing was written"
+                f"The directory of {key} says {name}={shown(value)}, which is no {data_type}. Nothing was written. Give the table "
+                "a text column, or move the file."
             ) from error
     return found
 
 
 def _is_hidden(key: str) -> bool:
-    """As Spark takes it: what begins with a dot or an underscore is no data."""
+    """Whether Spark ignores the file: its name begins with a dot or an underscore."""
     return any(part.startswith((".", "_")) for part in key.split("/"))

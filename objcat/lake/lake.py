@@ -1,4 +1,10 @@
-"""What users hold of a place: a lake at a URL, with its names and the tables that they mean; and tables without a lake."""
+"""`Lake`: the tables below one URL, with their names. `connect` opens it.
+
+Begin with `connect`, which sends no request. `create_table` and `table` return handles (`objcat.table.table`); `write` creates and writes
+in one call; `sql` runs statements; `transaction` changes several tables in one commit; `namespaces` has the namespaces.
+A name is bound to a table by a commit to the lake's catalog (`objcat.catalog`). So creating, renaming and dropping are safe between
+processes: of two that claim one name, one wins. `LakeContext` holds what the methods share.
+"""
 
 from __future__ import annotations
 
@@ -75,18 +81,28 @@ if TYPE_CHECKING:
 def connect(
     url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, env: Env | None = None, policy: RetryPolicy | None = None
 ) -> Lake:
-    """The lake at a URL: `s3://bucket/prefix`, `gs://`, `az://`, `file:/path`, a bare path, or `memory:`. Sends no request.
+    """Connect to the lake at a URL. Sends no request.
 
-    options: of the storage backend, see `docs/`. Raises `fileio.errors.InvalidConfig` for a URL or an option that is not valid.
+    Args:
+        url: `s3://bucket/prefix`, `gs://`, `az://`, `file:/path`, a bare path, or `memory:`.
+        options: of the store, see `docs/reference/store-options.md`.
+        env: time, ids and threads, for tests.
+        policy: limits of retries; the default policy when None.
+
+    Returns:
+        The lake, which may be empty.
+
+    Raises:
+        fileio.errors.InvalidConfig: the URL or an option is not valid.
     """
     return Lake(open_store(url, options, env=env, policy=policy))
 
 
 @reports_full_memory
 class Lake:
-    """Names below one prefix of a store, and the tables that they mean. Safe for many threads.
+    """The tables below one prefix of a store, with their names. Safe for many threads.
 
-    Keeps what it has seen of the catalog and of tables: opening a table again costs one GET for each.
+    It caches what it has seen of the catalog and of tables, so opening a table again costs one GET for each.
     """
 
     def __init__(self, fileio: FileIO) -> None:
@@ -122,21 +138,36 @@ class Lake:
         properties: Mapping[str, str] | None = None,
         shared_log: str | None = None,
     ) -> Table:
-        """Create a table; of several processes that create one name, exactly one wins.
+        """Create a table. Of several processes that create one name, exactly one wins.
 
-        name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow's, or that of a
-        Spark DataFrame; types are narrowed to those that Spark shares. key: the columns that identify a row, never null; None: a table that
-        only grows, and keeps every row. ordering: the column whose greater value wins when a key is written twice (event time, a version),
-        never null; None: the later commit wins. allowed_lateness: of an ordering column of times, how far before its commit a row may lie,
-        "7 days" or a timedelta: what is older counts for nothing, so that deletes need not be remembered for ever; an `insert` into buckets
-        without rows is not measured. partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`,
-        `month`, `year` (of dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null.
-        key_scope: "table": a key is one row of the table: with buckets partition columns are key columns then, and with another index a row
-        that comes with another partition moves; "partition": a key is one row of its partition, and an upsert with another partition is
-        another row. index: `BucketIndex(16)` by default, for each partition; `SimpleIndex()`, `BloomIndex()`, `MemoryIndex()` or
-        `RecordIndex()`. shared_log: tables with one shared log can change together in one transaction; None: the table has a log of its
-        own. Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
-        `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost."""
+        Args:
+            name: such as `city.trips`: `trips` in the namespace `city`, which is created if it does not exist.
+            schema: an Arrow schema, or that of a Spark DataFrame. Types are narrowed to those that Spark shares.
+            key: the columns that identify a row, never null. None: a table without a key, which keeps every row.
+            ordering: the column whose greater value wins when a key is written twice (event time, a version), never null. None: the later
+                commit wins.
+            allowed_lateness: for an ordering column of times: how long before its commit a row's time may be, "7 days" or a timedelta.
+                Older rows count for nothing, so deletes need not be remembered forever. An `insert` into buckets without rows is not
+                measured.
+            partition_by: columns, or `hour(column)`, `day`, `month`, `year` (of dates and times, in UTC), `truncate(column, width)`. Rows
+                of a partition have files of their own. Every batch has these columns, which may be null.
+            key_scope: "table": a key is one row of the table. With buckets, partition columns must then be key columns; with another index,
+                a row that comes with another partition moves. "partition": a key is one row of its partition, and an upsert with another
+                partition is another row.
+            index: `BucketIndex(16)` for each partition by default; or `SimpleIndex()`, `BloomIndex()`, `MemoryIndex()`, `RecordIndex()`.
+            table_type: "merge_on_read" or "copy_on_write".
+            properties: settings and notes, see `docs/reference/properties.md`.
+            shared_log: tables with one shared log can change together in one transaction. None: the table has a log of its own.
+
+        Returns:
+            A handle on the new table.
+
+        Raises:
+            TableExists: names the winner.
+            NamespaceNotFound: the namespace was dropped meanwhile.
+            InvalidInput, InvalidSchema: an argument does not fit.
+            fileio.errors.StoreUnfit: the store ignores conditions, so commits on it would be lost.
+        """
         name, shared_log = checked_names(name, shared_log)
         spec = new_spec(
             self.fileio,
@@ -155,20 +186,33 @@ class Lake:
     def write(
         self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: IfExists = "upsert", **settings: Unpack[NamedTableSettings]
     ) -> CommitResult:
-        """Write a batch to a table, which is created when it is not there: with the columns of the batch.
+        """Write a batch to a table, which is created with the columns of the batch if it does not exist.
 
-        data: as of `Table.upsert`. key: of the table, whether it is there or not. if_exists: "upsert" (a table without a key takes
-        inserts), "insert" or "error". settings: of `create_table`, for a new table. Of several processes that create it, one wins, and all
-        write. Rows in memory are checked before the table is created; one that was created for rows that are refused later (a frame of
-        Spark's, a stream) is dropped, unless somebody has written to it meanwhile. Raises TableExists, InvalidInput, else as `create_table`
-        and `Table.upsert`; a table that was created stays when the store fails.
+        Of several processes that create it, one wins, and all write. Rows in memory are checked before the table is created. A table that
+        was created for rows that are refused later (of a Spark DataFrame or a stream) is dropped, unless others have written to it. It
+        stays when the store fails.
+
+        Args:
+            data: see `Table.upsert`.
+            name: of the table.
+            key: of the table, whether it exists or not.
+            if_exists: "upsert" (without a key: insert), "insert" or "error".
+            settings: of `create_table`, for a new table.
+
+        Returns:
+            The commit of the rows.
+
+        Raises:
+            TableExists: the table exists and `if_exists` is "error".
+            InvalidInput: the table has another key, or a setting is unknown.
+            ObjcatError: the errors of `create_table` and `Table.upsert`.
         """
         one_of(if_exists, ("upsert", "insert", "error"), what="if_exists")
         operation = Operation.INSERT if key is None or if_exists == "insert" else Operation.UPSERT
 
         @cache
         def rows() -> Any:
-            # A stream can be read once; rows without types are read anew, as the table says what is a map in them.
+            # A stream can be read once. Rows without types are read again, because the table says what is a map in them.
             return data if is_untyped(data) or session_of(data) is not None else to_arrow_batch(data)
 
         def check(spec: TableSpec) -> None:
@@ -190,9 +234,9 @@ class Lake:
                     must_be_new=if_exists == "error",
                 )
             except TableClosed:
-                # By another process, whose own first write was refused.
+                # Another process dropped it, whose own first write was refused.
                 continue
-        raise self._context.contended(f"the table {name!r} was dropped {ATTEMPTS_MAX} times meanwhile")
+        raise self._context.contended(f"The table {name!r} was dropped {ATTEMPTS_MAX} times meanwhile")
 
     def import_parquet(
         self,
@@ -204,13 +248,27 @@ class Lake:
         commit_bytes: int = COMMIT_BYTES,
         **settings: Unpack[NamedTableSettings],
     ) -> ImportResult:
-        """Insert the rows of Parquet files into a table, which is created when it is not there: with the columns of the first file.
+        """Insert the rows of Parquet files into a table, which is created with the columns of the first file if it does not exist.
 
-        source: a file, or a place with files below it. Directories such as `day=2026-01-31`, as Hive and Spark write them, say a column
-        that files lack: whole numbers, dates, or text; and what the table says where it is there. options: of its store. key, settings: as
-        of `write`; keys are declared new. commit_bytes: of source files, that make one commit. An import that ended early goes on where it
-        was when it is called again; a table that was created is dropped when the first commit is refused, as by `write`. Raises as
-        `objcat.lake.import_parquet.import_files` and `create_table`.
+        An import that ended early goes on where it was when it is called again. A table that was created is dropped when the first commit
+        is refused, as by `write`.
+
+        Args:
+            source: a file, or a URL or path with files below it. Directories such as `day=2026-01-31` (Hive, Spark) give a column that
+                files lack: whole numbers, dates or text, or the type of an existing table.
+            name: of the table.
+            key: of the table; the keys of the rows are declared new.
+            options: of the store of `source`.
+            commit_bytes: bytes of source files for one commit.
+            settings: of `create_table`, for a new table.
+
+        Returns:
+            What was imported.
+
+        Raises:
+            InvalidInput: the files or an argument do not fit.
+            CorruptTable: the counts do not agree at the end.
+            ObjcatError: the errors of `create_table` and `Table.bulk_insert`.
         """
         found = inspect_source(find_source(source, options))
 
@@ -228,11 +286,21 @@ class Lake:
     def sql(self, text: str, spark: SparkSession | None = None) -> pa.Table | DataFrame:
         """Run one SQL statement (Spark's dialect) over the tables of the lake.
 
-        A table is called by its name here, `shop.orders`; `orders VERSION AS OF 7` and `orders TIMESTAMP AS OF '2026-01-31 12:00:00'` are
-        its past. spark: the session in which queries run, and whose frame is returned; without one they run in DuckDB, in this process, and
-        an Arrow table is returned. A statement that writes rows returns one row of slot, rows, inserted, updated and deleted; one that
-        has nothing to tell returns no row. `docs/reference/sql.md` lists the statements. Raises InvalidSql (nothing was done),
-        MissingDependency, else as the operations that a statement is made of.
+        Tables have their names here, `shop.orders`; `orders VERSION AS OF 7` and `orders TIMESTAMP AS OF '2026-01-31 12:00:00'` read the
+        past. `docs/reference/sql.md` lists the statements.
+
+        Args:
+            text: the statement.
+            spark: the session in which queries run. None: DuckDB, in this process.
+
+        Returns:
+            An Arrow table, or a lazy DataFrame with `spark`. A statement that writes rows returns one row of slot, rows, inserted, updated
+            and deleted. One without a result returns no row.
+
+        Raises:
+            InvalidSql: the statement is not supported or does not parse; nothing was done.
+            MissingDependency: DuckDB or sqlglot is missing.
+            ObjcatError: the errors of the operations that the statement runs.
         """
         runner: Runner = LocalRunner()
         if spark is not None:
@@ -242,19 +310,39 @@ class Lake:
         return run_statement(text, Context(self, runner))
 
     def table(self, name: str) -> Table:
-        """Open a table at its newest slot. Raises TableNotFound that names the nearest one, TableClosed for one that is being dropped."""
+        """Open a table at its newest slot.
+
+        Args:
+            name: of the table.
+
+        Returns:
+            A handle.
+
+        Raises:
+            TableNotFound: names the nearest one.
+            TableClosed: the table is being dropped.
+        """
         return self._context.open_table(name)
 
     def tables(self, namespace: str | None = None) -> list[str]:
-        """Names of the tables in a namespace and below it, sorted; of all tables when None. Raises NamespaceNotFound."""
+        """The names of the tables in a namespace and below it, sorted; of all tables when None.
+
+        Raises:
+            NamespaceNotFound: there is no such namespace.
+        """
         names = self._context.catalog.refresh()
         below = below_namespace(names, namespace)
         return sorted(bound.binding.name for key, bound in names.tables.items() if key.startswith(below))
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, perhaps in another namespace: at no moment it has both or none. Its data and log stay where they are.
+        """Give a table another name, perhaps in another namespace. It never has both or none. Its data and log stay where they are.
 
-        Raises TableNotFound, TableExists, InvalidInput.
+        Args:
+            name: the current name.
+            new_name: the new one, with its namespace.
+
+        Raises:
+            TableNotFound, TableExists, InvalidInput: see `objcat.errors`.
         """
         new_name = check_name(new_name)
         before = self._context.binding_of(name).binding
@@ -265,10 +353,17 @@ class Lake:
         self._context.catalog.change(lambda names: plan_rename(names, before, new_name, first=first, where=self.fileio.url))
 
     def drop_table(self, name: str) -> None:
-        """Drop a table: nothing changes it any more, and its name is free at once. It can come back until it is purged.
+        """Drop a table: it does not change any more, and its name is free at once. It can come back until it is purged.
 
-        What writers have committed before is kept; those under way are refused with TableClosed or CommitConflict. Of a shared log only
-        this table is dropped. A drop that was interrupted is finished by the next one. Raises TableNotFound."""
+        Commits before the drop stay; writers under way are refused with TableClosed or CommitConflict. Of a shared log only this table is
+        dropped. A drop that was interrupted is finished by the next one.
+
+        Args:
+            name: of the table.
+
+        Raises:
+            TableNotFound: there is no such table.
+        """
         binding = self._context.binding_of(name).binding
         self._context.catalog.check_writable()
         self._context.finish_drop(binding.table, self._context.close_table(binding))
@@ -276,8 +371,18 @@ class Lake:
     def undrop_table(self, name: str, *, new_name: str | None = None, table: str | None = None) -> Table:
         """Bring a dropped table back as it was, under its old name or another one.
 
-        table: the id, where several tables of that name were dropped (see `dropped_tables`); the last one when None.
-        Raises TableNotFound, TableExists when the name is taken, SnapshotExpired when its files were cleaned away.
+        Args:
+            name: that it had.
+            new_name: the name to give it; the old one when None.
+            table: its id, where several tables of that name were dropped (see `dropped_tables`); the last one when None.
+
+        Returns:
+            A handle on the table.
+
+        Raises:
+            TableNotFound: no such table was dropped, or it was purged.
+            TableExists: the name is taken.
+            SnapshotExpired: its files were cleaned.
         """
         target = check_name(new_name if new_name is not None else name)
         for _ in range(ATTEMPTS_MAX):
@@ -297,21 +402,35 @@ class Lake:
             except PlanOutdated:
                 continue
             return self._context.table(target, dropped.table, timeline, view)
-        raise self._context.contended(f"the table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile")
+        raise self._context.contended(f"The table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile")
 
     def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
-        """Tables that were dropped and can come back, the last one first; those that were in a namespace or below it."""
+        """The dropped tables that can come back, the last one first; those of a namespace and below it, or all when None."""
         names = self._context.catalog.refresh()
         below = "" if namespace is None else folded(text(namespace, what="name of a namespace")) + "."
         found = [table for table in names.dropped.values() if folded(table.name).startswith(below) and not table.is_purged]
         return sorted(found, key=lambda table: table.slot, reverse=True)
 
     def purge_table(self, name: str, *, older_than_s: float, table: str | None = None) -> CleanResult:
-        """Delete the data files of a table that was dropped at least so many seconds ago, for good: it cannot be brought back any more.
+        """Delete the data files of a dropped table. It cannot be brought back afterwards.
 
-        Claims a slot in the table's log before it deletes; its log stays, and other tables of a shared log are not touched. table: the id,
-        where several tables of that name were dropped; the last one when None. Interrupted, it is finished when it is called again. Raises
-        TableNotFound, TableExists, InvalidInput when it was dropped too recently or has savepoints, and as `Table.maintenance.clean`."""
+        A slot in the table's log comes before the deletes. The log stays, and other tables of a shared log are not touched. An interrupted
+        purge is finished by the next call.
+
+        Args:
+            name: that the table had.
+            older_than_s: how many seconds ago it must have been dropped.
+            table: its id, where several tables of that name were dropped; the last one when None.
+
+        Returns:
+            The clean that deleted the files.
+
+        Raises:
+            TableNotFound: no such table was dropped.
+            TableExists: the table was brought back.
+            InvalidInput: it was dropped too recently, or has savepoints.
+            ObjcatError: the errors of `Table.maintenance.clean`.
+        """
         seconds(older_than_s, what="older_than_s")
         names = self._context.catalog.refresh()
         self._context.catalog.check_writable()
@@ -334,10 +453,22 @@ class Lake:
         verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
     ) -> list[MaintenanceReport]:
-        """Do for every table, of a namespace or of the lake, what `table.maintenance.run` does for one, within one budget for all of them.
+        """Run `table.maintenance.run` for every table of a namespace or of the lake, within one budget.
 
-        Several machines may do so at once. A table that fails is left, and the result says why. verify_bytes_max: of each table. Raises
-        NamespaceNotFound, InvalidInput, and storage errors of reading the catalog.
+        Several machines may do so at once. A table that fails is left, and its report says why.
+
+        Args:
+            namespace: only tables in it and below; all when None.
+            io_bytes_max: bytes that compactions read and write, over all tables.
+            seconds_max: nothing begins later.
+            verify_bytes_max: about how many bytes of each table to verify.
+            spark: the session whose executors compact and cluster.
+
+        Returns:
+            A report for each table.
+
+        Raises:
+            NamespaceNotFound, InvalidInput, storage errors of reading the catalog: see `objcat.errors`.
         """
         return maintain_tables(
             self.tables(namespace),
@@ -350,7 +481,8 @@ class Lake:
         )
 
     def metrics(self, *, namespace: str | None = None, recent: int = 100, verify_bytes_max: int = 0) -> str:
-        """What `table.maintenance.metrics` says, of every table that can be opened, in one text."""
+        """The text of `table.maintenance.metrics` for every table that can be opened. Arguments as there; `namespace`: only tables in it
+        and below."""
         found: list[Sample] = []
         for name in self.tables(namespace):
             with contextlib.suppress(TableNotFound, TableClosed):
@@ -363,17 +495,26 @@ class Lake:
     def transaction(
         self, *, isolation: IsolationName = "snapshot", metadata: Mapping[str, str] | None = None, app: AppVersion | None = None
     ) -> Transaction:
-        """A block that reads and writes several tables with one shared log, and is committed in one slot when it ends:
+        """A block that reads and writes several tables with one shared log. It is committed in one slot at its end.
 
             with lake.transaction() as tx:
                 tx["accounts"].upsert(accounts)
                 tx["entries"].insert(entries)
 
-        isolation: of a block that reads. "snapshot": it fails when somebody changed, since it began, buckets that it writes; what it reads
-        may change. "serializable": it fails when somebody changed a table that it reads. A block that reads nothing does not fail because
-        of other writes. metadata, app: as of `Table.upsert`.
-        The block raises CommitConflict when it ends (nothing is visible: run it again), TableClosed when a table was dropped meanwhile,
-        CommitUnknown, and what `Table.upsert` raises.
+        Args:
+            isolation: for a block that reads. "snapshot": it fails when others changed buckets that it writes since it began; what it reads
+                may change. "serializable": it also fails when others changed a table that it reads. A block that reads nothing does not
+                fail because of other writes.
+            metadata, app: see `Table.upsert`.
+
+        Returns:
+            The transaction, a context manager.
+
+        Raises:
+            CommitConflict: at the end of the block; nothing is visible, so run it again.
+            TableClosed: a table was dropped meanwhile.
+            CommitUnknown: the outcome is unknown; see `Table.resolve`.
+            ObjcatError: the errors of `Table.upsert`.
         """
         return Transaction(
             self._context.catalog,
@@ -388,5 +529,6 @@ class Lake:
     # ---- outcomes
 
     def resolve(self, txn: str) -> Resolution:
-        """Settle a change of names whose outcome nobody knows (CommitUnknown), for ever. As `Table.resolve`, for the catalog."""
+        """Settle a change of names whose outcome is unknown (CommitUnknown). The outcome is final. Like `Table.resolve`, for the
+        catalog."""
         return resolve(self._context.catalog.fileio, parse_txn(txn))

@@ -1,4 +1,4 @@
-"""`LakeNamespaces`: the namespaces of a lake, as `lake.namespaces` has them."""
+"""`LakeNamespaces`: the namespaces of a lake, as `lake.namespaces`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LakeNamespaces:
     """Namespaces hold tables and other namespaces. Each change is one commit to the catalog. Safe for many threads and processes."""
 
     def __init__(self, catalog: Catalog, where: str) -> None:
-        """where: the URL of the lake, for errors."""
+        """`where`: the URL of the lake, for errors."""
         self._catalog = catalog
         self._where = where
 
@@ -27,7 +27,17 @@ class LakeNamespaces:
         return f"LakeNamespaces({self._where!r})"
 
     def create(self, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Create a namespace, and those around it. Raises NamespaceExists, TableExists when a table has that name, InvalidInput."""
+        """Create a namespace, and the namespaces around it.
+
+        Args:
+            name: such as `city` or `city.north`.
+            properties: notes, text to text.
+
+        Raises:
+            NamespaceExists: it exists already.
+            TableExists: a table has that name.
+            InvalidInput: the name or a property is not valid.
+        """
         name = check_name(name, what="namespace")
         given = text_mapping({} if properties is None else properties, what="properties")
 
@@ -38,21 +48,38 @@ class LakeNamespaces:
         self._catalog.change(plan)
 
     def drop(self, name: str) -> None:
-        """Drop a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty that names what it holds."""
+        """Drop an empty namespace.
+
+        Args:
+            name: of the namespace.
+
+        Raises:
+            NamespaceNotFound: there is no such namespace.
+            NamespaceNotEmpty: it holds tables or namespaces; the error names them.
+        """
         self._catalog.change(lambda names: plan_drop_namespace(names, name, where=self._where))
 
     def list(self, namespace: str | None = None) -> builtins.list[str]:
-        """Names of the namespaces below one, at every depth, sorted; of all when None. Raises NamespaceNotFound."""
+        """The names of the namespaces below one, at every depth, sorted; of all when None. Raises NamespaceNotFound."""
         names = self._catalog.refresh()
         below = below_namespace(names, namespace)
         return sorted(found.name for key, found in names.namespaces.items() if key.startswith(below))
 
     def properties(self, name: str) -> dict[str, str]:
-        """Raises NamespaceNotFound."""
+        """The properties of a namespace. Raises NamespaceNotFound."""
         return dict(self._catalog.refresh().namespace(name).properties)
 
     def set_properties(self, name: str, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
-        """Set and take away properties of a namespace; others stay. Raises NamespaceNotFound, InvalidInput."""
+        """Set and remove properties of a namespace; others stay.
+
+        Args:
+            name: of the namespace.
+            properties: names and values to set.
+            unset: names to remove.
+
+        Raises:
+            NamespaceNotFound, InvalidInput: see `objcat.errors`.
+        """
         given = {} if properties is None else properties
         removed = check_changes(given, unset)
         changes: dict[str, str | None] = {**given, **dict.fromkeys(removed)}
@@ -65,5 +92,5 @@ class LakeNamespaces:
 
 
 def below_namespace(names: CatalogNames, namespace: str | None) -> str:
-    """What the folded names in a namespace begin with."""
+    """The prefix of all case-folded names in a namespace; empty for all names."""
     return "" if namespace is None else folded(names.namespace(namespace).name) + "."

@@ -1,4 +1,4 @@
-"""Tables by themselves: at a URL, without a lake or a name; and what every new table is checked for."""
+"""Tables without a lake: created and opened by their URL."""
 
 from __future__ import annotations
 
@@ -35,10 +35,22 @@ def create_table_at(
     options: Mapping[str, Any] | None = None,
     **settings: Unpack[TableSettings],
 ) -> Table:
-    """Create a table at a URL (or in an opened store) by itself: no lake, no name, nothing above it is read or written.
+    """Create a table without a lake or a name at a URL. Nothing above it is read or written.
 
-    Of several processes that create one at the same place exactly one wins. settings: as of `Lake.create_table`, without `shared_log`.
-    Errors as there.
+    Of several processes that create one at the same URL exactly one wins.
+
+    Args:
+        place: the URL, or an opened store.
+        schema, key: see `Lake.create_table`.
+        options: of the store.
+        settings: of `Lake.create_table`, without `shared_log`.
+
+    Returns:
+        A handle on the new table.
+
+    Raises:
+        TableExists: there is a table already.
+        ObjcatError: the errors of `Lake.create_table`.
     """
     fileio = _opened(place, options)
     spec = new_spec(fileio, schema, key=key, **check_settings(settings))
@@ -49,28 +61,36 @@ def create_table_at(
     except CommitConflict as error:
         first = Log(fileio).read_slot(0)
         who = f" (created by {first.txn})" if first else ""
-        raise TableExists(f"there is a table at {fileio.url} already{who}: open it with objcat.table_at(url)") from error
+        raise TableExists(f"There is a table at {fileio.url} already{who}. Open it with objcat.table_at(url).") from error
     return Table(TableContext(_last_part(fileio.url), timeline, spec.table, view))
 
 
 def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
-    """Open the table at a URL (or in an opened store), at its newest slot. Needs no lake.
+    """Open the table at a URL, at its newest slot. Needs no lake.
 
-    The place is the prefix that holds the table's `log/`. Raises TableNotFound, TableClosed, and InvalidInput where several tables share
-    the log: those are opened by name.
+    Args:
+        place: the URL that holds the table's `log/`, or an opened store.
+        options: of the store.
+
+    Returns:
+        A handle.
+
+    Raises:
+        TableNotFound, TableClosed: see `objcat.errors`.
+        InvalidInput: several tables share the log; open them by name.
     """
     fileio = _opened(place, options)
     timeline = Timeline(fileio, TablesReducer())
     view = timeline.open()
     if view.slot < 0:
         raise TableNotFound(
-            f"there is no table at {fileio.url}: one of a lake is opened by its name, objcat.connect(url).table(name), and a new one is "
-            "made by objcat.create_table_at(url, schema, key=[...])"
+            f"There is no table at {fileio.url}. Open a table of a lake by its name, objcat.connect(url).table(name), or "
+            "create one with objcat.create_table_at(url, schema, key=[...])."
         )
     if len(view.state) > 1:
         raise InvalidInput(
-            f"the log at {fileio.url} holds {len(view.state)} tables, so that its place means none of them: open one by its name in "
-            "the lake, objcat.connect(url).table(name)"
+            f"The log at {fileio.url} holds {len(view.state)} tables, so its URL names none of them. Open one by its name in "
+            "the lake, objcat.connect(url).table(name)."
         )
     return Table(TableContext(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view))
 

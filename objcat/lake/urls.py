@@ -1,4 +1,4 @@
-"""What a URL means to people: a table of a lake by its name, or a table by itself."""
+"""URLs as users write them: of a table of a lake by its name, or of a table without a lake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from objcat.timeline.log_view import Timeline
 
 
 def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
-    """The table that a URL means to people: a lake, a slash and a name in it, or the place of a table by itself.
+    """The table at a URL: a lake, a slash and a name in it, or the URL of a table without a lake.
 
     Raises InvalidInput for a URL that names no table, TableNotFound, TableClosed.
     """
@@ -32,7 +32,7 @@ def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
 
 
 def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tables]:
-    """The log of the table that a URL means to people, as `find_table`, but without reading it: it may be damaged.
+    """The log of the table at a URL, as for `find_table`, but without reading it, because it may be damaged.
 
     Raises InvalidInput, TableNotFound.
     """
@@ -52,8 +52,8 @@ def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tab
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """The URL of a lake and a name in it. Raises InvalidInput."""
+    """The URL of a lake, and a name in it. Raises InvalidInput."""
     above, _, name = url.rstrip("/").rpartition("/")
     if not above or above.endswith("/"):
-        raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
+        raise InvalidInput(f"{url!r} names no table. Write the URL of the lake, a slash, and the table's name.")
     return above, name

@@ -135,7 +135,7 @@ def clean_by(
         must_delete: raise the error of a delete that fails after the slot, instead of leaving the file to the next clean.
 
     Raises:
-        what `clean` and `plan` raise.
+        ObjcatError: what `clean` and `plan` raise.
     """
     service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: _run(timeline, plan))
     done = run_service(timeline, service, view)

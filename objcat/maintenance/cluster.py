@@ -99,7 +99,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
 
     Raises:
         InvalidInput: columns that rows cannot be sorted by, or none under the bucket index.
-        InvalidPredicate, TableClosed, CommitUnknown, storage errors.
+        InvalidPredicate, TableClosed, CommitUnknown, storage errors: see `objcat.errors`.
         CommitConflict: writers were faster each time.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)

@@ -115,7 +115,7 @@ def plan_compaction(
         whole_index: take all index groups that have anything to merge, due or not.
 
     Raises:
-        TableClosed, InvalidPredicate.
+        TableClosed, InvalidPredicate: see `objcat.errors`.
     """
     if file_groups is not None:
         file_groups = instances(
@@ -228,7 +228,7 @@ def compact(
         AlreadyDone: somebody else executed the plan.
         WriterFenced: the plan was rolled back.
         SnapshotExpired: the plan is older than what cleaning has left.
-        CommitConflict, TableClosed, CommitUnknown, storage errors.
+        CommitConflict, TableClosed, CommitUnknown, storage errors: see `objcat.errors`.
     """
     if plan is not None and (file_groups is not None or strategy is not None):
         raise InvalidInput(

@@ -130,7 +130,7 @@ def maintain(
         workers: compact and cluster; this process when None.
 
     Raises:
-        InvalidInput, TableClosed, storage errors of opening the table.
+        InvalidInput, TableClosed, storage errors of opening the table: see `objcat.errors`.
     """
     if io_bytes_max is not None:
         whole_number(io_bytes_max, what="io_bytes_max", least=1)

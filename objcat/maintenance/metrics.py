@@ -63,7 +63,7 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
         verify_bytes_max: about how many bytes of data files to read to verify them, see `verify_some`.
 
     Raises:
-        InvalidInput, TableClosed, storage errors.
+        InvalidInput, TableClosed, storage errors: see `objcat.errors`.
     """
     whole_number(recent, what="recent", most=10_000)
     whole_number(verify_bytes_max, what="verify_bytes_max", least=0)

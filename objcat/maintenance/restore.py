@@ -30,7 +30,7 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
     Raises:
         InvalidInput: the table did not exist at that slot, or was dropped.
         SnapshotExpired: the slot was cleaned.
-        CommitConflict, CommitUnknown, storage errors.
+        CommitConflict, CommitUnknown, storage errors: see `objcat.errors`.
     """
     view = timeline.open()
     url = timeline.fileio.url

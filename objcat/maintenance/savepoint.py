@@ -41,7 +41,7 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
     Raises:
         InvalidInput: the slot does not exist, or comes before the table.
         SnapshotExpired: the slot was cleaned.
-        TableClosed, CommitConflict, CommitUnknown, storage errors.
+        TableClosed, CommitConflict, CommitUnknown, storage errors: see `objcat.errors`.
     """
     text(name, what="name", empty=True)
     url = timeline.fileio.url

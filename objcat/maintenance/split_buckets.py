@@ -36,7 +36,7 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
         count: the new count, the current one times a power of two; twice the current one when None.
 
     Raises:
-        InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors.
+        InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors: see `objcat.errors`.
     """
     text(partition, what="partition", empty=True)
     if count is not None:

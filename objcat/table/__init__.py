@@ -1,1 +1,1 @@
-"""What users hold of one table: `Table` and its scans, change feeds, transactions and row-level operations. Entry: `table`."""
+"""`Table` and its scans, change feeds, transactions and row-level operations. Entry: `table.py`."""

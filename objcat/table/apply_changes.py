@@ -1,4 +1,4 @@
-"""Tables that follow another one: its changes as a batch that counts once."""
+"""Tables that follow another one: its changes become a batch that counts once."""
 
 from __future__ import annotations
 
@@ -18,44 +18,48 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KIND = "objcat_change"
-"""What a batch calls the column that says what a change is."""
+"""Column of the batch with the kind of a change."""
 DELETES = f"{KIND} = 'delete'"
 _CHANGE_TYPE = "_change_type"
 
 
 def check_follows(feed: ChangeFeed, reached: int | None, *, app_id: str) -> None:
-    """Refuse a feed that leaves out changes. reached: the slot up to which the table has them; None: it has none. Raises InvalidInput."""
+    """Refuse a feed that leaves out changes. `reached`: the last slot whose changes the table has; None for none. Raises InvalidInput."""
     instance(feed, ChangeFeed, what="source", such_as="what source.changes(...) returns")
     if _CHANGE_TYPE not in feed.schema.names:
-        raise InvalidInput("apply_changes() takes what source.changes(...) returns: incremental() does not tell of deletes")
+        raise InvalidInput("apply_changes() got a feed without deletes. Nothing was written. Pass what source.changes(...) returns.")
     if reached is not None and feed.since > reached:
         raise InvalidInput(
-            f"the changes begin after slot {feed.since}, but {app_id!r} has brought those up to slot {reached} only, so some would be left "
-            f"out: read source.changes(since={reached}, net=True)"
+            f"The changes begin after slot {feed.since}, but {app_id!r} has applied those up to slot {reached} only, so some "
+            f"would be left out. Nothing was written. Read source.changes(since={reached}, net=True)."
         )
 
 
 def version_of(feed: ChangeFeed, *, app_id: str, rewound_at: int | None) -> AppVersion:
-    """What the commit of a feed is called that leaves out no change. rewound_at: the slot of the RESTORE that it goes on from.
+    """The application version of a feed's commit. `rewound_at`: the slot of the RESTORE that it goes on from.
 
-    Net changes build on the version where they begin. All changes in their order end as they should, whatever of them was there.
+    Net changes depend on the version where they begin. All changes in order give the right result whatever part of them was applied before.
     """
     since = feed.since if getattr(feed.plan, "net", False) else None
     return AppVersion(app=app_id, version=feed.until, resumed_after=rewound_at, since=since)
 
 
 def batch_of(feed: ChangeFeed, spec: TableSpec, spark: SparkSession | None, *, table: str) -> Any | None:
-    """The changes as rows and deletes, with the columns that the table has; None when there are none. table: as users call it. Raises
-    InvalidInput; on Spark SparkJobFailed, SparkJobLost and MissingOnWorkers."""
+    """The changes as rows and deletes, with the table's columns; None when there are none.
+
+    `table`: its name in messages. Raises InvalidInput; on Spark SparkJobFailed, SparkJobLost and MissingOnWorkers.
+    """
     names = _common_names(feed, spec, table=table)
     if spark is None:
         rows = feed.to_arrow()
         rows = rows.filter(pc.not_equal(rows.column(_CHANGE_TYPE), "update_before"))
-        # Where a key is one row of its partition, one commit may delete it in one and insert it in another; here it may be one row.
+        # A source key may be one row of its partition, so one commit may delete it in one and insert it in another. Here it may be one row.
         rows = rows.sort_by([(COMMIT_SLOT, "ascending"), (_CHANGE_TYPE, "ascending")]).select([*names, _CHANGE_TYPE])
         return rows.rename_columns([*names, KIND]) if rows.num_rows else None
     if not getattr(feed.plan, "net", False):
-        raise InvalidInput("Spark reads changes in no order, so that one change of a key counts: read source.changes(..., net=True)")
+        raise InvalidInput(
+            "Spark reads changes in no order, so each key needs one change. Nothing was written. Read source.changes(..., net=True)."
+        )
     from objcat.spark.jobs import described
     from objcat.spark.native.column_names import quoted
 
@@ -68,23 +72,29 @@ def batch_of(feed: ChangeFeed, spec: TableSpec, spark: SparkSession | None, *, t
 
 
 def _common_names(feed: ChangeFeed, spec: TableSpec, *, table: str) -> list[str]:
-    """Of the columns of a feed those that the table has. Raises InvalidInput where one may have been renamed on one side alone: its values
-    would become null."""
+    """The columns of a feed that the table has.
+
+    Raises InvalidInput where one may have been renamed on one side only, because its values would become null.
+    """
     hidden = {field.name for field in CHANGE_FIELDS}
     theirs, mine = [name for name in feed.schema.names if name not in hidden], spec.table_schema.names
     unknown, missing = [name for name in theirs if name not in mine], [name for name in mine if name not in theirs]
     if unknown and missing:
         raise InvalidInput(
-            f"the changes have columns that the table {table!r} lacks, {', '.join(map(repr, unknown))}, and lack columns of it, "
-            f"{', '.join(map(repr, missing))}: where one was renamed, rename it in the table too; else name the columns to take by "
-            "source.changes(..., columns=[...]), and the others become null in the rows that changed; nothing was written"
+            f"The changes have columns that the table {table!r} lacks, {', '.join(map(repr, unknown))}, and lack columns of "
+            f"it, {', '.join(map(repr, missing))}. Nothing was written. If one was renamed, rename it in the table too. "
+            "Otherwise name the columns to take by source.changes(..., columns=[...]); the others become null in the changed "
+            "rows."
         )
     return [name for name in theirs if name in mine]
 
 
 def _is_once_a_key(plan: Any, spec: TableSpec) -> bool:
-    """Whether net changes name no key of a table twice, so that their order is nothing to it. They name a key of their own twice where it
-    is one row of its partition, or went to a partition of another partitioning; and one of the table's where that is of fewer columns."""
+    """Whether net changes name no key of the table twice, so that their order does not matter.
+
+    They name their own key twice where it is one row of its partition, or moved to a partition of another partition spec. They name the
+    table's key twice where that has fewer columns.
+    """
     assert isinstance(plan, ChangesPlan), "only changes are followed"
     theirs = plan.spec
     names = [{column.name for column in one.key_columns} for one in (theirs, spec)]

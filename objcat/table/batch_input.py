@@ -1,4 +1,4 @@
-"""A user's batch, of whatever kind: which engine writes it, and whether it fits, before anything is announced."""
+"""A user's batch of any kind: which engine writes it, and whether it fits, before a write is announced."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def schema_of_batch(data: Any, like: TableSchema | None = None) -> tuple[Any, pa.Schema]:
-    """A batch of any kind, in a form that can be read again, and its columns. Those of a Spark frame may all be null: it says what it found
-    out of its own rows, which nobody has asked for. like: as of `to_arrow_batch`. Raises InvalidBatch."""
+    """A batch of any kind, in a form that can be read again, and its columns.
+
+    Columns of a Spark frame are nullable: their null flags come from its own inference. `like`: see `to_arrow_batch`. Raises InvalidBatch.
+    """
     rows = to_arrow_batch(data, like)
     if rows is not None:
         check_named_once(rows.schema)
@@ -38,7 +40,7 @@ def schema_of_batch(data: Any, like: TableSchema | None = None) -> tuple[Any, pa
 
 
 def schema_given(schema: Any) -> pa.Schema:
-    """The columns of a new table, told in Arrow's types or in Spark's. Raises InvalidInput."""
+    """The columns of a new table, from an Arrow or Spark schema. Raises InvalidInput."""
     if type(schema).__module__ == "pyspark.sql.types" and hasattr(schema, "fields"):
         from objcat.spark.engine import schema_of_struct
 
@@ -48,17 +50,17 @@ def schema_given(schema: Any) -> pa.Schema:
 
 
 def parse_layout(sort: str | Sequence[str], spec: TableSpec) -> WriteLayout:
-    """How a bulk insert lays out rows. Raises InvalidInput for what it cannot sort by."""
+    """How a bulk insert lays out rows. Raises InvalidInput for a column that cannot be sorted by."""
     if isinstance(sort, str):
         return WriteLayout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
     names = name_list(sort, what="sort")
     if not spec.is_keyless:
-        raise InvalidInput("sort names columns, but rows of a table with a key lie sorted by bucket and key: leave it out")
+        raise InvalidInput("sort= names columns, but rows of a table with a key are sorted by bucket and key. Leave sort= out.")
     for name in names:
         if name not in spec.table_schema.names:
-            raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
+            raise InvalidInput(f"sort= names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
         if not isinstance(spec.table_schema.column(name).type, str):
-            raise InvalidInput(f"sort names {shown(name)}, which is nested: sort by columns that hold one plain value")
+            raise InvalidInput(f"sort= names the nested column {shown(name)}. Sort by columns that hold one plain value.")
     return WriteLayout(columns=tuple(dict.fromkeys(names)))
 
 
@@ -73,17 +75,22 @@ def prepare_batch(
     table: str | None = None,
     newest: Callable[[], TableSpec] | None = None,
 ) -> WriteBatch:
-    """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
+    """A batch with the engine that writes it: this process for rows in memory, Spark for a DataFrame.
 
-    schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. table: as engines shall
-    call it, by its id when None. newest: asks for the newest spec, under which a batch may fit that does not fit `spec`. Raises
-    InvalidBatch, InvalidSchema and InvalidPredicate.
+    Args:
+        schema_mode: what it may do to the schema; None: as the table's property says.
+        delete_when: see `Table.upsert`.
+        table: its name in messages; its id when None.
+        newest: reads the newest spec, which a batch may fit although it does not fit `spec`.
+
+    Raises:
+        InvalidBatch, InvalidSchema, InvalidPredicate: see `objcat.errors`.
     """
     mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
     if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
         raise InvalidInput(
-            f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
-            "nothing was written"
+            f"The table has no key, so nothing says which rows to {operation}. Nothing was written. Insert rows into it, or "
+            "create a table with a key."
         )
     rows = to_arrow_batch(data, spec.table_schema)
     if rows is not None:
@@ -101,21 +108,21 @@ def prepare_batch(
         if newer.table_schema == spec.table_schema:
             raise
         if is_untyped(data):
-            # Under its name of now a column may hold maps.
+            # Under its current name a column may hold maps.
             change = dataclasses.replace(change, data=to_arrow_batch(data, newer.table_schema))
         engine.check(change.data, change.widened_spec(newer), operation, deletes)
     return change
 
 
 def session_of(data: Any) -> SparkSession | None:
-    """The session of a batch that Spark writes; None of one that this process holds already."""
-    # A frame of Spark is what `to_arrow_batch` has no rows of.
+    """The session of a batch that Spark writes; None for a batch of this process."""
+    # Only a Spark frame has no rows for `to_arrow_batch`.
     found: SparkSession | None = getattr(data, "sparkSession", None)
     return found
 
 
 def workers_on(spark: SparkSession, fileio: FileIO, *, table: str) -> Workers:
-    """The executors of a session, for services. table: as users call it. Raises Unsupported for a store that they cannot open."""
+    """The executors of a session, for services. `table`: its name in messages. Raises Unsupported for a store that they cannot open."""
     from objcat.spark.services import SparkWorkers
 
     return SparkWorkers(session(spark), fileio.describe(), table=table)

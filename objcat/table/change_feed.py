@@ -1,4 +1,4 @@
-"""What users hold of a read that follows what changed: the rows of a range of slots, pinned when they were planned, in several forms."""
+"""`ChangeFeed`: the rows of an incremental read or of changes, pinned to a range of slots when it was planned."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Point: TypeAlias = int | str | dt.datetime
-"""A place in the log: a slot, a transaction, or a time (the newest commit at or before it)."""
+"""A point in the log: a slot, a transaction, or a time (the newest commit at or before it)."""
 
 _TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
 
 
 @reports_full_memory
 class ChangeFeed:
-    """The rows of a range of slots. check: raises SnapshotExpired when the log says that files of the range were cleaned."""
+    """The rows that `Table.changes` or `Table.incremental` planned, for the slots above `since` up to `until`.
+
+    Nothing is read before one of its methods is called. It can be read again while its files are retained.
+    """
 
     def __init__(self, fileio: FileIO, plan: IncrementalPlan | ChangesPlan, *, since: int, until: int, check: Callable[[], None]) -> None:
+        """`check`: raises SnapshotExpired when the log says that files of the range were cleaned."""
         self._fileio = fileio
         self._check = check
         self.plan = plan
@@ -59,11 +63,16 @@ class ChangeFeed:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows."""
         return self.plan.schema
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in this process. Changes come in the order of their slots. Raises SnapshotExpired when files were cleaned since it was
-        planned."""
+        """Read all rows into an Arrow table; changes come in the order of their slots.
+
+        Raises:
+            SnapshotExpired: files were cleaned since it was planned.
+            CorruptTable, storage errors: see `objcat.errors`.
+        """
         env = self._fileio.env
         tasks: Sequence[Any] = self.plan.tasks(count_max=env.parallelism)
         try:
@@ -76,16 +85,29 @@ class ChangeFeed:
         return rows if self.plan.sort_by is None else rows.sort_by(self.plan.sort_by)
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas frame. As `to_arrow`; raises MissingDependency."""
+        """Read all rows into a pandas frame. Raises as `to_arrow`, and MissingDependency."""
         return library("pandas", needed_by="to_pandas() needs", extra="local").DataFrame(self.to_arrow().to_pandas())
 
     def to_polars(self) -> Any:
-        """All rows as a polars frame. As `to_arrow`; raises MissingDependency."""
+        """Read all rows into a polars frame. Raises as `to_arrow`, and MissingDependency."""
         return library("polars", needed_by="to_polars() needs", extra="local").DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """A lazy Spark DataFrame, in no order. What an incremental read reads is native where a scan is, unless a RESTORE is in its range;
-        all else workers read through `fileio`, a task for each part of the table that changed."""
+        """A lazy Spark DataFrame of the rows, in no order.
+
+        An incremental read is native where a scan is, unless a RESTORE is in its range. Otherwise workers read through `fileio`, one task
+        for each changed part of the table.
+
+        Args:
+            spark: the session.
+
+        Returns:
+            The frame.
+
+        Raises:
+            Unsupported: the executors cannot open the store.
+            MissingOnWorkers, SparkJobLost, SnapshotExpired: see `objcat.errors`.
+        """
         from objcat.spark.native.changes import feed_dataframe
 
         def verify(plan: IncrementalPlan) -> None:
@@ -96,7 +118,7 @@ class ChangeFeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedContext:
-    """A table as feeds need it. view: the newest, opened or refreshed just now. name: as the user calls the table."""
+    """A table as feeds need it. `view`: the newest view, just opened or refreshed. `name`: for messages."""
 
     timeline: Timeline[Tables]
     table: str
@@ -107,17 +129,21 @@ class FeedContext:
 
     @property
     def url(self) -> str:
+        """Where the log is."""
         return self.timeline.fileio.url
 
     def snapshot(self, slot: int) -> Snapshot:
-        """Raises SnapshotExpired, InvalidInput for a slot before the table was created, TableClosed."""
+        """The table at a slot. Raises SnapshotExpired, InvalidInput for a slot before the table was created, TableClosed."""
         view = self.view_at(slot)
         check_readable(self.view.log, self.table, slot, where=self.url)
         if self.table not in view.state:
-            raise InvalidInput(f"the table {self.name!r} did not exist at slot {slot}: it was created later, in a log that others share")
+            raise InvalidInput(
+                f"The table {self.name!r} did not exist at slot {slot}: it was created later, in a shared log. Use a later slot."
+            )
         return snapshot_of(view, self.table, where=self.url)
 
     def view_at(self, slot: int) -> LogView[Tables]:
+        """The view at a slot."""
         return self.view if slot == self.view.slot else self.timeline.at(slot)
 
     def slots(self, since: Point, until: Point | None) -> tuple[int, int]:
@@ -125,11 +151,11 @@ class FeedContext:
         first = self._slot(since, what="since")
         last = self.view.slot if until is None else self._slot(until, what="until")
         if last < first:
-            raise InvalidInput(f"until={shown(until)} is slot {last}, which comes before since={shown(since)}, slot {first}: swap them")
+            raise InvalidInput(f"until={shown(until)} is slot {last}, which comes before since={shown(since)}, slot {first}. Swap them.")
         return first, last
 
     def entries(self, since: int, until: int) -> list[Entry]:
-        """The entries above a slot, with their changes. Sends no request for those that the view remembers."""
+        """The entries above a slot, with their changes. Sends no request for those that the view has cached."""
         kept = [entry for entry in self.view.tail if since < entry.slot <= until]
         if len(kept) < until - since:
             kept = self.timeline.log.read_after(since, until=until, window=TAIL_SLOTS_MAX)
@@ -148,18 +174,21 @@ class FeedContext:
         if isinstance(point, int) and not isinstance(point, bool):
             least = -1 if what == "since" else 0
             if not least <= point <= newest:
-                raise InvalidInput(f"{what}={point}: the table {self.name!r} has slots from 0 to {newest}; since=-1 is before the first")
+                raise InvalidInput(
+                    f"{what}={point} is no slot of the table {self.name!r}. Use a slot from 0 to {newest}, or since=-1 for before the "
+                    "first."
+                )
             return point
         if isinstance(point, str) and _TXN.fullmatch(point):
             try:
                 return self.commits.find(self.view.outcomes, [Txn(point)])[Txn(point)].slot
             except CorruptTable as error:
                 raise InvalidInput(
-                    f"{what}={point!r}: no slot of the table {self.name!r} commits that transaction, see `objcat log`"
+                    f"{what}={point!r} is no transaction that the table {self.name!r} has committed. See `objcat log` for its transactions."
                 ) from error
         slot = self.timeline.slot_at_time(moment_ms(point, what=what), self.view)
         if slot < 0 and what == "until":
-            raise InvalidInput(f"the table {self.name!r} did not exist at {point}: it was created later")
+            raise InvalidInput(f"The table {self.name!r} did not exist at {point}: it was created later. Use a later time.")
         return slot
 
 
@@ -172,11 +201,11 @@ def incremental(
     columns: Sequence[str] | None,
     schema: TableSchema | None = None,
 ) -> ChangeFeed:
-    """See `Table.incremental`. schema: of another slot, whose columns rows have instead of those of `until`."""
+    """See `Table.incremental`. `schema`: of another slot, whose columns the rows get instead of those of `until`."""
     first, last = source.slots(since, until)
     snapshot = _under(source.snapshot(last), schema)
     if source.restores(first, last):
-        # Rows of before the range are back: their transactions do not tell, only what the table was does.
+        # Rows from before the range are back. Their transactions do not show it, only the earlier state of the table does.
         named = chosen_columns(snapshot.spec, columns, hidden=HIDDEN)
         predicate = parse_filter(where, snapshot.spec.table_schema)
         changed = replace(_changes(source, first, snapshot, columns=named, net=True), latest=True, where=predicate)
@@ -189,7 +218,7 @@ def incremental(
 def changes(
     source: FeedContext, since: Point, until: Point | None, *, columns: Sequence[str] | None, net: bool, schema: TableSchema | None = None
 ) -> ChangeFeed:
-    """See `Table.changes`. schema: as of `incremental`."""
+    """See `Table.changes`. `schema`: see `incremental`."""
     first, last = source.slots(since, until)
     snapshot = _under(source.snapshot(last), schema)
     named = chosen_columns(snapshot.spec, None if columns is None else name_list(columns, what="columns"))
@@ -206,7 +235,7 @@ def _under(snapshot: Snapshot, schema: TableSchema | None) -> Snapshot:
 def _changes(source: FeedContext, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:
     _check_whole(source, since)
     entries = source.entries(since, until.slot)
-    # File groups are followed from one clustering to the next, at which their rows are what they were; keys are followed through them.
+    # File groups are followed from one clustering to the next, which changes no rows; keys are followed through them.
     clusterings = clusterings_of(entries, source.table) if until.spec.is_keyless else []
     points = [since, *(slot for slot in clusterings if slot < until.slot), until.slot]
     plans = [
@@ -239,6 +268,6 @@ def _check_whole(source: FeedContext, since: int) -> None:
     bound = source.timeline.refresh(source.view).log.marks(source.table).bound
     if max(since, 0) < bound:
         raise SnapshotExpired(
-            f"changes of table {source.name!r} at {source.url} since slot {since} need files that were cleaned: changes since slot {bound} "
-            f"can be read, and incremental(since={since}) still says what rows that changed are now"
+            f"Changes of table {source.name!r} at {source.url} since slot {since} need files that were cleaned. Read changes "
+            f"since slot {bound}, or read incremental(since={since}), which still has the current state of changed rows."
         )

@@ -1,4 +1,4 @@
-"""`TableContext`: what the parts of a handle share. `LatestView`: the newest view of a log that a handle has seen."""
+"""`TableContext`: the state that the parts of a handle share. `LatestView`: the newest view of a log that a handle has seen."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
 CLOCKS_APART_MS = 60_000
-"""So far apart clocks of machines may be, and nobody is told."""
+"""Clocks of machines may differ by so much without a warning."""
 
 
 class LatestView:
@@ -48,29 +48,29 @@ class LatestView:
 
     @property
     def view(self) -> LogView[Tables]:
-        """No request."""
+        """The view. Sends no request."""
         return self._view
 
     def refresh(self) -> LogView[Tables]:
-        """The newest view: one GET when nothing is new."""
+        """Read the newest view: one GET when nothing is new."""
         return self.set_if_newer(self._timeline.refresh(self._view))
 
     def set_if_newer(self, view: LogView[Tables]) -> LogView[Tables]:
-        """Keep a view unless another thread has kept a newer one meanwhile. Returns the one that is kept."""
+        """Cache a view unless another thread has cached a newer one. Returns the cached one."""
         with self._lock:
             if view.slot > self._view.slot:
                 self._view = view
             return self._view
 
     def advance(self, entries: Sequence[Entry]) -> None:
-        """Fold entries that may overlap what another thread has folded meanwhile."""
+        """Replay entries that may overlap those that another thread replayed meanwhile."""
         view = self._view
         new = [entry for entry in entries if entry.slot > view.slot]
         if new and new[0].slot == view.slot + 1:
             self.set_if_newer(self._timeline.advance(view, new))
 
     def adopt_checkpoint(self, standing: LogView[Tables]) -> None:
-        """Stand on the checkpoint of `standing` when it is newer than the own one, wherever the handle is by now."""
+        """Take over the checkpoint of `standing` when it is newer than the own one, whatever slot the handle has reached."""
         while True:
             view = self._view
             rebased = self._timeline.adopt_checkpoint(view, standing)
@@ -80,12 +80,14 @@ class LatestView:
                     return
 
     def retry_on_new_checkpoint(self, work: Callable[[], R]) -> R:
-        """What `work` returns; done again from another checkpoint when the one that the handle stands on was collected meanwhile, or is
-        damaged; in the end from the log itself."""
+        """Run `work`; again from another checkpoint when the handle's one was deleted meanwhile or is damaged.
+
+        The last attempt starts from the log itself. Returns what `work` returns.
+        """
         return reopening(self._timeline, work, lambda: self._stand(self._timeline.open()))
 
     def _stand(self, opened: LogView[Tables]) -> None:
-        """Keep a view that was opened anew, also at the slot of the one that is kept."""
+        """Cache a newly opened view, also at the slot of the cached one."""
         with self._lock:
             if opened.slot >= self._view.slot:
                 self._view = opened
@@ -94,7 +96,7 @@ class LatestView:
 class TableContext:
     """What the parts of a handle share: where the table is, the newest view of its log, and what follows a commit. Not public.
 
-    auto_maintenance: what writes begin when something is due. listeners: are told of every commit of rows. Safe for many threads.
+    `auto_maintenance`: starts services after writes. `listeners`: called after every commit of rows. Safe for many threads.
     """
 
     def __init__(
@@ -119,21 +121,21 @@ class TableContext:
 
     @property
     def view(self) -> LogView[Tables]:
-        """The newest view of the log that was seen. No request."""
+        """The newest view of the log seen so far. Sends no request."""
         return self.latest.view
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest snapshot that was seen. No request."""
+        """The newest snapshot seen so far. Sends no request."""
         return snapshot_of(self.view, self.id, where=self.fileio.url)
 
     @property
     def spec(self) -> TableSpec:
-        """What the table is, as of `snapshot`."""
+        """The table's definition as of `snapshot`."""
         return self.snapshot.spec
 
     def refresh(self) -> Snapshot:
-        """The newest snapshot: one GET when nothing is new."""
+        """Read the newest snapshot: one GET when nothing is new."""
         return snapshot_of(self.latest.refresh(), self.id, where=self.fileio.url)
 
     def retry_on_new_checkpoint(self, work: Callable[[], R]) -> R:
@@ -141,7 +143,7 @@ class TableContext:
         return self.latest.retry_on_new_checkpoint(work)
 
     def commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitInfo]:
-        """When transactions that rows name were committed, see `objcat.planning.commits`. The handle has seen their slots."""
+        """When the transactions that rows name were committed, see `objcat.planning.commits`. The handle has seen their slots."""
         return self.retry_on_new_checkpoint(lambda: self.commits.find(self.view.outcomes, txns))
 
     def check_readable(self, slot: int) -> None:
@@ -149,18 +151,18 @@ class TableContext:
         check_readable(self.timeline.refresh(self.view).log, self.id, slot, where=self.fileio.url)
 
     def _warn_of_clocks(self, newest: Snapshot) -> None:
-        """A moment is looked up in the times of commits, which nobody can check where the store has no clock."""
+        """Warn of a clock. A time is looked up in the commit times, which nobody can check where the store has no clock."""
         ahead_ms = newest.committed_at_ms - self.fileio.env.now_ms()
         if ahead_ms > CLOCKS_APART_MS and not self.fileio.capabilities.store_clock:
             logger.warning(
-                "the newest commit of %r is dated %d s ahead of this machine's clock: one of the two is wrong, so that a moment may name "
-                "another slot than is meant; table.inspect.history() has the slots",
+                "The newest commit of %r is dated %d s ahead of this machine's clock. One of the two is wrong, so a time may "
+                "name another slot than you mean. table.inspect.history() has the slots.",
                 self,
                 ahead_ms // 1000,
             )
 
     def snapshot_as_of(self, as_of: AsOf) -> Snapshot:
-        """The snapshot of a slot, or of the newest commit at or before a moment. Raises InvalidInput, SnapshotExpired."""
+        """The snapshot of a slot, or of the newest commit at or before a time. Raises InvalidInput, SnapshotExpired."""
         newest = self.refresh()
         if isinstance(as_of, int):
             if as_of < 0 or as_of > newest.slot:
@@ -172,17 +174,19 @@ class TableContext:
             try:
                 view = self.timeline.at_time(when_ms, self.view)
             except InvalidInput as error:
-                raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later") from error
+                raise InvalidInput(f"The table {self.name!r} did not exist at {as_of}: it was created later. Use a later time.") from error
         check_readable(newest.log, self.id, view.slot, where=self.fileio.url)
         if self.id not in view.state:
             self.timeline.check_checkpoint(view)
-            raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
+            raise InvalidInput(
+                f"The table {self.name!r} did not exist at {as_of}: it was created later, in a shared log. Use a later slot or time."
+            )
         return snapshot_of(view, self.id, where=self.fileio.url)
 
     # ---- what follows a commit
 
     def committed(self, write: Callable[[], ServiceCommit[Any] | None], *, spark: Any = None) -> CommitResult | None:
-        """Run a write that is a service, and say what it committed; the handle has seen it. spark: that writes."""
+        """Run a write that is a service, and return its commit; the handle has seen it. `spark`: the session that writes."""
         began, since_slot = self.fileio.metrics.snapshot(), self.view.slot
         try:
             done = write()
@@ -198,29 +202,30 @@ class TableContext:
         return result
 
     def after_service(self, result: R) -> R:
-        """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
+        """The result of a service; the handle sees its slot, unless the store fails. The service stays committed in any case."""
         try:
             self.refresh()
         except (ObjcatError, FileIOError, MemoryError) as error:
-            logger.warning("%r could not look at what its service did: %s", self, error)
+            logger.warning("%r did not read what its service committed: %s", self, error)
         return result
 
     def after_write(self, result: CommitResult, *, since_slot: int, spark: Any = None) -> None:
-        """What every commit of rows ends with: maintenance that is due (see `AutoMaintenance.after`), and listeners. spark: that wrote."""
+        """The end of every commit of rows: maintenance that is due (see `AutoMaintenance.after`), and listeners. `spark`: the session that
+        wrote."""
         workers = None if spark is None else partial(workers_on, spark, self.fileio, table=self.name)
         self.auto_maintenance.after(self.timeline, self.view, self.id, self.manifests, since_slot=since_slot, workers=workers)
         for listener in list(self.listeners):
             try:
                 listener(result)
             except Exception as error:  # noqa: BLE001 - the commit is durable, whatever others make of it
-                logger.warning("a listener of %r failed over slot %d: %r", self, result.slot, error)
+                logger.warning("A listener of %r failed at slot %d: %r", self, result.slot, error)
 
     def workers(self, spark: Any) -> Workers | None:
-        """Those of a session. Raises Unsupported for a store that its executors cannot open."""
+        """The executors of a session. Raises Unsupported for a store that they cannot open."""
         return None if spark is None else workers_on(spark, self.fileio, table=self.name)
 
     def feed_context(self) -> FeedContext:
-        """What feeds of changes need of the table, at its newest slot."""
+        """What change feeds need of the table, at its newest slot."""
         self.refresh()
         return FeedContext(
             timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self.commits, view=self.view

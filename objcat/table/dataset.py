@@ -1,7 +1,7 @@
-"""A scan as an Arrow dataset: whoever queries it says which columns and rows it needs, and the scan is planned again for those alone.
+"""A scan as an Arrow dataset: each query names its columns and filter, and the scan is planned again for these.
 
-Arrow's own datasets are files, and a table is none: rows in log objects replace others, and columns are stored under names that never
-change. So this is a dataset in what it can be asked, and a scan answers.
+Arrow's own datasets are files, and a table is not: rows in log files replace others, and columns are stored under names that never change.
+So this has the methods of a dataset, and a scan answers them.
 """
 
 # ruff: noqa: A002 - the names of methods and arguments are Arrow's
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 READ_AHEAD_BATCHES = 1
-"""Batches that Arrow takes from a scan ahead of its consumer: the scan reads ahead by itself."""
+"""Batches that Arrow takes ahead of its consumer; the scan reads ahead itself."""
 TUNING = frozenset(
     {
         *("batch_size", "batch_readahead", "fragment_readahead", "fragment_scan_options"),
         *("use_threads", "cache_metadata", "memory_pool"),
     }
 )
-"""Arguments of Arrow's reads that say how fast to read files, of which there are none to see here."""
+"""Arguments of Arrow's reads that tune file access; there are no files to see here."""
 
 Columns = Sequence[str] | Mapping[str, pc.Expression]
 
@@ -38,18 +38,21 @@ class DatasetRows(Protocol):
     """What a read needs of a scan."""
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The rows."""
+        """The rows, as a stream."""
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetReader:
-    """What answers a dataset. schema: of all that can be asked for. filterable: columns that a filter may name to be applied by `exactly`.
+    """Answers a dataset.
 
-    exactly: a scan of some columns (all when None) of the rows that pass a filter, up to a number of rows. possibly: the same, of all rows
-    that may pass a filter to which NaN may mean anything.
+    Attributes:
+        schema: of everything that can be asked for.
+        filterable: columns that a filter of `exactly` may name.
+        exactly: makes a scan of some columns (all when None) of the rows that pass a filter, up to a number of rows.
+        possibly: the same for all rows that may pass a filter, whatever NaN means to it.
     """
 
     schema: pa.Schema
@@ -65,13 +68,13 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         duckdb.sql("SELECT city, count(*) FROM dataset WHERE id < 1000 GROUP BY city")
         dataset.to_table(columns=["city"], filter=pc.field("id") < 1000)
 
-    A read takes the columns that it names and the files that its filter may match, and gives the rows that pass, exactly; a comparison with
-    NaN is false, as it is to Arrow. Reads raise as those of a scan. Files are not shown (`get_fragments`), since they hold rows that no
-    longer count; what else would go by files or by the order of rows raises NotImplementedError too, and says what to do instead.
+    A read takes the columns that it names and the files that its filter may match, and returns exactly the rows that pass. A comparison
+    with NaN is false, as in Arrow. Reads raise as those of a scan. Files (`get_fragments`) are not shown, because they hold rows that no
+    longer count. Other methods that depend on files or row order raise NotImplementedError too, and name an alternative.
     """
 
     def __init__(self, source: DatasetReader, where: pc.Expression | None = None) -> None:
-        # Not of Arrow's class, which has something of its own below: whatever would touch that is defined anew here.
+        # Without Arrow's own state, so every method that would use it is defined here.
         self._source = source
         self._where = where
 
@@ -80,11 +83,11 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return f"ScanDataset({', '.join(self.schema.names)}{where})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a dataset of a scan is not pickled: open the table where it is needed, table.scan(...).to_dataset()")
+        raise TypeError("A dataset of a scan cannot be pickled. Open the table where it is needed, table.scan(...).to_dataset().")
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """The columns of the rows."""
         return self._source.schema
 
     @property
@@ -95,9 +98,15 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
     # ---- reads
 
     def scanner(self, columns: Columns | None = None, filter: pc.Expression | None = None, **tuning: Any) -> pads.Scanner:
-        """A scanner for one use. columns: names in the order wanted, or expressions by name; all when None. filter: over the columns.
+        """A scanner for one use.
 
-        tuning: the other arguments of Arrow's method, which change nothing here.
+        Args:
+            columns: names in the order wanted, or expressions by name; all when None.
+            filter: over the columns.
+            tuning: the other arguments of Arrow's method, which change nothing here.
+
+        Returns:
+            A `pyarrow.dataset.Scanner`.
         """
         _check(tuning)
         rows, projection, rest = self._narrowed(columns, filter)
@@ -105,7 +114,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return pads.Scanner.from_batches(rows.to_batches(), columns=projection, filter=rest, **ahead)
 
     def to_batches(self, columns: Columns | None = None, filter: pc.Expression | None = None, **tuning: Any) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches. Arguments as of `scanner`."""
+        """The rows as record batches. Arguments as for `scanner`."""
         _check(tuning)
         rows, projection, rest = self._narrowed(columns, filter)
         if projection is None and rest is None:
@@ -113,17 +122,17 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return iter(self.scanner(columns, filter).to_batches())
 
     def to_table(self, columns: Columns | None = None, filter: pc.Expression | None = None, **tuning: Any) -> pa.Table:
-        """All rows. Arguments as of `scanner`."""
+        """All rows. Arguments as for `scanner`."""
         return self.scanner(columns, filter, **tuning).to_table()
 
     def head(self, num_rows: int, columns: Columns | None = None, filter: pc.Expression | None = None, **tuning: Any) -> pa.Table:
-        """So many rows, whichever, and little more than these are read. Arguments as of `scanner`."""
+        """`num_rows` rows, no particular ones; little more than these are read. Other arguments as for `scanner`."""
         _check(tuning)
         rows, projection, rest = self._narrowed(columns, filter, max(0, num_rows))
         return pads.Scanner.from_batches(rows.to_batches(), columns=projection, filter=rest).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **tuning: Any) -> int:
-        """How many rows pass; from metadata alone where that is exact, as `Scan.count`."""
+        """The number of rows that pass; from metadata alone where that is exact, see `Scan.count`."""
         _check(tuning)
         rows, _, rest = self._narrowed(None, filter)
         return rows.count() if rest is None else sum(batch.num_rows for batch in self.to_batches(None, filter))
@@ -133,15 +142,16 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return ScanDataset(self._source, self._together(expression))
 
     def possible(self, columns: Sequence[str] | None, filter: pc.Expression | None, rows_max: int | None) -> Iterator[pa.RecordBatch]:
-        """Rows among which are all that may pass a filter, whatever NaN means to it. rows_max: that many of them, whichever."""
+        """Rows that include all that may pass a filter, whatever NaN means to it. `rows_max`: that many of them, no particular ones."""
         names = None if columns is None else _or_some(columns, self.schema)
         return iter(self._source.possibly(names, filter, rows_max).to_batches())
 
     def _narrowed(
         self, columns: Columns | None, filter: pc.Expression | None, rows_max: int | None = None
     ) -> tuple[DatasetRows, Columns | None, pc.Expression | None]:
-        """The rows; and the projection and the filter that are still to be applied to them, None where there is none. rows_max: how many
-        of those that pass are wanted.
+        """The rows, and the projection and filter still to be applied to them (None for none).
+
+        `rows_max`: how many of the rows that pass are wanted.
         """
         where = self._together(filter)
         read = _names((where,)) if where is not None else []
@@ -164,39 +174,38 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def get_fragments(self, filter: pc.Expression | None = None) -> NoReturn:
         """Raises NotImplementedError."""
         raise NotImplementedError(
-            "a dataset of a scan has no fragments, since files hold rows that no longer count: use to_batches(columns=..., filter=...)"
+            "A dataset of a scan has no fragments, because files hold rows that no longer count. Use to_batches(columns=..., filter=...)."
         )
 
     def replace_schema(self, schema: pa.Schema) -> NoReturn:
         """Raises NotImplementedError."""
-        raise NotImplementedError("a dataset of a scan has the schema of its table: project with columns=, and cast what was read")
+        raise NotImplementedError("A dataset of a scan has the schema of its table. Project with columns=, and cast what was read.")
 
     def take(self, indices: Any, **_: Any) -> NoReturn:
         """Raises NotImplementedError."""
-        raise NotImplementedError("rows of a scan have no numbers: filter by the key, or use to_table().take(indices)")
+        raise NotImplementedError("Rows of a scan have no numbers. Filter by the key, or use to_table().take(indices).")
 
     def sort_by(self, sorting: Any, **_: Any) -> NoReturn:
         """Raises NotImplementedError."""
-        raise NotImplementedError("a dataset of a scan is not sorted: use to_table().sort_by(...)")
+        raise NotImplementedError("A dataset of a scan is not sorted. Use to_table().sort_by(...).")
 
     def join(self, *_: Any, **__: Any) -> NoReturn:
         """Raises NotImplementedError."""
-        raise NotImplementedError("a dataset of a scan is not joined by itself: use to_table().join(...), or DuckDB or polars over it")
+        raise NotImplementedError("A dataset of a scan has no join. Use to_table().join(...), or DuckDB or polars over it.")
 
     def join_asof(self, *_: Any, **__: Any) -> NoReturn:
         """Raises NotImplementedError."""
-        raise NotImplementedError("a dataset of a scan is not joined by itself: use to_table().join_asof(...), or DuckDB or polars over it")
+        raise NotImplementedError("A dataset of a scan has no join. Use to_table().join_asof(...), or DuckDB or polars over it.")
 
 
 def lazy_frame(polars: Any, dataset: ScanDataset, *, is_pure: bool) -> pl.LazyFrame:
-    """A polars frame that reads, when it is collected, what its query needs. polars itself applies the filters, so that they mean what they
-    mean to it; the scan leaves out what they leave out for certain.
+    """A polars frame that reads what its query needs when it is collected. `is_pure`: whether it has the same rows each time.
 
-    is_pure: whether it has the same rows each time.
+    polars itself applies the filters, so they mean what they mean to polars. The scan skips only what they exclude for certain.
     """
 
     def source(columns: list[str] | None, predicate: Any, rows_max: int | None, _: int | None) -> Iterator[Any]:
-        # Where a number of rows is asked for, the filter comes after it.
+        # A limit on the rows comes before the filter.
         pushed = None if predicate is None or rows_max is not None else _as_arrow(polars, dataset.schema, predicate)
         left = rows_max
         for batch in dataset.possible(columns, pushed, rows_max):
@@ -212,7 +221,7 @@ def lazy_frame(polars: Any, dataset: ScanDataset, *, is_pure: bool) -> pl.LazyFr
 
 
 class _Listening(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """Has no rows, and hears which filter it is asked for."""
+    """A dataset without rows that records the filter it is asked for."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -228,7 +237,7 @@ class _Listening(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 def _as_arrow(polars: Any, schema: pa.Schema, predicate: Any) -> pc.Expression | None:
-    """What of a polars filter can be said to Arrow: polars says it to the datasets that it scans, and nowhere else."""
+    """The part of a polars filter that Arrow can express; polars gives it only to the datasets that it scans."""
     listening = _Listening(schema)
     polars.scan_pyarrow_dataset(listening).filter(predicate).collect()
     return listening.heard
@@ -236,7 +245,7 @@ def _as_arrow(polars: Any, schema: pa.Schema, predicate: Any) -> pc.Expression |
 
 def _check(tuning: Mapping[str, Any]) -> None:
     if unknown := set(tuning) - TUNING:
-        raise TypeError(f"a read of a dataset has no argument {min(unknown)!r}: give columns and filter")
+        raise TypeError(f"A read of a dataset has no argument {min(unknown)!r}. Give columns and filter.")
 
 
 def _names(expressions: Iterable[pc.Expression]) -> list[str] | None:
@@ -247,5 +256,5 @@ def _names(expressions: Iterable[pc.Expression]) -> list[str] | None:
 
 
 def _or_some(names: Iterable[str], schema: pa.Schema) -> list[str]:
-    """Each name once; where there is none, one: rows without columns cannot be counted."""
+    """Each name once; one column where there is none, because rows without columns cannot be counted."""
     return list(dict.fromkeys(names)) or [schema.names[0]]

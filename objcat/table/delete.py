@@ -32,7 +32,7 @@ def delete_where(
     try:
         return delete_scanned(table, where, metadata=metadata, spark=spark)
     except BeyondScans:
-        # It is raised by the plan: nothing was written.
+        # The plan raises it: nothing was written.
         return delete_computed(table, where, metadata=metadata, spark=spark)
 
 
@@ -44,7 +44,7 @@ def delete_scanned(
     spark: SparkSession | None = None,
     outright: bool = False,
 ) -> CommitResult | None:
-    """As `Table.delete`, by what a scan can filter by. outright: as of `objcat.dml.delete.delete_where`. Raises BeyondScans."""
+    """Like `Table.delete`, for filters that a scan can apply. `outright`: see `objcat.dml.delete.delete_where`. Raises BeyondScans."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     engine = KeyDeleter(table, spark)
 
@@ -55,7 +55,7 @@ def delete_scanned(
 
 
 class KeyDeleter:
-    """Finds rows and deletes them: in this process, or on Spark."""
+    """Finds rows and deletes them, in this process or on Spark."""
 
     def __init__(self, table: WriteTarget, spark: SparkSession | None) -> None:
         self._table = table

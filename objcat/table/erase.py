@@ -1,7 +1,7 @@
-"""Erasure: rows are deleted, and so is every file that ever held them, and a certificate says which ones these were.
+"""Erasure: delete rows and every file that ever held them, and certify which files these were.
 
-Nothing here is a step of its own: rows are deleted by a commit, log rows are merged away, dead writers' files go, and a clean expires every
-older slot. Each of them may be cut short, and each is finished by the next call.
+It consists of ordinary steps: a commit deletes the rows, compactions merge log rows, the files of dead writers are removed, and a clean
+expires every older slot. Each may stop halfway and is finished by the next call.
 """
 
 from __future__ import annotations
@@ -50,28 +50,33 @@ from objcat.timeline.rollback import RolledBackAt
 from objcat.write.service_commit import ServiceResult
 
 KEYS_MAX = 1000
-"""That one erasure takes by value."""
+"""Keys that one erasure takes by value."""
 ATTEMPTS_MAX = 10
-"""Of a compaction that others forestall."""
+"""Attempts at a compaction when others commit first."""
 STEPS = 5
-"""Of an erasure, besides those of forgetting."""
+"""Steps of an erasure, not counting those of forgetting."""
 
 
 R = TypeVar("R")
 
 
 class Reliably(Protocol):
-    """Does work, and does it again from a newer checkpoint when the one that a handle stands on was collected."""
+    """Runs work, and again from a newer checkpoint when the handle's one was deleted."""
 
     def __call__(self, work: Callable[[], R]) -> R:
-        """What the work returns."""
+        """The result of the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasurePlan:
-    """What `Table.erase` would do. rows: that pass now. slots: that can be read now, and would expire. files: that would be deleted at
-    once; more come, those that the merge replaces. saved: slots that savepoints keep and that hold such rows: they must be released
-    first."""
+    """What `Table.erase` would do.
+
+    Attributes:
+        rows: that pass now.
+        slots: readable slots that would expire.
+        files: that would be deleted at once; those that the merge replaces come later.
+        saved: slots of savepoints that hold such rows; release them first.
+    """
 
     rows: int
     slots: int
@@ -81,17 +86,23 @@ class ErasurePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureCertificate:
-    """What `Table.erase` did.
+    """What `Table.erase` did and checked.
 
-    deleted: rows; None where nobody counted them. delete_slot: of their delete, None when none passed any more. clean_slot: after which
-    files went, None when there was nothing to delete. files: deleted, and gone from the store when this was made. checked_slot: the table
-    at that slot was read again, and `found` rows passed: 0, unless somebody wrote such rows meanwhile.
-
-    examined: every object below the table's prefix by class, searched byte by byte and decoded, with `found` 0: else there is no
-    certificate. sought: values of the erased rows, all versions of them that were there, that were looked for. held_by_others: values that
-    rows hold which can still be read, and which were not. too_short: of those looked for, how many only where values are told from other
-    things, in columns and bounds, since among bytes they would be found by chance. under_way: objects that were left out, as the writes
-    that they belong to have no outcome yet. not_promised: what nobody who can see this store alone can say.
+    Attributes:
+        deleted: rows; None where nobody counted them.
+        delete_slot: of their delete; None when no row passed any more.
+        clean_slot: after which files were deleted; None when there was nothing to delete.
+        readable_from: slots from here on are readable.
+        files: deleted, and gone from the store when this was made.
+        checked_slot: the slot at which the table was read again.
+        found: rows that passed then: 0, unless others wrote such rows meanwhile.
+        examined: every object below the table's URL by class, searched byte by byte and decoded, with `found` 0; otherwise there is no
+            certificate.
+        sought: values of the erased rows, in all their versions, that were looked for.
+        held_by_others: values that readable rows hold too, and that were not looked for.
+        too_short: of the values looked for, how many only in columns and bounds, because among bytes they would be found by chance.
+        under_way: objects that were left out, because their writes have no outcome yet.
+        not_promised: what a view of this store alone cannot show.
     """
 
     table: str
@@ -114,7 +125,7 @@ class ErasureCertificate:
 
 
 def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
-    """As of `Table.plan_erasure`."""
+    """See `Table.plan_erasure`."""
     where, _ = _meant(table, keys)
     rows = open_scan(table, where=where).count()
     view = table.timeline.open()
@@ -128,13 +139,13 @@ def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
 
 
 def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> ErasureCertificate:
-    """As of `Table.erase`. reliably: of the handle."""
+    """See `Table.erase`. `reliably`: of the handle."""
     where, given = _meant(table, keys)
-    _check_saved(table, where, left="nothing was erased")
+    _check_saved(table, where, left="Nothing was erased.")
     with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
         traces = reliably(lambda: _traces(table, where, given))
         advance(1)
-        # What no scan filters by could be deleted, but nobody could certify it.
+        # Rows of a filter that no scan can apply could be deleted, but not certified.
         deleted = delete_scanned(table, where, outright=True)
         reliably(lambda: _end_tombstones(table, traces))
         advance(1)
@@ -145,15 +156,15 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         files, cleaned = reliably(lambda: _clean(table, dead))
         advance(1)
         forgotten = forget(table.timeline, table.id, advance=advance)
-        # Once slots have expired, nobody can save them any more.
-        _check_saved(table, where, left="what no savepoint holds is erased; erase again then")
+        # Expired slots cannot be saved any more.
+        _check_saved(table, where, left="Everything that no savepoint retains is erased.")
         again = open_scan(table, where=where)
         search, under_way = reliably(lambda: _searched(table, traces, literals_of(where), older_than_s=older_than_s))
         advance(1)
     if search.found:
         raise NotErased(
-            f"{len(search.found)} objects of {table.name} still hold values of the rows that were erased, {min(search.found)} among them: "
-            "they were written or kept while this was at work; erase again, which goes on",
+            f"{len(search.found)} objects of {table.name} still hold values of the erased rows, {min(search.found)} among "
+            "them. They were written while the erasure ran. Erase again; it goes on from here.",
             tuple(sorted(search.found)),
         )
     return ErasureCertificate(
@@ -178,8 +189,8 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
 
 
 def _searched(table: TableContext, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:
-    """Search every object of the table for what only the rows held that were erased, and how many objects were left out since their
-    transactions are under way."""
+    """Search every object of the table for values that only erased rows held. Also returns how many objects of transactions under way were
+    left out."""
     timeline, fileio = table.timeline, table.fileio
     listed = [meta for page in fileio.list() for meta in page.objects]
     view = timeline.open()
@@ -219,7 +230,7 @@ def _manifests(table: TableContext, view: LogView[Tables]) -> tuple[set[str], se
 
 
 def _readable(table: TableContext, view: LogView[Tables]) -> Iterator[pa.Table]:
-    """All rows that can still be read: of the newest slot, and of those that savepoints keep."""
+    """All readable rows: of the newest slot, and of savepoints."""
     slots: list[int | None] = [None, *sorted(slot for slot in view.log.marks(table.id).saved)]
     for slot in slots:
         planned = open_scan(table, as_of=slot).plan
@@ -229,7 +240,7 @@ def _readable(table: TableContext, view: LogView[Tables]) -> Iterator[pa.Table]:
 
 
 def _traces(table: TableContext, where: str, given: pa.Table | None) -> Traces:
-    """What the store holds of the rows meant, before anything is deleted."""
+    """What the store holds of the rows, before anything is deleted."""
     spec = table.refresh().spec
     predicate = parse_filter(where, spec.table_schema)
     assert predicate is not None, "an erasure has a filter"
@@ -237,7 +248,7 @@ def _traces(table: TableContext, where: str, given: pa.Table | None) -> Traces:
 
 
 def _end_tombstones(table: TableContext, traces: Traces) -> None:
-    """End deletes of these keys that compactions keep, as older rows could come late. A delete without an ordering value leaves nothing."""
+    """End deletes of these keys that compactions retain against late older rows. A delete without an ordering value leaves nothing."""
     snapshot = table.refresh()
     spec = snapshot.spec
     if spec.ordering_column is None or traces.keys is None:
@@ -253,13 +264,15 @@ def _end_tombstones(table: TableContext, traces: Traces) -> None:
             left.append(known.filter(keyed.mask(known)))
     found = pa.concat_tables(left) if left else None
     if found is not None and found.num_rows:
-        # A column of the key may be the ordering column, which a delete that ends everything must not have.
+        # The ordering column may be of the key, and a delete that ends everything must not have it.
         write_batch(table, logical(found.group_by(wanted).aggregate([]), spec.table_schema), Operation.DELETE)
 
 
 def _end_empty_partitions(table: TableContext) -> None:
-    """End the file groups of partitions in which there is no row: their texts are values of rows. One that was split has the bucket count
-    of new ones again, so that nobody needs to remember it."""
+    """End the file groups of partitions without rows, because partition texts are values of rows.
+
+    A partition that was split gets the bucket count of new ones again, so that nothing has to record it.
+    """
 
     def prepare(snapshot: Snapshot) -> Work | None:
         held: dict[str, bool] = {}
@@ -281,8 +294,10 @@ def _end_empty_partitions(table: TableContext) -> None:
 
 
 def _clean(table: TableContext, dead: Sequence[RolledBackWriter]) -> tuple[tuple[str, ...], int | None]:
-    """Delete the files that only older slots name. Returns what is gone, with what dead writers left, and the slot of the clean. Raises
-    Unavailable for files that are still there."""
+    """Delete the files that only older slots name.
+
+    Returns what is gone, with what dead writers left, and the slot of the clean. Raises Unavailable for files that still exist.
+    """
     timeline = table.timeline
     view = timeline.open()
     plan = plan_clean(timeline, view, table.id, before=view.slot)
@@ -294,17 +309,20 @@ def _clean(table: TableContext, dead: Sequence[RolledBackWriter]) -> tuple[tuple
     gone = frozenset(files)
     left = {path for path in there if path in gone or txn_of_path(path) in rolled_back}
     if left:
-        said = f"{len(left)} files of {table.name} that were to be deleted are still there, {min(left)} among them: the store kept them"
-        raise Unavailable(f"{said}, or a savepoint, a RESTORE or another clean came in between; erase again")
+        said = f"{len(left)} files of {table.name} that were to be deleted still exist, {min(left)} among them. The store retained them"
+        raise Unavailable(f"{said}, or a savepoint, a RESTORE or another clean came in between. Erase again.")
     return files, cleaned.slot
 
 
 def _merge_all(table: TableContext) -> None:
-    """Merge all log rows that there are now: a delete is only above the rows that it ends until then. A compaction yields to another one,
-    which may have been planned before the delete, so it is looked whether any are left. Raises Contention."""
+    """Merge all current log rows, because a delete is only above the rows that it ends until then.
+
+    A compaction yields to another one, which may have been planned before the delete, so it is checked whether any are left. Raises
+    Contention.
+    """
     until = table.refresh().slot
     for _ in range(ATTEMPTS_MAX):
-        # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
+        # A record index holds keys too, so all of it is merged, and a clean deletes its previous files.
         compact(table.timeline, table.id, whole_index=True)
         snapshot = table.refresh()
         parts = (snapshot,) if snapshot.index is None else (snapshot, snapshot.index)
@@ -312,40 +330,42 @@ def _merge_all(table: TableContext) -> None:
         shared = any(group.base is not None and group.is_shared(group.base.group_id) for group in groups)
         if not shared and not any(group.as_of < part.slot <= until for group in groups for part in group.logs):
             return
-    said = f"others compact {table.name} as fast as it is erased: erase again, which goes on where this has stopped"
+    said = f"Others compact {table.name} as fast as it is erased. Erase again; it goes on from here."
     raise Contention(said, winner_slot=table.snapshot.slot)
 
 
 def _meant(table: TableContext, keys: str | Any) -> tuple[str, pa.Table | None]:
-    """SQL text that is true for the rows meant: those of a filter, or those with these keys; and the keys, by physical names. Raises
-    InvalidInput, InvalidBatch, NullKey."""
+    """SQL text that is true for the rows to erase, by a filter or by keys; and the keys, by physical names.
+
+    Raises InvalidInput, InvalidBatch, NullKey.
+    """
     if isinstance(keys, str):
         return keys, None
     spec = table.spec
     if spec.is_keyless:
-        raise InvalidInput(f"{table.name} has no key: say which rows to erase by a filter, such as \"visitor = 'ana'\"")
+        raise InvalidInput(f"{table.name} has no key. Give a filter of the rows to erase, such as \"visitor = 'ana'\".")
     given = to_arrow_batch(keys, spec.table_schema)
     batch = None if given is None else given if isinstance(given, pa.Table) else pa.Table.from_batches(given.to_batches(), given.schema)
     if batch is None or not 0 < batch.num_rows <= KEYS_MAX:
         found = "a Spark DataFrame" if batch is None else f"{batch.num_rows:,} keys"
-        raise InvalidInput(f"erase() was given {found}: give it from 1 to {KEYS_MAX:,} keys of this process, or a filter")
+        raise InvalidInput(f"erase() got {found}. Give 1 to {KEYS_MAX:,} keys of this process, or a filter.")
     known = key_values(batch, spec)
     return keys_text(spec, known), known
 
 
 def _check_saved(table: TableContext, where: str, *, left: str) -> None:
-    """Raises InvalidInput when savepoints keep such rows. left: what was done, in words."""
+    """Raises InvalidInput when savepoints retain such rows. `left`: what was done, as a sentence."""
     kept = _saved_with(table, where)
     if kept:
         slots = ", ".join(map(str, kept))
         raise InvalidInput(
-            f"savepoints of {table.name} hold such rows, at slots {slots}: release them first (table.release, or `objcat release`); {left}"
+            f"Savepoints of {table.name} hold such rows, at slots {slots}. {left} Release them "
+            "(table.maintenance.release_savepoint, or `objcat release`), then erase again."
         )
 
 
 def _saved_with(table: TableContext, where: str) -> tuple[int, ...]:
-    """Slots of savepoints whose files hold such rows, whether a reader sees them or newer ones, or columns that the filter cannot be asked
-    of."""
+    """Slots of savepoints whose files hold such rows, visible or not, or lack columns of the filter."""
     return tuple(slot for slot in sorted(table.refresh().log.marks(table.id).saved) if _is_held_at(table, where, slot))
 
 
@@ -364,13 +384,15 @@ def _is_held_at(table: TableContext, where: str, slot: int) -> bool:
 
 
 def _holds(table: TableContext, snapshot: Snapshot, where: Filter | None) -> bool:
-    """Whether a file that a snapshot needs holds a row that passes: not only those of its own file groups, since the rows of a log object,
-    and of a base file that was split, may be of others that have rewritten them."""
+    """Whether a file that a snapshot needs holds a row that passes.
+
+    Rows of a log file, and of a base file that was split, may also be of other file groups, which have rewritten them.
+    """
     assert where is not None, "an erasure has a filter"
     spec = snapshot.spec
     names = spec.table_schema.names
     if not set(where.columns) <= set(names):
-        return False  # An index knows of keys only.
+        return False  # An index holds only keys.
     groups = snapshot.file_groups(table.manifests)
     near = snapshot.file_groups(table.manifests, where=where.to_pruning())
     shared = (group for group in groups if group.base is not None and group.is_shared(group.base.group_id))

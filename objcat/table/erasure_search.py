@@ -1,8 +1,8 @@
-"""The search that stands behind a certificate of erasure: every object below a table, for every value that only erased rows held.
+"""The search behind a certificate of erasure: every object below a table, for every value that only erased rows held.
 
-Objects are searched as bytes. What they hold is decoded and searched as well: columns of Parquet files and manifests, bounds and digests in
-entries, rows of history files. A value is looked for when no row that can still be read holds it. Text that is too short to be told from
-chance among bytes, numbers and times are looked for where values are told from other things: in columns and bounds.
+Objects are searched as bytes. Their content is also decoded and searched: columns of Parquet files and manifests, bounds and digests in
+entries, rows of history files. A value is looked for when no readable row holds it. Numbers, times and text too short to be found by more
+than chance among bytes are looked for in columns and bounds only.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from objcat.timeline.entry import Action, Entry, Intent, decode_entry
 from objcat.timeline.history_files import decode_bodies
 
 TEXT_BYTES_MIN = 6
-"""Text and bytes from this length on are looked for in all bytes: shorter ones are there by chance."""
+"""Text and bytes from this length on are looked for in all bytes; shorter ones occur by chance."""
 HEXADECIMAL_MIN = 14
-"""The same for what could be a part of an id."""
+"""The same for text that could be a part of an id."""
 PATTERNS_MAX = 256
 """Values that one pass over an object looks for."""
 PIECE_BYTES = 64 * 1024**2
@@ -55,12 +55,12 @@ NOT_PROMISED = (
     "names in the catalog, names of columns, properties, and names of applications",
     "what operations that are still under way, or stand still, write later",
 )
-"""What no certificate can say."""
+"""What no certificate can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """The objects of one class that were searched, byte by byte. found: in how many of them something was."""
+    """The objects of one class that were searched byte by byte. `found`: how many of them hold a value."""
 
     kind: str
     objects: int = 0
@@ -70,9 +70,14 @@ class Examined:
 
 @dataclass(slots=True)
 class Sought:
-    """What is looked for. texts: in all bytes. typed: by column, where values are told from other things. digests: of keys.
+    """The values to look for.
 
-    held: how many values rows that can still be read hold as well. short: how many are not looked for in all bytes.
+    Attributes:
+        texts, blobs: in all bytes.
+        typed: by column, in columns and bounds.
+        digests: of keys.
+        held: how many values readable rows hold as well.
+        short: how many are not looked for in all bytes.
     """
 
     texts: set[str] = field(default_factory=set)
@@ -84,12 +89,18 @@ class Sought:
 
     @property
     def count(self) -> int:
+        """How many values are looked for."""
         return len(self.texts) + len(self.blobs) + sum(map(len, self.typed.values()))
 
 
 def sought_of(traces: Traces, spec: TableSpec, readable: Iterable[pa.Table], *, literals: Collection[str], vocabulary: str) -> Sought:
-    """What only erased rows held. readable: all rows that can still be read. literals: text of the filter. vocabulary: what objects of a
-    table say whatever its rows are."""
+    """The values that only erased rows held.
+
+    Args:
+        readable: all readable rows.
+        literals: texts of the filter.
+        vocabulary: what objects of a table contain whatever its rows are.
+    """
     typed = {leaf: set(values) for leaf, values in traces.values.items()}
     texts = {value for values in typed.values() for value in values if isinstance(value, str)} | set(literals)
     blobs = {value for values in typed.values() for value in values if isinstance(value, bytes)}
@@ -121,7 +132,7 @@ def _is_long(text: str) -> bool:
 
 
 def _take_away(typed: dict[Leaf, set[Any]], leaf: Leaf, values: pa.ChunkedArray) -> None:
-    """Take away the values of a leaf that rows hold which can still be read."""
+    """Remove the values of a leaf that readable rows hold."""
     known = typed.get(leaf)
     if not known:
         return
@@ -134,7 +145,7 @@ def _take_away(typed: dict[Leaf, set[Any]], leaf: Leaf, values: pa.ChunkedArray)
 
 
 class Finder:
-    """Looks for texts and bytes: in bytes in every form in which objects say them, and in text."""
+    """Looks for texts and bytes, in bytes in every form in which objects write them, and in text."""
 
     def __init__(self, texts: Collection[str], blobs: Collection[bytes]) -> None:
         forms = sorted({form for text in texts for form in _forms(text) if form} | {blob.hex() for blob in blobs})
@@ -144,7 +155,7 @@ class Finder:
         self._overlap = max([0, *(len(form.encode()) for form in forms), *map(len, self._blobs)])
 
     def is_in(self, data: bytes) -> bool:
-        """Whether bytes hold something."""
+        """Whether bytes hold a value."""
         for at in range(0, max(1, len(data)), PIECE_BYTES):
             piece = data if len(data) <= PIECE_BYTES else data[at : at + PIECE_BYTES + self._overlap]
             if any(blob in piece for blob in self._blobs):
@@ -155,7 +166,7 @@ class Finder:
         return False
 
     def held_in(self, values: pa.ChunkedArray) -> set[str]:
-        """The texts that are in some of these."""
+        """The texts that are in some of these values."""
         found: set[str] = set()
         for pattern in self._patterns:
             hit = pc.fill_null(pc.match_substring_regex(values, pattern), False)
@@ -165,7 +176,7 @@ class Finder:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """How objects may say a text: as it is, within JSON, as a part of the name of a partition, and cut as bounds are."""
+    """The forms in which objects write a text: plain, in JSON, in the name of a partition, and cut like bounds."""
     yield text
     yield json.dumps(text, ensure_ascii=False)[1:-1]
     yield json.dumps(text)[1:-1]
@@ -181,8 +192,14 @@ def _escaped(text: str) -> str:
 
 @dataclass(slots=True)
 class Search:
-    """One search of a store. table: its id. is_shared: whether others are in its log. foreign: data files and manifests of those.
-    index_manifests: those of the table's index, whose columns have ids of their own."""
+    """One search of a store.
+
+    Attributes:
+        table: its id.
+        foreign: data files and manifests of other tables.
+        is_shared: whether other tables are in its log.
+        index_manifests: those of the table's index, whose columns have ids of their own.
+    """
 
     fileio: FileIO
     table: str
@@ -204,7 +221,7 @@ class Search:
         }
 
     def examine(self, meta: ObjectMeta) -> None:
-        """Search one object, and its name. One that is gone by now holds nothing."""
+        """Search one object and its name. An object that is gone holds nothing."""
         key = meta.key
         if key in self.foreign:
             return
@@ -220,7 +237,7 @@ class Search:
             self.found.add(key)
 
     def examine_temporaries(self, *, older_than_s: float) -> None:
-        """Search what a store of files keeps while it writes. What dead processes left there is removed, when it is so old."""
+        """Search the temporary files of a file-system store. Those of dead processes are removed when they are old enough."""
         kind = "temporary files of the store"
         for path in temporaries_of(self.fileio.url, older_than_s=older_than_s):
             try:
@@ -258,7 +275,7 @@ class Search:
         return self.finder.is_in(self._own_part(data) if self.is_shared else data)
 
     def _own_part(self, data: bytes) -> bytes:
-        """What an object that several tables share says of this one."""
+        """What an object shared by several tables says of this one."""
         try:
             said = json.loads(data)
         except ValueError:
@@ -290,7 +307,7 @@ class Search:
         return any(not self.sought.digests.isdisjoint(_numbers(_bytes_of(text))) for text in inline)
 
     def _column_of(self, index_column: int) -> int:
-        """The column of the table that one of its index is, -1 for none: those of the key come first, in its order."""
+        """The table's column for a column of its index, -1 for none. Those of the key come first, in its order."""
         key = self.spec.key
         return key[index_column - 1] if 0 < index_column <= len(key) else -1
 
@@ -303,7 +320,7 @@ class Search:
             return any(self._rows_hold(self._of_table(rows) if of_index else rows) for rows in pieces)
 
     def _of_table(self, rows: pa.Table) -> pa.Table:
-        """Rows of an index, or of a manifest of one, with the ids of the table's columns; what it says beside the keys has none."""
+        """Rows of an index, or of a manifest of one, with the ids of the table's columns; other columns have none."""
         ids = {column.physical: column.id for column in self.spec.key_columns}
         fields = []
         for one in rows.schema:
@@ -327,7 +344,7 @@ class Search:
 
 
 def _bounded(leaf: Leaf) -> int | None:
-    """The column whose bounds a column of a manifest holds."""
+    """The column whose bounds a manifest column holds."""
     found = re.fullmatch(r"(?:lower|upper)_(\d+)", leaf) if isinstance(leaf, str) else None
     return None if found is None else int(found[1])
 
@@ -340,7 +357,7 @@ def _meets(values: pa.ChunkedArray, looked: Collection[Any]) -> bool:
 
 
 def _said(values: Collection[Any], kind: pa.DataType) -> set[Any]:
-    """Values as bounds in JSON say them."""
+    """Values as bounds in JSON write them."""
     try:
         array = pa.array(list(values), kind)
     except (pa.ArrowException, OverflowError, TypeError):
@@ -357,7 +374,7 @@ def _said(values: Collection[Any], kind: pa.DataType) -> set[Any]:
 
 
 def kind_of(key: str) -> str:
-    """The class of an object by its name."""
+    """The class of an object, by its name."""
     folder, _, rest = key.partition("/")
     match folder:
         case "log":
@@ -385,11 +402,12 @@ def kind_of(key: str) -> str:
 
 
 def is_data_file(key: str) -> bool:
+    """Whether a key is of a data file."""
     return key.startswith("data/") and _is_parquet(key)
 
 
 def literals_of(where: str) -> set[str]:
-    """The texts that a filter names: they are looked for although no row with them may be left."""
+    """The texts of a filter: they are looked for although no row with them may be left."""
     try:
         tree = sqlglot.parse_one(where, dialect="spark")
     except sqlglot.errors.SqlglotError:
@@ -398,7 +416,7 @@ def literals_of(where: str) -> set[str]:
 
 
 def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Rows of a scan under the names and with the ids that columns of files have."""
+    """Rows of a scan under the names and ids that columns of files have."""
     fields = {column.name: field for column, field in zip(spec.table_schema.columns, spec.table_schema.to_arrow_physical(), strict=True)}
     chosen = [name for name in rows.column_names if name in fields]
     columns = [relabelled(rows.column(name), fields[name].type) for name in chosen]
@@ -407,7 +425,7 @@ def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def vocabulary_of(spec: TableSpec, *, name: str, url: str) -> str:
-    """What the objects of a table say whatever its rows are: names of fields, columns, settings."""
+    """What the objects of a table contain whatever its rows are: names of fields, columns, settings."""
     words = [*Action, *(one for kind in (Entry, Intent, Root, TableSpec) for one in kind.__struct_fields__)]
     return " ".join([*words, name, url, msgspec.json.encode(spec).decode(), "parquet-cpp-arrow version schema element list key value"])
 

@@ -1,4 +1,4 @@
-"""What the files of a table hold of some rows: every version of them that is there, the deletes of their keys too, live or not."""
+"""What the files of a table hold of some rows: every version of them, and the deletes of their keys, live or not."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from objcat.table.key_filters import Keyed, keys_text
 from objcat.tasks.model import Filter
 
 Leaf: TypeAlias = "int | str"
-"""A plain column by its id, or what is plain within a nested one by its path."""
+"""A plain column by its id, or a plain field of a nested one by its path."""
 KEYS_FILTERED_MAX = 1000
-"""Keys up to this number leave row groups out by their bounds."""
+"""Up to so many keys skip row groups by their bounds."""
 HIDDEN = frozenset({TXN_COLUMN, OP_COLUMN})
 
 
 @dataclass(slots=True)
 class Traces:
-    """What was found. values: by leaf. keys: of the rows, key columns by their physical names; None where there is no key, or no row."""
+    """What was found. `values`: by leaf. `keys`: of the rows, by physical names; None where there is no key or no row."""
 
     values: dict[Leaf, set[Any]] = field(default_factory=dict)
     keys: pa.Table | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Take in rows as a file has them."""
+        """Add rows as a file has them."""
         for leaf, values in leaves_of(rows):
             known = self.values.setdefault(leaf, set())
             known.update(value for value in pc.unique(values).to_pylist() if value is not None)
@@ -78,8 +78,11 @@ def _leaves(leaf: Leaf, path: str, values: pa.ChunkedArray) -> Iterator[tuple[Le
 def trace(fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], *, keys: pa.Table | None = None) -> Traces:
     """What some data files hold of the rows for which a filter is true, and of all other versions of their keys.
 
-    paths: of base files, log objects and files of a record index. keys: others to look for, as of `Traces.keys`. Reads row groups that may
-    hold some. Raises CorruptTable and storage errors; a file that is gone holds nothing.
+    Reads row groups that may hold some. Raises CorruptTable and storage errors; a file that is gone holds nothing.
+
+    Args:
+        paths: of base files, log files and files of a record index.
+        keys: other keys to look for, see `Traces.keys`.
     """
     found = Traces(keys=keys)
     own = [path for path in paths if f"/{INDEX_PARTITION}/" not in path]
@@ -108,7 +111,7 @@ def trace(fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], 
 
 
 def _pruning_of(spec: TableSpec, keys: pa.Table) -> Pruning | None:
-    """What leaves row groups out in which none of these keys is; None for nothing."""
+    """What skips row groups without any of these keys; None for nothing."""
     if keys.num_rows > KEYS_FILTERED_MAX:
         return None
     try:
@@ -119,7 +122,7 @@ def _pruning_of(spec: TableSpec, keys: pa.Table) -> Pruning | None:
 
 
 def mask_of(rows: pa.Table, where: Filter) -> pa.Array:
-    """Of each row, whether a filter is true for it."""
+    """For each row, whether a filter is true for it."""
     number = "_objcat_number"
     numbered = rows.append_column(number, pa.array(np.arange(rows.num_rows)))
     mask = np.zeros(rows.num_rows, np.bool_)
@@ -130,7 +133,7 @@ def mask_of(rows: pa.Table, where: Filter) -> pa.Array:
 def matching(
     fileio: FileIO, path: str, spec: TableSpec, pruning: Pruning | None, mask: Callable[[pa.Table], pa.Array]
 ) -> Iterator[pa.Table]:
-    """The rows of a file for which `mask` is true, with all of its columns, a row group at a time."""
+    """The rows of a file for which `mask` is true, with all columns, one row group at a time."""
     for rows in every_piece(fileio, path, spec, where=pruning):
         some = rows.filter(mask(rows))
         if some.num_rows:

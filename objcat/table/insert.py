@@ -1,4 +1,4 @@
-"""Inserts that look at what is there first: keys of the table are refused, or passed over."""
+"""Inserts that look up existing keys first: these are refused or skipped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEYS_SHOWN = 3
 def insert_new(
     table: WriteTarget, data: Any, *, fails: bool, metadata: Mapping[str, str] | None, app: AppVersion | None
 ) -> CommitResult | None:
-    """Insert the rows whose keys the table lacks, as one commit; None when there are none. fails: refuse the batch where it has any other.
+    """Insert the rows whose keys the table lacks, as one commit; None when there are none. `fails`: refuse a batch with existing keys.
 
     It is a merge, so it is computed again when others write to the same file groups first. Raises KeyExists, and as `Merge.execute`.
     """
@@ -44,30 +44,31 @@ def insert_new(
         return merge.prepared(given, schema, program, snapshot, refuse=refuse, reads_source=True)
 
     if isinstance(given, pa.Table) and not given.num_rows:
-        raise EmptyBatch("the batch to insert is empty: give it rows, or skip the call; nothing was written")
+        raise EmptyBatch("The batch to insert is empty. Nothing was written. Give it rows, or skip the call.")
     return run(table, prepare, metadata=metadata, app=app, spark=session_of(given))
 
 
 def _check_table(table: WriteTarget, spec: TableSpec) -> None:
     if spec.is_keyless:
-        raise InvalidInput(f"the table {table.name!r} has no key, so none is there already: leave on_existing out")
+        raise InvalidInput(f"The table {table.name!r} has no key, so no key can exist. Leave on_existing= out.")
     if spec.lateness_ms is not None:
         raise InvalidInput(
-            f"the table {table.name!r} has allowed_lateness, and rows that are older than it count for nothing: upsert rows, or leave "
-            "on_existing out"
+            f"The table {table.name!r} has allowed_lateness, by which older rows count for nothing. Upsert the rows, or leave "
+            "on_existing= out."
         )
 
 
 def _refuse(outcome: ComputedRows, spec: TableSpec, name: str) -> None:
-    """Raises KeyExists when rows of the batch have keys that are there: those that a merge would delete."""
+    """Raises KeyExists when keys of the batch exist: rows that the merge would delete."""
     if not outcome.deleted:
         return
     columns = [column.name for column in spec.key_columns]
     keys = [", ".join(f"{column}={shown(value)}" for column, value in row.items()) for row in _some(outcome.data, columns)]
     more = f" and {outcome.deleted - len(keys):,} more" if outcome.deleted > len(keys) else ""
     raise KeyExists(
-        f"{outcome.deleted:,} rows of the batch have keys that are in the table {name!r} already, ({'), ('.join(keys)}){more}: leave them "
-        "out, upsert() them, or insert with on_existing='skip'; nothing was written"
+        f"{outcome.deleted:,} rows of the batch have keys that are in the table {name!r} already, "
+        f"({'), ('.join(keys)}){more}. Nothing was written. Leave them out, upsert() them, or insert with "
+        "on_existing='skip'."
     )
 
 

@@ -1,4 +1,4 @@
-"""`TableInspector`: what the metadata of a table says, as `table.inspect` has it."""
+"""`TableInspector`: what the metadata of a table says, as `table.inspect`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from objcat.timeline.log import with_changes
 
 @reports_full_memory
 class TableInspector:
-    """What the metadata of one table says: what `table.inspect` is. No data file is read. Safe for many threads."""
+    """Reads the metadata of one table (`table.inspect`). No data file is read. Safe for many threads."""
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
@@ -26,10 +26,17 @@ class TableInspector:
         return f"TableInspector({self._context.name!r} at {self._context.fileio.url!r})"
 
     def history(self, *, limit: int | None = None) -> CommitHistory:
-        """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
+        """The commits of this table, oldest first, without those of other tables of a shared log.
 
-        limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, TableNotFound when the log was deleted by
-        hand under this handle, storage errors.
+        Args:
+            limit: only the newest so many, for about as many requests.
+
+        Returns:
+            A list of commits; `to_arrow()` makes a table of it.
+
+        Raises:
+            InvalidInput, storage errors: see `objcat.errors`.
+            TableNotFound: the log was deleted by hand under this handle.
         """
         span = None if limit is None else whole_number(limit, what="limit")
         newest = self._context.refresh().log
@@ -51,17 +58,48 @@ class TableInspector:
             span *= 4
 
     def stats(self) -> TableStats:
-        """How much the newest snapshot holds: rows, bytes, files, file groups, by its metadata alone. Raises storage errors."""
+        """The size of the newest snapshot: rows, bytes, files and file groups.
+
+        Returns:
+            Counts; `print` them.
+
+        Raises:
+            fileio.errors.FileIOError: the store failed.
+        """
         return self._context.retry_on_new_checkpoint(lambda: stats_of(self._context.refresh(), self._context.manifests))
 
     def files(self) -> pa.Table:
-        """The data files of the newest snapshot, one row for each: see `objcat.inspection.snapshot_stats.FILES`. Raises storage errors."""
+        """The data files of the newest snapshot.
+
+        Returns:
+            An Arrow table, one row for each file; `objcat.inspection.snapshot_stats.FILES` describes its columns.
+
+        Raises:
+            fileio.errors.FileIOError: the store failed.
+        """
         return self._context.retry_on_new_checkpoint(lambda: files_of(self._context.refresh(), self._context.manifests))
 
     def partitions(self) -> pa.Table:
-        """The partitions of the newest snapshot, one row for each: see `PARTITIONS` of `objcat.inspection.snapshot_stats`."""
+        """The partitions of the newest snapshot.
+
+        Returns:
+            An Arrow table, one row for each partition; `PARTITIONS` of `objcat.inspection.snapshot_stats` describes its columns.
+
+        Raises:
+            fileio.errors.FileIOError: the store failed.
+        """
         return self._context.retry_on_new_checkpoint(lambda: partitions_of_snapshot(self._context.refresh(), self._context.manifests))
 
     def commit_metadata(self, slot: int) -> Mapping[str, str]:
-        """The metadata of the commit at a slot of the log. Raises CorruptTable, storage errors."""
+        """The metadata that the writer of a commit gave it.
+
+        Args:
+            slot: of the commit.
+
+        Returns:
+            Text to text.
+
+        Raises:
+            CorruptTable, storage errors: see `objcat.errors`.
+        """
         return self._context.timeline.log.read_known(slot).metadata

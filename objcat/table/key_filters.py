@@ -19,7 +19,7 @@ from objcat.predicate.dialect import spark_sql
 
 
 def keys_text(spec: TableSpec, keys: pa.Table) -> str:
-    """SQL text that is true for the rows with these keys. keys: as of `objcat.datafile.batch_checks.key_values`. Raises InvalidInput."""
+    """SQL text that is true for the rows with these keys. `keys`: see `objcat.datafile.batch_checks.key_values`. Raises InvalidInput."""
     columns = spec.key_columns
     if len(columns) == 1:
         listed = ", ".join(_literal(value) for value in keys.column(0).to_pylist())
@@ -34,7 +34,7 @@ def _quoted(column: Column) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A value of a key as a filter writes it. Raises InvalidInput."""
+    """A key value as a filter writes it. Raises InvalidInput."""
     match value:
         case dt.datetime():
             kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP_LTZ"
@@ -42,19 +42,21 @@ def _literal(value: Any) -> str:
         case dt.date():
             return f"CAST('{value.isoformat()}' AS DATE)"
         case float() if not math.isfinite(value):
-            # No comparison finds NaN: a filter would find no row, and certify that.
-            raise InvalidInput(f"the key {value} has no text in a filter: erase by one, as `id <> id` is true for NaN; nothing was erased")
+            # No comparison finds NaN: a filter would find no row, and the certificate would say so.
+            raise InvalidInput(
+                f"The key {value} cannot be written in a filter. Nothing was erased. Erase by a filter instead: `id <> id` is true for NaN."
+            )
         case decimal.Decimal():
             # sqlglot would round a negative one to the digits of Python's context.
             return format(value, "f")
         case bool() | int() | float() | str():
             return spark_sql(sql.convert(value))
-    said = f"a key of type {type(value).__name__} has no text in a filter"
-    raise InvalidInput(f"{said}: erase by a filter on another column; nothing was erased")
+    said = f"A key of type {type(value).__name__} cannot be written in a filter"
+    raise InvalidInput(f"{said}. Nothing was erased. Erase by a filter on another column.")
 
 
 class Keyed:
-    """Keys that rows are looked up in. keys: key columns by their physical names."""
+    """Keys that rows are looked up in. `keys`: key columns by their physical names."""
 
     def __init__(self, keys: pa.Table) -> None:
         self._columns = keys.column_names
@@ -62,7 +64,7 @@ class Keyed:
         self._rows = set(zip(*(keys.column(name).to_pylist() for name in self._columns), strict=True)) if len(self._columns) > 1 else None
 
     def mask(self, rows: pa.Table) -> pa.Array:
-        """Of each row, whether its key is one of them. rows: with the key columns, in the types of the keys."""
+        """For each row, whether its key is one of them. `rows`: with the key columns, in the types of the keys."""
         mask = np.ones(rows.num_rows, np.bool_)
         for name, known in zip(self._columns, self._sets, strict=True):
             mask &= np.asarray(pc.is_in(rows.column(name), value_set=known).to_numpy(zero_copy_only=False), np.bool_)
@@ -70,6 +72,6 @@ class Keyed:
             chosen = np.flatnonzero(mask)
             some = rows.select(self._columns).take(pa.array(chosen))
             held = zip(*(some.column(name).to_pylist() for name in self._columns), strict=True)
-            # NaN equals itself in a set of values, and not in a set of tuples: such a row is taken for one of them.
+            # NaN equals itself in a set of values, but not in a set of tuples. Such a row counts as one of them.
             mask[chosen] = [key in self._rows or any(part != part for part in key) for key in held]  # noqa: PLR0124
         return pa.array(mask)

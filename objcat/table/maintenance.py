@@ -1,4 +1,4 @@
-"""`TableMaintenance`: the table services of one table, as `table.maintenance` has them; and a round of maintenance of many tables."""
+"""`TableMaintenance`: the table services of one table, as `table.maintenance`; and a round of maintenance of many tables."""
 
 from __future__ import annotations
 
@@ -59,8 +59,11 @@ def maintain_tables(
     verify_bytes_max: int = VERIFIED_BYTES,
     spark: SparkSession | None = None,
 ) -> list[MaintenanceReport]:
-    """A round of upkeep of some tables, within one budget for all: in the order of the names, from any of them on, so that a budget that is
-    too small reaches all of them in time, and several machines do not begin with the same. What cannot be opened is left, and said so."""
+    """A round of maintenance of some tables, within one budget for all.
+
+    It goes in the order of the names, from a random one on. So a small budget reaches all of them in time, and several machines do not
+    begin with the same table. A table that cannot be opened is reported.
+    """
     if io_bytes_max is not None:
         whole_number(io_bytes_max, what="io_bytes_max", least=1)
     if seconds_max is not None:
@@ -86,10 +89,10 @@ def maintain_tables(
 
 @reports_full_memory
 class TableMaintenance:
-    """The table services of one table: what `table.maintenance` is. Safe for many threads.
+    """The table services of one table (`table.maintenance`). Safe for many threads.
 
-    Every service may run at any time, beside every writer and every other service. Where one takes `spark`, the executors of that session
-    do its work, each opening the store for itself; this process when None.
+    Every service may run at any time, next to every writer and every other service. Each is one commit, and None means that there was
+    nothing to do. With `spark`, the executors of that session do the work, each opening the store; otherwise this process does.
     """
 
     def __init__(self, context: TableContext) -> None:
@@ -105,10 +108,21 @@ class TableMaintenance:
         file_groups: Collection[FileGroupId] | None = None,
         spark: SparkSession | None = None,
     ) -> CompactionResult | None:
-        """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
+        """Merge log rows into base files, as one commit. No writer conflicts with it.
 
-        strategy: which file groups, see `objcat.CompactionStrategy`, all when None. file_groups: only those that have keys in common with
-        one of these. Raises as `compact`."""
+        Args:
+            strategy: which file groups to take, see `objcat.CompactionStrategy`; all when None.
+            file_groups: only those that share keys with one of these.
+            spark: the session whose executors do the work.
+
+        Returns:
+            What was written; None when there is nothing to merge.
+
+        Raises:
+            InvalidInput, InvalidPredicate: an argument does not fit.
+            CommitConflict: other services were faster each time.
+            TableClosed, CommitUnknown, storage errors: see `objcat.errors`.
+        """
         return self._context.after_service(
             compact(
                 self._context.timeline, self._context.id, file_groups=file_groups, strategy=strategy, workers=self._context.workers(spark)
@@ -118,20 +132,36 @@ class TableMaintenance:
     def schedule_compaction(
         self, *, strategy: CompactionStrategy | None = None, file_groups: Collection[FileGroupId] | None = None
     ) -> CompactionPlan | None:
-        """Leave a plan of a compaction for whoever executes it, here or elsewhere; None when there is nothing to merge.
+        """Store a compaction plan for an executor, here or elsewhere. Writes one object, and no data.
 
-        Writes one object, and no data. `resolve(plan.txn)` takes it back. strategy, file_groups: as of `compact`.
+        Args:
+            strategy, file_groups: see `compact`.
+
+        Returns:
+            The plan; `resolve(plan.txn)` takes it back. None when there is nothing to merge.
+
+        Raises:
+            InvalidInput, InvalidPredicate, TableClosed, storage errors: see `objcat.errors`.
         """
         return schedule_compaction(self._context.timeline, self._context.id, file_groups=file_groups, strategy=strategy)
 
     def scheduled_compactions(self) -> list[CompactionPlan]:
-        """The plans that wait, oldest first. One LIST, and one GET for each."""
+        """The plans that wait, oldest first. One LIST, and one GET for each. Raises storage errors."""
         return scheduled_compactions(self._context.timeline, self._context.id)
 
     def execute_scheduled(self, *, spark: SparkSession | None = None) -> list[Executed]:
-        """Execute the plans that wait, each as one commit. Of several that execute one plan one wins, and nothing is done twice.
+        """Execute the plans that wait, each as one commit.
 
-        A plan that cannot be executed any more is taken back. Raises as `execute_scheduled`.
+        Of several executors of a plan one wins, and nothing is done twice. A plan that cannot be executed any more is taken back.
+
+        Args:
+            spark: the session whose executors do the work.
+
+        Returns:
+            What became of each plan, oldest first.
+
+        Raises:
+            TableClosed, Contention, CommitUnknown, storage errors: what was executed stays committed, and the other plans wait.
         """
         self._context.refresh()
         return self._context.after_service(
@@ -147,12 +177,26 @@ class TableMaintenance:
         io_bytes_max: int | None = None,
         spark: SparkSession | None = None,
     ) -> ClusteringResult | None:
-        """Rewrite file groups as one commit that changes no row; None when there is nothing to gain. Small ones become few of the
-        property `target_file_bytes`; under the bucket index, where rows stay in their groups, the rows of each are sorted by other columns.
+        """Rewrite file groups, as one commit that changes no row.
 
-        by: columns that rows are sorted by, so that filters on them leave files and row groups out; then large groups are rewritten too,
-        unless they are in order already. zorder: by two to four of them at once. where: only groups that may hold a row for which this
-        filter, as of `scan`, is true. io_bytes_max: what is read and written, at most. Raises as `cluster`.
+        Small groups become few of about `target_file_bytes`. Under the bucket index rows stay in their groups, and the rows of each are
+        sorted by other columns.
+
+        Args:
+            by: columns to sort by, so that filters on them skip files and row groups. Large groups are then rewritten too, unless they are
+                in order.
+            zorder: sort by two to four columns at once.
+            where: only groups that may hold a row for which this scan filter is true.
+            io_bytes_max: bytes to read and write at most.
+            spark: the session whose executors do the work.
+
+        Returns:
+            What was rewritten; None when there is nothing to gain.
+
+        Raises:
+            InvalidInput, InvalidPredicate: an argument does not fit.
+            CommitConflict: writers were faster each time.
+            TableClosed, CommitUnknown, storage errors: see `objcat.errors`.
         """
         clustering = Clustering(by=tuple(name_list(by, what="by")), zorder=zorder, where=where, io_bytes_max=io_bytes_max)
         return self._context.after_service(
@@ -168,12 +212,23 @@ class TableMaintenance:
         keep_versions: int | None = None,
         keep_hours: int | None = None,
     ) -> CleanResult:
-        """Expire old slots, savepoints excepted, and delete the files that only they name. The newest state always remains.
+        """Expire old slots, except savepoints, and delete the files that only they name. The newest state always remains.
 
-        keep_slots: how many of the newest slots of the log stay readable. before: the oldest slot that stays readable. Or what one of these
-        keeps: keep_commits, what the newest so many commits left; keep_versions, what the newest so many left that wrote base files;
-        keep_hours, what was there in the so many hours before the newest commit. What the properties of these names say when none of the
-        five is given. Raises as `clean`.
+        Without arguments, the table properties of the same names decide.
+
+        Args:
+            keep_slots: how many of the newest slots of the log stay readable.
+            before: the oldest slot that stays readable.
+            keep_commits: retain the states after the newest N commits.
+            keep_versions: retain the states after the newest N commits that wrote base files.
+            keep_hours: retain the states of so many hours before the newest commit.
+
+        Returns:
+            What was expired and deleted.
+
+        Raises:
+            InvalidInput: the arguments exclude each other, or nothing says what to retain.
+            TableClosed, CommitConflict, CommitUnknown, storage errors: nothing new was deleted.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
         return self._context.after_service(clean(self._context.timeline, self._context.id, view=self._context.latest.refresh(), **kept))
@@ -187,9 +242,13 @@ class TableMaintenance:
         keep_versions: int | None = None,
         keep_hours: int | None = None,
     ) -> CleanPlan | None:
-        """What `clean` with these arguments would do now, None for nothing; sends reads only.
+        """What `clean` with these arguments would do. Only reads.
 
-        leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
+        Returns:
+            The plan; `leftovers` are files that an earlier clean listed and that still exist. None when there is nothing to do.
+
+        Raises:
+            InvalidInput, storage errors: see `objcat.errors`.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
         plan = self._context.retry_on_new_checkpoint(
@@ -202,62 +261,114 @@ class TableMaintenance:
         return plan if plan.removes or plan.leftovers else None
 
     def _kept(self, keep_slots: int | None, before: int | None, said: Retention) -> dict[str, Any]:
-        """What a clean is to keep, as of `services.clean`. Raises InvalidInput."""
+        """What a clean retains, as arguments of `objcat.maintenance.clean.clean`. Raises InvalidInput."""
         for name, value in (("keep_commits", said.commits), ("keep_versions", said.versions), ("keep_hours", said.hours)):
             if value is not None:
                 whole_number(value, what=name, least=1)
         if (keep_slots, before) == (None, None):
             return {"retention": policy_of(self._context.refresh().spec.properties).retention if said == Retention() else said}
         if said != Retention() or None not in (keep_slots, before):
-            raise InvalidInput("clean() takes keep_slots, or before, or what keep_commits, keep_versions and keep_hours keep")
+            raise InvalidInput(
+                "clean() takes keep_slots, or before, or any of keep_commits, keep_versions and keep_hours. Give one of the three."
+            )
         if keep_slots is not None:
             return {"keep_slots": whole_number(keep_slots, what="keep_slots", least=1)}
         return {"before": whole_number(before, what="before")}
 
     def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
-        """Keep a slot (the newest when None) readable until it is released; None when it is saved already.
+        """Retain a slot until it is released.
 
-        Raises SnapshotExpired when it was cleaned, else as `savepoint`.
+        Args:
+            slot: to retain; the newest one when None.
+            name: for people, shown in the log.
+
+        Returns:
+            The savepoint; None when the slot is saved already.
+
+        Raises:
+            SnapshotExpired: the slot was cleaned.
+            InvalidInput: there is no such slot.
+            TableClosed, CommitConflict, CommitUnknown, storage errors: see `objcat.errors`.
         """
         return self._context.after_service(savepoint(self._context.timeline, self._context.id, slot=slot, name=name))
 
     def release_savepoint(self, *, slot: int) -> SavepointResult | None:
-        """Take a savepoint back; None when the slot is not saved. Raises as `release`."""
+        """Release a savepoint, so that the next clean may delete what only it retained.
+
+        Args:
+            slot: that is saved.
+
+        Returns:
+            The release; None when the slot is not saved.
+
+        Raises:
+            ObjcatError: the errors of `savepoint`.
+        """
         return self._context.after_service(release(self._context.timeline, self._context.id, slot=slot))
 
     def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:
-        """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
+        """Give the table or a partition more buckets, as one commit that moves no data.
 
-        partition: of a table that is partitioned, which one, e.g. `city=Rome`: each has a number of its own. Returns None when it has that
-        many already. Raises as `split_buckets`.
+        Args:
+            partition: which one, e.g. `city=Rome`; each has its own count. Empty where the table is not partitioned.
+            count: the current count times a power of two; twice the current one when None.
+
+        Returns:
+            The split; None when there are that many buckets already.
+
+        Raises:
+            InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors: see `objcat.errors`.
         """
         return self._context.after_service(split_buckets(self._context.timeline, self._context.id, partition=partition, count=count))
 
     def archive(self, *, keep_slots: int = 1000) -> Archived:
-        """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
+        """Move log entries below the newest checkpoint to history files.
 
-        Each slot stays an object, a tombstone. Readers see no difference, and nothing expires. Of tables that share a log, it is the log of
-        all. Raises TableClosed, else as `objcat.timeline.archive.archive`.
+        Each slot stays an object, a tombstone. Readers see no difference, and nothing expires. A shared log is archived for all its tables.
+
+        Args:
+            keep_slots: how many of the newest slots stay as they are.
+
+        Returns:
+            The history files and the number of tombstones.
+
+        Raises:
+            InvalidInput, TableClosed, storage errors: see `objcat.errors`.
         """
         self._context.refresh()
         return archive(self._context.timeline, keep_slots=keep_slots)
 
     def expire_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
-        """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
+        """Delete old checkpoints, and what dead writers left of theirs.
 
-        Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises TableClosed, else
-        as `objcat.timeline.checkpoint_expiry.collect_checkpoints`.
+        Every slot can still be read. Handles that depend on a deleted checkpoint open another one.
+
+        Args:
+            keep: how many of the newest checkpoints stay; those that savepoints need stay too.
+
+        Returns:
+            What was deleted.
+
+        Raises:
+            InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors: see `objcat.errors`.
         """
         self._context.refresh()
         return self._context.after_service(collect_checkpoints(self._context.timeline, self._context.committer, keep=keep))
 
     def rollback_failed_writes(self, *, older_than_s: float = 3600) -> list[RolledBackWriter]:
-        """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
-        `older_than_s` seconds by the store's clock, and delete what it left.
+        """Settle every transaction whose writer is silent, as `resolve` does, and delete what it left.
 
-        A running writer touches its intent every few seconds; one that only seems dead is refused with WriterFenced, and nothing is lost.
-        Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
-        and storage errors: call it again.
+        A running writer touches its intent every few seconds. One that only seems dead gets WriterFenced, and nothing is lost. Costs one
+        LIST for every 1,000 data files.
+
+        Args:
+            older_than_s: seconds of silence, by the store's clock, after which a writer counts as dead.
+
+        Returns:
+            What was settled or deleted, for each transaction.
+
+        Raises:
+            InvalidInput, CommitUnknown, storage errors: call it again.
         """
         return rollback_dead_writers(self._context.timeline, self._context.view, older_than_s=older_than_s, names_of=files_named_by)
 
@@ -269,12 +380,22 @@ class TableMaintenance:
         verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
     ) -> MaintenanceReport:
-        """Do what the policy of the table says is due, each service as a commit of its own, and say what was done and what was left.
+        """Run the services that are due by the table's policy, each as its own commit.
 
-        Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters,
-        cleans, archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
-        seconds_max: nothing begins later. verify_bytes_max: about how many bytes of files, drawn at random, are held against the digests of
-        their entries; 0 for none. Raises as `maintain`.
+        It rolls back writers that died at least an hour ago, executes scheduled compactions, doubles buckets, compacts, clusters, cleans,
+        archives and expires checkpoints. Several machines may do so at once.
+
+        Args:
+            io_bytes_max: bytes that compactions may read and write.
+            seconds_max: nothing begins later.
+            verify_bytes_max: about how many bytes of random files to compare with their digests; 0 for none.
+            spark: the session whose executors compact and cluster.
+
+        Returns:
+            What was done, and what was left and why.
+
+        Raises:
+            InvalidInput, TableClosed, storage errors of opening the table: see `objcat.errors`.
         """
         return self._context.after_service(
             maintain(
@@ -289,7 +410,18 @@ class TableMaintenance:
         )
 
     def metrics(self, *, recent: int = 100, verify_bytes_max: int = 0) -> str:
-        """What a monitor asks of a table, in Prometheus's text format: see `objcat.maintenance.metrics`, also for its costs and errors."""
+        """Metrics of the table in the text format of Prometheus.
+
+        Args:
+            recent: how many of the newest slots count as recent; each is read.
+            verify_bytes_max: about how many bytes of random files to compare with their digests.
+
+        Returns:
+            The text; `objcat.maintenance.metrics` lists the metrics.
+
+        Raises:
+            InvalidInput, TableClosed, storage errors: see `objcat.errors`.
+        """
         return prometheus_text(
             samples_of(self._context.timeline, self._context.id, name=self._context.name, recent=recent, verify_bytes_max=verify_bytes_max)
         )

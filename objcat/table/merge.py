@@ -1,4 +1,4 @@
-"""What users hold of a merge while they say it; and updates: writes that are computed from the rows that are there."""
+"""`Merge`: the clauses of a merge, and its execution. Updates: writes computed from the existing rows."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ ALIASES = ("source", "target")
 @reports_full_memory
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge that is being said: each method returns one with a clause more, `execute` runs it.
+    """A merge under construction: each method returns one with another clause, and `execute` runs it. Immutable.
 
-    A row of the source and one of the table match when their keys are equal. Of the clauses that are about a row the first whose condition
-    is true counts. Conditions and values are SQL text over `source.` and `target.` columns (or under other aliases, see `Table.merge`);
-    a column that only one side has needs no alias. check: refuses a table. Immutable.
+    A source row and a table row match when their keys are equal. Of the clauses that apply to a row, the first whose condition is true
+    counts. Conditions and values are SQL text over `source.` and `target.` columns (or other aliases, see `Table.merge`); a column that
+    only one side has needs no alias. `check`: refuses a table.
     """
 
     table: WriteTarget
@@ -72,34 +72,58 @@ class Merge:
         return f"Merge into {self.table.name!r}: {', '.join(f'when {clause.when} {clause.act}' for clause in self.clauses) or 'no clause'}"
 
     def when_matched_update(self, values: Mapping[str, Value] | None = None, *, where: Value = None) -> Merge:
-        """Update rows that the source has too. values: an expression by column; None: every column of the source that the table has."""
+        """Update rows that the source has too.
+
+        Args:
+            values: an expression for each column; None: every column of the source that the table has.
+            where: a condition over both sides; None: always.
+        """
         return self._with(When.MATCHED, ClauseAction.UPDATE, where, values)
 
     def when_matched_delete(self, *, where: Value = None) -> Merge:
-        """Delete rows that the source has too."""
+        """Delete rows that the source has too. `where`: a condition over both sides."""
         return self._with(When.MATCHED, ClauseAction.DELETE, where)
 
     def when_not_matched_insert(self, values: Mapping[str, Value] | None = None, *, where: Value = None) -> Merge:
-        """Insert rows that the table lacks. values: an expression by column over the source, those of the key as they are; columns that are
-        not named are null. None: every column of the source that the table has."""
+        """Insert rows that the table lacks.
+
+        Args:
+            values: an expression over the source for each column, those of the key unchanged; other columns are null. None: every column of
+                the source that the table has.
+            where: a condition over the source; None: always.
+        """
         return self._with(When.NOT_MATCHED, ClauseAction.INSERT, where, values)
 
     def when_not_matched_by_source_update(self, values: Mapping[str, Value], *, where: Value = None) -> Merge:
-        """Update rows that the source lacks. values: an expression by column over the table."""
+        """Update rows that the source lacks.
+
+        Args:
+            values: an expression over the table for each column.
+            where: a condition over the table; None: always.
+        """
         return self._with(When.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, where, values)
 
     def when_not_matched_by_source_delete(self, *, where: Value = None) -> Merge:
-        """Delete rows that the source lacks."""
+        """Delete rows that the source lacks. `where`: a condition over the table."""
         return self._with(When.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, where)
 
     def execute(self, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
-        """Run the merge, as one commit; None when no row changes, since then nothing is committed.
+        """Run the merge, as one commit.
 
-        The result counts the rows that were inserted, updated and deleted. With an ordering column, an update that would make a row older
-        than it is does nothing, and of several rows of the source with one key the newest counts; else such rows are refused. When others
-        change the same buckets first, all is computed again, so that no update of anybody is lost. metadata, app: as of `Table.upsert`.
-        Raises InvalidInput, InvalidPredicate, InvalidBatch and NullKey (nothing was written), CommitConflict when others change these
-        buckets faster than they can be read, StreamRewound, WriterFenced, CommitUnknown.
+        With an ordering column, an update that would make a row older does nothing, and of several source rows with one key the newest
+        counts; otherwise such rows are refused. When others change the same buckets first, everything is computed again, so no update is
+        lost.
+
+        Args:
+            metadata, app: see `Table.upsert`.
+
+        Returns:
+            The commit, with the counts of inserted, updated and deleted rows; None when no row changes.
+
+        Raises:
+            InvalidInput, InvalidPredicate, InvalidBatch, NullKey: nothing was written.
+            CommitConflict: others change these buckets faster than they can be read.
+            StreamRewound, WriterFenced, CommitUnknown: see `Table.upsert`.
         """
         given, schema = schema_of_batch(self.source)
 
@@ -115,7 +139,7 @@ class Merge:
         _check_computable(spec, "merge()")
         if spec.is_keyless:
             raise InvalidInput(
-                f"the table {self.table.name!r} has no key, by which rows could be matched: update or delete by a filter, or insert"
+                f"The table {self.table.name!r} has no key, so rows cannot be matched. Update or delete by a filter, or insert."
             )
         self.check(spec)
 
@@ -129,10 +153,13 @@ class Merge:
         refuse: Callable[[ComputedRows], None] | None = None,
         reads_source: bool = False,
     ) -> Work:
-        """What runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`.
+        """The work that runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`.
 
-        refuse: looks at an outcome before it is written. reads_source: where the file groups of the source's keys are known, none of them
-        may change before the commit, those to which nothing is written included."""
+        Args:
+            refuse: checks an outcome before it is written.
+            reads_source: where the file groups of the source's keys are known, none of them may change before the commit, not even those to
+                which nothing is written.
+        """
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
         if not isinstance(given, (pa.Table, SpooledBatch)):
@@ -141,7 +168,7 @@ class Merge:
             spark = given.sparkSession
             store, name = fileio.describe(), self.table.name
             check_on_spark(program, snapshot.spec, given, spark, table=name)
-            # What the source has nothing to do with is read where a clause is about it.
+            # Rows that no source row matches are read where a clause is about them.
             reaches = program.join in ("inner", "left") and len(plan.groups) > 1
 
             def target(reach: MergeScope | None) -> Any:
@@ -165,7 +192,7 @@ class Merge:
 
     def _with(self, when: When, act: ClauseAction, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
         if values is not None and not isinstance(values, Mapping):
-            raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column")
+            raise InvalidInput(f"{shown(values)} does not say what to set. Give a dict of SQL text by column.")
         return replace(self, clauses=(*self.clauses, Clause(when, act, where, None if values is None else dict(values))))
 
 
@@ -182,7 +209,7 @@ def update(
     """See `Table.update`."""
     given: object = values
     if not isinstance(given, Mapping) or not given:
-        raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column, {{'fare': 'fare * 2'}}")
+        raise InvalidInput(f"{shown(values)} does not say what to set. Give a dict of SQL text by column, {{'fare': 'fare * 2'}}.")
     spark = None if spark is None else session(spark)
 
     def prepare(snapshot: Snapshot) -> Work | None:
@@ -196,7 +223,7 @@ def update(
 def delete_computed(
     table: WriteTarget, where: Any, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
 ) -> CommitResult | None:
-    """Delete by a filter with terms that a scan cannot filter by. See `Table.delete`."""
+    """Delete by a filter with terms that a scan cannot apply. See `Table.delete`."""
     spark = None if spark is None else session(spark)
 
     def prepare(snapshot: Snapshot) -> Work | None:
@@ -209,7 +236,7 @@ def delete_computed(
 
 
 def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, where: Any, spark: SparkSession | None) -> Work | None:
-    """What a program makes of rows of the table alone. where: what the scan filters by."""
+    """What a program makes of rows of the table alone. `where`: the part that the scan applies."""
     spec, fileio, manifests = snapshot.spec, table.fileio, table.manifests
     plan = _plan(snapshot, manifests, where)
     target = Scan(fileio, plan, manifests)
@@ -251,15 +278,15 @@ def refuse_unknown(batch: pa.Schema, spec: TableSpec) -> None:
     for name in batch.names:
         if name not in spec.table_schema.names:
             raise InvalidBatch(
-                f"the batch has the column {name!r}, which the table does not: {nearest(name, spec.table_schema.names)} "
-                "Nothing was written."
+                f"The batch has the column {name!r}, which the table does not: {nearest(name, spec.table_schema.names)} Nothing "
+                "was written."
             )
 
 
 def _upsert_ragged(
     table: WriteTarget, data: list[dict[str, Any]], *, metadata: Mapping[str, str] | None, app: AppVersion | None
 ) -> CommitResult | None:
-    """A partial upsert of rows of which some say other columns than others."""
+    """A partial upsert of rows that name different columns."""
 
     def prepare(snapshot: Snapshot) -> Work | None:
         merge = Merge(table, data)
@@ -284,7 +311,7 @@ def soft_delete(
     kept = {column.id for column in (*spec.key_columns, *spec.partition_columns, *ordering)}
     emptied: dict[str, Value] = {column.name: None for column in spec.table_schema.columns if column.id not in kept}
     if not emptied:
-        raise InvalidInput("the table has no columns but those by which rows are found: delete the rows by delete(where)")
+        raise InvalidInput("The table has only columns by which rows are found. Nothing was written. Delete the rows with delete(where).")
     return update(table, emptied, where, metadata=metadata, spark=spark)
 
 
@@ -295,7 +322,7 @@ def _writes(
     refuse: Callable[[ComputedRows], None] | None = None,
     reads: Callable[[], Collection[FileGroupId]] = tuple,
 ) -> Work:
-    """refuse: as of `Merge.prepared`. reads: file groups that the outcome depends on."""
+    """The work that writes an outcome. `refuse`: see `Merge.prepared`. `reads`: file groups that the outcome depends on."""
 
     def work(txn: Txn) -> ServiceResult | None:
         outcome = compute()
@@ -320,7 +347,7 @@ def _plan(snapshot: Snapshot, manifests: Manifests, where: Any) -> ScanPlan:
 
 
 def _near(plan: ScanPlan, group_ids: Collection[FileGroupId]) -> ScanPlan:
-    """The plan, without groups in which no row of these file groups can be."""
+    """The plan without groups that cannot hold a row of these file groups."""
     by_partition: dict[str, list[FileGroupId]] = {}
     for group_id in group_ids:
         by_partition.setdefault(group_id.partition, []).append(group_id)
@@ -348,7 +375,7 @@ def _within(plan: ScanPlan, manifests: Manifests, reach: MergeScope) -> ScanPlan
 
 
 def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> tuple[Any, Any]:
-    """What a scan can filter by, which leaves files out, and what is left of a condition: the terms for which a scan raises `computed`."""
+    """The part of a condition that a scan can apply, which skips files, and the rest: terms for which a scan raises `computed`."""
     if where is None or isinstance(where, pc.Expression):
         return where, None
     pushed, rest = [], []
@@ -357,7 +384,7 @@ def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> t
             said = spark_sql(term)
             parse_predicate(said, spec.table_schema)
         except (computed, InvalidSql):
-            # Engines take times without a zone for those of their session.
+            # Engines read times without a zone in the zone of their session.
             rest.append(with_moments(term.copy(), spec.table_schema.to_arrow(), utc_moment))
         else:
             pushed.append(f"({said})")
@@ -367,8 +394,8 @@ def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> t
 def _check_computable(spec: TableSpec, what: str) -> None:
     if spec.lateness_ms is not None:
         raise InvalidInput(
-            f"{what} does not work on a table with allowed_lateness, in which rows that are older than it count for nothing, "
-            "changed ones too: upsert rows with a newer ordering value"
+            f"{what} does not work on a table with allowed_lateness, where rows older than it count for nothing, changed ones "
+            "too. Nothing was written. Upsert rows with a newer ordering value."
         )
 
 
@@ -378,7 +405,8 @@ def _check_groups(spec: TableSpec, program: MergeProgram) -> None:
     for one in program.assigned:
         if one.column in group_ids:
             raise InvalidInput(
-                f"{one.column!r} says in which partition a row of a table without a key lies: delete the rows and insert others"
+                f"{one.column!r} determines the partition of a row in a table without a key. Nothing was written. Delete the rows "
+                "and insert others."
             )
 
 
@@ -390,8 +418,7 @@ def _outcome(fileio: FileIO, found: Evaluated | None) -> ComputedRows | None:
 
 
 def _rewritten_groups(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> ServiceResult | None:
-    """Of a table without a key: groups that hold such rows, written again with what they become, or without them. zone: as of
-    `evaluate_rows`."""
+    """For a table without a key: groups that hold such rows, rewritten with the new rows or without them. `zone`: see `evaluate_rows`."""
     spec = plan.snapshot.spec
     physical = [column.physical for column in spec.table_schema.columns]
     schema = spec.table_schema.to_arrow_physical(nullable=True)

@@ -1,4 +1,4 @@
-"""`open_scan`: a scan of a table at its newest snapshot, or at an older one."""
+"""`open_scan`: plans a scan of a table at its newest snapshot, or at an earlier one."""
 
 from __future__ import annotations
 

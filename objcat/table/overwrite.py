@@ -1,4 +1,4 @@
-"""Batches that take the place of partitions, or of a table."""
+"""Overwrites: a batch replaces partitions, or the whole table."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def overwrite(
     app: AppVersion | None,
     schema_mode: str | None,
 ) -> CommitResult:
-    """See `Table.overwrite` (whole) and `Table.insert_overwrite`."""
-    # A stream is read once, however often this is planned.
+    """See `Table.overwrite` (`whole`) and `Table.insert_overwrite`."""
+    # A stream is read once, even if this is planned again.
     data, _ = schema_of_batch(data, table.spec.table_schema)
 
     def prepare(snapshot: Snapshot) -> Work:
@@ -63,7 +63,7 @@ def delete_partition(table: WriteTarget, where: str | pc.Expression, *, metadata
     def prepare(snapshot: Snapshot) -> Work | None:
         predicate = parse_filter(where, snapshot.spec.table_schema)
         if predicate is None:
-            raise InvalidInput("delete_partition() needs a filter over partition columns, e.g. \"city = 'Rome'\"")
+            raise InvalidInput("delete_partition() needs a filter over partition columns, for example \"city = 'Rome'\".")
         return drop_partitions(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
 
     def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
@@ -82,13 +82,13 @@ def _touched(table: WriteTarget, snapshot: Snapshot, predicate: Filter | None, *
 
 
 def _ends_now(table: WriteTarget, proposal: ServiceResult, after: Snapshot, where: Any, *, whole: bool) -> Collection[str] | None:
-    """The partitions that a proposal ends above later commits; None for all. Raises as `_touched`."""
+    """The partitions that a proposal ends after later commits; None for all. Raises as `_touched`."""
     spec, own = after.spec, proposal.footprint
     if whole or (where is None and not spec.partitioning.fields):
         return None
     predicate = parse_filter(where, spec.table_schema)
     if predicate is None or _is_said_by_names(predicate, spec):
-        # Rows that came to these partitions are as those that were there.
+        # Rows added to these partitions count like the earlier ones.
         return own.overwrites
     named = partitions_where(table.fileio, after, predicate)
     written = frozenset(group_id.partition for group_id in (*own.creates, *own.appends))
@@ -96,18 +96,20 @@ def _ends_now(table: WriteTarget, proposal: ServiceResult, after: Snapshot, wher
 
 
 def _is_said_by_names(where: Filter, spec: TableSpec) -> bool:
-    """Whether a filter is true of all rows that a partition may ever have, or of none: its columns have one value there."""
+    """Whether a filter is true of all rows that a partition can have, or of none: its columns have one value there."""
     plain = {spec.table_schema.by_id(field.column).name for field in spec.partitioning.fields if field.transform == IDENTITY}
     return not spec.former and plain.issuperset(where.columns)
 
 
 def _of_batch(table: WriteTarget, snapshot: Snapshot, partitions: frozenset[str]) -> frozenset[str]:
-    """The partitions of a batch. Raises InvalidInput for one of a former partitioning with rows: the present one may part these."""
+    """The partitions of a batch. Raises InvalidInput for one of a previous partition spec with rows, because the current one may divide
+    them."""
     held = first_nonempty_partition(table.fileio, snapshot, filter(snapshot.spec.is_former, partitions))
     if held is not None:
         raise InvalidInput(
-            f"rows of the batch live in {_called(held)}, which is of an earlier partitioning and would be replaced whole: say by where "
-            "which rows to replace, overwrite() the table, or delete rows by delete(where); nothing was written"
+            f"Rows of the batch are in {_called(held)}, which is of a previous partition spec and would be replaced whole. "
+            "Nothing was written. Name the rows to replace with where=, overwrite() the table, or delete rows with "
+            "delete(where)."
         )
     return partitions
 
@@ -115,12 +117,12 @@ def _of_batch(table: WriteTarget, snapshot: Snapshot, partitions: frozenset[str]
 def _named_or_empty(
     table: WriteTarget, snapshot: Snapshot, where: Filter, named: frozenset[str], partitions: frozenset[str]
 ) -> frozenset[str]:
-    """The partitions that a filter names, and those of a batch. Raises InvalidInput for one of these with rows, none of which pass."""
+    """The partitions that a filter names, and those of a batch. Raises InvalidInput for one of these whose rows do not pass."""
     held = first_nonempty_partition(table.fileio, snapshot, partitions - named)
     if held is not None:
         raise InvalidInput(
-            f"the filter {where.text!r} is true of rows of the batch in {_called(held)}, and of no row that is there: name partitions "
-            "whole, or delete rows by delete(where); nothing was written"
+            f"The filter {where.text!r} is true for rows of the batch in {_called(held)}, and for no existing row there. "
+            "Nothing was written. Name whole partitions, or delete rows with delete(where)."
         )
     return named | partitions
 
@@ -130,7 +132,7 @@ def _called(partition: str) -> str:
 
 
 def _check_rows(change: WriteBatch, where: Filter, spec: TableSpec) -> None:
-    """Refuse rows for which the filter is not true: they would not be replaced by the same call again."""
+    """Refuse rows for which the filter is not true: the same call would not replace them."""
     if hasattr(change.data, "to_batches"):
         schema = spec.table_schema.to_arrow()
         wanted = pa.schema([schema.field(name) for name in where.columns])
@@ -140,11 +142,11 @@ def _check_rows(change: WriteBatch, where: Filter, spec: TableSpec) -> None:
                 raise _outside(where)
         return
     if not isinstance(where, Predicate):
-        raise InvalidInput("a Spark DataFrame overwrites by SQL text: give where as text")
+        raise InvalidInput("A Spark DataFrame overwrites by a filter as SQL text. Give where= as text.")
     engine: Any = change.engine
     if not engine.all_pass(change.data, where):
         raise _outside(where)
 
 
 def _outside(where: Filter) -> InvalidBatch:
-    return InvalidBatch(f"a row of the batch is not in the partitions that {where.text!r} names: leave it out; nothing was written")
+    return InvalidBatch(f"A row of the batch is not in the partitions that {where.text!r} names. Nothing was written. Leave it out.")

@@ -1,8 +1,8 @@
-"""Rows of which each says other columns: made one row for each key, with what its columns become, for a merge.
+"""Rows that name different columns become one row per key for a merge, with what its columns get.
 
-Such rows are written as if each came by itself, one after the other: a column that a row lacks stays as it is. In a table with an ordering
-column a row that is older than what is there does nothing then, and nobody knows what is there before the table is read. So a key may have
-several *steps*: rows that count or do not count together. The merge decides, step by step.
+Such rows are written as if each came alone, in order: a column that a row lacks stays as it is. In a table with an ordering column, a row
+older than the existing one does nothing, and the existing one is not known before the table is read. So a key may have several *steps*:
+rows that count, or do not, together. The merge decides step by step.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from objcat.errors import InvalidBatch
 from objcat.metadata.table_spec import TableSpec
 
 NOTHING = -1
-"""In the place of a row's number: there is none."""
+"""In place of a row number: there is none."""
 
 
 def is_ragged(data: Any) -> bool:
-    """Whether a batch is rows of which some say other columns than others."""
+    """Whether the rows of a batch name different columns."""
     are_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
     return are_rows and any(row.keys() != data[0].keys() for row in data)
 
 
 @dataclass(slots=True)
 class _MergeStep:
-    """Rows of one key that count together. rank: of their ordering value; None where they say none, and always count. values: by column the
-    number of the row that says it last."""
+    """Rows of one key that count together. `rank`: of their ordering value; None where they give none, and always count. `values`: for each
+    column the number of the last row that gives it."""
 
     rank: int | None
     values: dict[str, int] = field(default_factory=dict)
@@ -49,10 +49,14 @@ class FoldedRows:
 
 
 def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, former: Collection[str]) -> FoldedRows:
-    """What `said` comes to, one row for each key.
+    """The rows of `said`, reduced to one for each key.
 
-    rows: the same, as a table in which whatever a row does not say is null. former: the partitions of former partitionings that have a file
-    group. Raises InvalidBatch and NullKey as a write of each row would.
+    Args:
+        rows: the same rows as a table, where missing values are null.
+        former: the partitions of previous partition specs that have a file group.
+
+    Raises:
+        InvalidBatch, NullKey: as for a write of each row.
     """
     names = rows.column_names
     _check_located(said, spec)
@@ -78,14 +82,14 @@ def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, f
 
 
 def _add(chain: list[_MergeStep], step: _MergeStep) -> None:
-    """Put a row behind those of its key."""
+    """Add a row after those of its key."""
     if step.rank is not None:
         newest = max((earlier.rank for earlier in chain if earlier.rank is not None), default=step.rank)
         if step.rank < newest:
-            # Either that one counts, or what is there is newer than both.
+            # Either that one counts, or the existing row is newer than both.
             return
         while chain and chain[-1].rank is not None and chain[-1].rank < step.rank and chain[-1].values.keys() <= step.values.keys():
-            # Where it counts, so does this one, which says all that it says.
+            # Where it counts, so does this one, which gives all its columns.
             chain.pop()
     if chain and chain[-1].rank == step.rank:
         chain[-1].values.update(step.values)
@@ -98,8 +102,8 @@ def _check_located(said: Sequence[Mapping[str, Any]], spec: TableSpec) -> None:
         for number, row in enumerate(said):
             if name not in row:
                 raise InvalidBatch(
-                    f"row {number} of the batch lacks the column {name!r}, by which rows of the table are found: give it in each row; "
-                    "nothing was written"
+                    f"Row {number} of the batch lacks the column {name!r}, by which rows of the table are found. Nothing was written. "
+                    "Give it in each row."
                 )
 
 
@@ -109,7 +113,7 @@ def _located(spec: TableSpec) -> list[str]:
 
 
 def _keys(rows: pa.Table, spec: TableSpec, former: Collection[str]) -> list[tuple[int, ...]]:
-    """Of each row what tells its key and its partition from others."""
+    """For each row, numbers that identify its key and partition."""
     found = keyed(rows, spec)
     codes = [_codes(found.column(column.physical)) for column in spec.key_columns]
     if spec.partition_columns and not spec.is_global:
@@ -123,7 +127,7 @@ def _codes(values: pa.ChunkedArray) -> list[int]:
 
 
 def _ranks(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec) -> list[int | None]:
-    """Of each row the place of its ordering value among all; None where it says none."""
+    """For each row, the rank of its ordering value among all; None where it gives none."""
     column = spec.ordering_column
     ranks: list[int | None] = [None] * len(said)
     if column is None:
@@ -165,7 +169,7 @@ def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause,
     measured = ordering if ordering in names else None
 
     def counts(place: int) -> Tree:
-        """Whether a step counts against the row that is there."""
+        """Whether a step counts against the existing row."""
         if measured is None:
             return sql.true()
         late = sql.LT(this=_source(_value(place, measured)), expression=_target(measured))

@@ -1,4 +1,4 @@
-"""What users hold of a read: a scan, pinned to one snapshot, and the forms in which its rows come."""
+"""`Scan`: a planned read of one snapshot, and the forms in which its rows come."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ CommitsOf = Callable[[Collection[Txn]], Mapping[Txn, CommitInfo]]
 
 @reports_full_memory
 class Scan:
-    """A planned scan, pinned to one snapshot: it reads the same rows whenever it is asked, until the snapshot is cleaned.
+    """A planned scan, pinned to one snapshot: it reads the same rows each time, until the snapshot is cleaned.
 
-    Nothing is read before one of its methods is called. Rows come in no order that may be relied on. Safe for many threads. All methods
-    that read raise SnapshotExpired when the snapshot was cleaned meanwhile, CorruptTable, and storage errors.
+    Nothing is read before one of its methods is called. Rows come in no reliable order. Safe for many threads. All methods that read raise
+    SnapshotExpired when the snapshot was cleaned meanwhile, CorruptTable, and storage errors.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Scan:
         check: Callable[[], None] = lambda: None,
         commits: CommitsOf | None = None,
     ) -> None:
-        """limit: rows at most. check: raises SnapshotExpired when the log says that the snapshot was cleaned. commits: finds the commits of
+        """`limit`: rows at most. `check`: raises SnapshotExpired when the snapshot was cleaned. `commits`: finds the commits of
         transactions that rows name."""
         self._fileio = fileio
         self._manifests = manifests
@@ -80,47 +80,54 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what it reads."""
+        """The columns of the rows."""
         schema = self.plan.snapshot.spec.table_schema.to_arrow()
         return pa.schema([hidden_field(name) if name in HIDDEN else schema.field(name) for name in self.plan.columns])
 
     def explain(self) -> Explanation:
-        """Which files it reads, and which it leaves out because of what; `print` it. Reads no data."""
+        """Explain which files the scan reads, and why it skips the others. Reads no data.
+
+        Returns:
+            An explanation; `print` it.
+        """
         return explain_plan(self.plan, self._manifests, limit=self.limit)
 
     # ---- rows
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The rows as a stream of record batches, to iterate or to hand on; it can be consumed once.
+        """Read the rows as a stream of record batches.
 
-        Memory is bounded by row groups, not by the table: what is read ahead of the consumer is some 256 MB of Arrow at most, and with log
-        rows some 200 MB more. A stream that is dropped reads no further.
+        Memory is limited by row groups, not by the table: at most about 256 MB of Arrow are read ahead, and with log rows about 200 MB
+        more. A stream that is dropped reads no further.
+
+        Returns:
+            A reader, to iterate or pass on; it can be consumed once.
         """
         return pa.RecordBatchReader.from_batches(self.schema, self._streamed())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A new stream of the rows for whatever reads Arrow: `polars.DataFrame(scan)`, `duckdb.sql("from scan")`, `pyarrow.table(scan)`."""
+        """A new stream for readers of Arrow: `polars.DataFrame(scan)`, `duckdb.sql("from scan")`, `pyarrow.table(scan)`."""
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in this process."""
+        """Read all rows into an Arrow table."""
         return pa.Table.from_batches(self._batches(rows_max=None), schema=self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows as a pandas frame. Raises MissingDependency."""
+        """Read all rows into a pandas frame. Raises MissingDependency."""
         frame: pd.DataFrame = library("pandas", needed_by="to_pandas() needs", extra="local").DataFrame(self.to_arrow().to_pandas())
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars frame. Raises MissingDependency."""
+        """Read all rows into a polars frame. Raises MissingDependency."""
         frame: pl.DataFrame = library("polars", needed_by="to_polars() needs", extra="local").DataFrame(self.to_arrow())
         return frame
 
     def to_polars_lazy(self) -> pl.LazyFrame:
-        """A polars LazyFrame: each `collect` reads the columns that it needs, and the files that its filters do not leave out.
+        """A polars LazyFrame over the snapshot. Each `collect` reads the columns and files that its query needs.
 
-        Pinned to the snapshot; polars applies the filters, which mean what they mean to it. Raises MissingDependency; `collect` raises what
-        a scan raises, inside of polars' own error.
+        polars applies the filters, so they mean what they mean to polars. Raises MissingDependency; `collect` raises the errors of a scan
+        inside polars' own.
         """
         polars = library("polars", needed_by="to_polars_lazy() needs", extra="local")
         from objcat.table.dataset import lazy_frame
@@ -128,9 +135,10 @@ class Scan:
         return lazy_frame(polars, self.to_dataset(), is_pure=self.limit is None)
 
     def to_dataset(self) -> ScanDataset:
-        """A `pyarrow.dataset.Dataset` over the rows, for whatever queries one: each read takes the columns that it names and leaves out the
-        files that its filter rules out. Pinned to the snapshot, read as often as you like. A filter over a scan with a limit is applied to
-        those rows.
+        """A `pyarrow.dataset.Dataset` over the rows, pinned to the snapshot.
+
+        Each read takes the columns that it names and skips files by its filter. Read it as often as you like. A filter over a scan with a
+        limit applies to the limited rows.
         """
         from objcat.table.dataset import DatasetReader, ScanDataset
 
@@ -138,19 +146,42 @@ class Scan:
         return ScanDataset(DatasetReader(self.schema, filterable, self._exactly, self._possibly))
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """The rows as a DuckDB relation over `to_dataset`: a query of it reads the columns that it names, and leaves out the files that its
-        conditions rule out. As many queries as you like; all see the one snapshot.
+        """A DuckDB relation over `to_dataset`. Each query reads the columns that it names and skips files by its conditions.
 
-        connection: DuckDB's default one when None. No name is registered there. Raises MissingDependency.
+        All queries see the same snapshot.
+
+        Args:
+            connection: DuckDB's default connection when None. No name is registered there.
+
+        Returns:
+            The relation.
+
+        Raises:
+            MissingDependency: DuckDB is missing.
+            InvalidInput: `connection` is no DuckDB connection.
         """
         found = library("duckdb", needed_by="to_duckdb() needs", extra="local")
         if connection is not None and not isinstance(connection, found.DuckDBPyConnection):
-            raise InvalidInput(f"connection is {shown(connection)}: give duckdb.connect(...), or leave it out")
+            raise InvalidInput(f"connection is {shown(connection)}. Give duckdb.connect(...), or leave it out.")
         relation: duckdb.DuckDBPyRelation = (connection or found.default_connection()).from_arrow(self.to_dataset())
         return relation
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """A lazy Spark DataFrame: native Parquet scans where the cluster reads the scheme, Arrow through `fileio` elsewhere."""
+        """A lazy Spark DataFrame of the rows.
+
+        Spark scans the Parquet files natively where the cluster reads the store's scheme; elsewhere Python workers read Arrow through
+        `fileio`.
+
+        Args:
+            spark: the session.
+
+        Returns:
+            The frame.
+
+        Raises:
+            Unsupported: the executors cannot open the store.
+            MissingOnWorkers, SparkJobLost: see `objcat.errors`.
+        """
         from objcat.spark.native.scan import scan_dataframe
 
         frame = scan_dataframe(
@@ -166,10 +197,10 @@ class Scan:
     # ---- answers
 
     def count(self) -> int:
-        """How many rows there are.
+        """The number of rows.
 
-        From metadata alone where that is exact: for base files without log rows, when there is no filter or their bounds say that all of
-        their rows pass. Of the other file groups only the columns of key, ordering and filter are read.
+        From metadata alone where that is exact: for base files without log rows, when there is no filter or their bounds show that all rows
+        pass. Of other file groups only the columns of key, ordering and filter are read.
         """
         certain, others = self._counted_by_metadata()
         known = sum(map(_base_rows, certain))
@@ -185,13 +216,22 @@ class Scan:
     def min(self, column: str) -> Any:
         """The least value of a column; None when there is none but null. NaN does not count.
 
-        From metadata alone where that is exact: for base files without log rows and without a filter. Of the others those are read that,
-        by their bounds, may hold a lesser value. Raises InvalidInput for a column that is not there, or nested.
+        From metadata alone where that is exact: for base files without log rows and without a filter. Of the others, those that may hold a
+        lesser value by their bounds are read.
+
+        Args:
+            column: the name of a plain column.
+
+        Returns:
+            The value as a Python object.
+
+        Raises:
+            InvalidInput: there is no such column, it is nested, or the scan has a limit.
         """
         return self._extreme(column, least=True)
 
     def max(self, column: str) -> Any:
-        """The greatest value of a column; else as `min`. Bounds of text may be cut, so at least one file is read for it."""
+        """The greatest value of a column, like `min`. Bounds of text may be cut, so at least one file is read for text."""
         return self._extreme(column, least=False)
 
     # ---- how
@@ -205,7 +245,7 @@ class Scan:
         return self._narrowed(columns, None if known is None else known.text, rows_max)
 
     def _narrowed(self, columns: Sequence[str] | None, where: str | pc.Expression | None, rows_max: int | None) -> Scan:
-        """Some of its columns, and of its rows those that pass. where: None when it has a limit, which comes first."""
+        """Some of its columns, and the rows that pass. `where`: None for a scan with a limit, which comes first."""
         limit = min((most for most in (self.limit, rows_max) if most is not None), default=None)
         plan = narrow_plan(self.plan, self._manifests, where=where, columns=columns)
         return Scan(self._fileio, plan, self._manifests, limit=limit, check=self._check, commits=self._commits)
@@ -216,7 +256,7 @@ class Scan:
         return commits_table(self._commits(txns_of(self._fileio, self.plan.groups)))
 
     def _streamed(self) -> Iterator[pa.RecordBatch]:
-        """The rows for whoever asks for them one batch after the other."""
+        """The rows, one batch after the other."""
         with reporting("a stream of batches", self):
             yield from self._batches()
 
@@ -226,7 +266,7 @@ class Scan:
             return
         groups = self.plan.groups
         if left is not None and self.plan.where is None:
-            # Those that are known to have most rows first: so the fewest files have enough.
+            # Groups with the most known rows first, so that few files are enough.
             groups = (*sorted(self.plan.plain, key=_base_rows, reverse=True), *self.plan.merged)
         for rows in self._tables(groups, lazy=left is not None):
             taken = rows if left is None or left >= rows.num_rows else rows.slice(0, left)
@@ -245,7 +285,7 @@ class Scan:
             raise
 
     def _finished(self, rows: pa.Table) -> pa.Table:
-        """With the columns that are found in the log."""
+        """The rows with the columns that come from the log."""
         if not any(name in COMMIT_COLUMNS for name in self.plan.columns):
             return rows
         assert self._commits is not None
@@ -270,12 +310,12 @@ class Scan:
     def _extreme(self, name: str, *, least: bool) -> Any:
         schema = self.plan.snapshot.spec.table_schema
         if text(name, what="column") not in schema.names:
-            raise InvalidInput(f"the table has no column {name!r}: {nearest_name(name, schema.names)}")
+            raise InvalidInput(f"The table has no column {name!r}: {nearest_name(name, schema.names)}")
         column = schema.column(name)
         if not isinstance(column.type, str):
-            raise InvalidInput(f"the column {name!r} is nested, and has no least or greatest value: name a column of plain values")
+            raise InvalidInput(f"The column {name!r} is nested, so it has no least or greatest value. Name a plain column.")
         if self.limit is not None:
-            raise InvalidInput("min and max of some rows say nothing of the others: leave limit out")
+            raise InvalidInput("min() and max() of some rows say nothing about the others. Leave limit= out.")
         data_type = schema.to_arrow().field(name).type
         where = self.plan.where
         known = extremes_of(
@@ -296,7 +336,7 @@ class Scan:
                 waiting.append((group, extreme))
         unknown = [pair for pair in waiting if pair[1].bound is None]
         bounded = sorted((pair for pair in waiting if pair[1].bound is not None), key=lambda pair: pair[1].bound, reverse=not least)
-        # The one that promises most first: it may spare all others.
+        # The most promising one first: it may make the others unnecessary.
         for part in (unknown + bounded[:1], bounded[1:]):
             groups = [group for group, extreme in part if extreme.bound is None or best.would_improve(extreme.bound)]
             for rows in self._tables(groups, columns=[name]):
@@ -316,19 +356,20 @@ class _Best:
         self._value: Any = None
 
     def meet(self, value: Any) -> None:
-        """value: of `as_numbers`; None and NaN are nothing."""
+        """Take in a value of `as_numbers`; None and NaN are nothing."""
         is_nan = isinstance(value, float) and math.isnan(value)
         if value is not None and not is_nan and self.would_improve(value):
             self._value = value
 
     def would_improve(self, value: Any) -> bool:
+        """Whether a value is better than the best so far."""
         return self._value is None or bool(value < self._value if self._least else value > self._value)
 
     def value_of(self, data_type: pa.DataType) -> Any:
-        """As the column's type has it."""
+        """The best value in the column's type."""
         if self._value is None:
             return None
         if pa.types.is_temporal(data_type):
             return pa.scalar(self._value, pa.int32() if pa.types.is_date(data_type) else pa.int64()).cast(data_type).as_py()
-        # Bounds of files do not tell 0.0 from -0.0.
+        # Bounds of files do not distinguish 0.0 from -0.0.
         return self._value + 0.0 if isinstance(self._value, float) else self._value

@@ -1,4 +1,10 @@
-"""What users hold of one table: a handle that writes and reads it, and scans of it."""
+"""`Table`: the handle that users hold of one table. It writes and reads rows, and gives access to everything else.
+
+Begin with `Table`; `Lake.table`, `Lake.create_table` and `objcat.table_at` return one. Rows: `upsert`, `insert`, `delete`, `merge`, `scan`,
+`changes`. Services are under `table.maintenance`, schema and partition changes under `table.alter`, metadata under `table.inspect`.
+Every write is one commit. It returns after the commit is durable, or raises: after CommitConflict nothing is visible; after CommitUnknown,
+`resolve` tells. Each method is a few lines; the work is in the modules of `objcat.table` and below.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +87,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """Its name in the lake; of a table without a lake, its URL."""
+        """The name in the lake; the URL for a table without a lake."""
         return self._context.name
 
     @property
@@ -105,7 +111,7 @@ class Table:
         return TableInspector(self._context)
 
     def refresh(self) -> Snapshot:
-        """The newest snapshot: one GET when nothing is new."""
+        """Read and return the newest snapshot: one GET when nothing is new."""
         return self._context.refresh()
 
     @property
@@ -115,22 +121,22 @@ class Table:
 
     @property
     def spec(self) -> TableSpec:
-        """What the table is, as its log has it: columns by id."""
+        """The definition of the table as its log stores it: columns by id."""
         return self.snapshot.spec
 
     @property
     def url(self) -> str:
-        """Where the table's log and files are. No secret is in it."""
+        """Where the table's log and files are, without secrets."""
         return self._context.fileio.url
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as Arrow fields, by the names that they have now."""
+        """The columns as Arrow fields, by their current names."""
         return self.spec.table_schema.to_arrow()
 
     @property
     def key(self) -> list[str] | None:
-        """The key columns by name; None for a table that only grows."""
+        """The key columns by name; None for a table without a key."""
         return [column.name for column in self.spec.key_columns] or None
 
     @property
@@ -141,43 +147,50 @@ class Table:
 
     @property
     def index(self) -> Index | None:
-        """How a key finds its file group, as `create_table` takes it; None for a table without a key. Of buckets the count is that of now;
-        a partition that was split by itself has more."""
+        """The index as `create_table` takes it; None without a key. A bucket count is the current one; a partition split by itself has
+        more."""
         snapshot = self.snapshot
         return index_asked(snapshot.spec, snapshot.table.bucket_count(""))
 
     @property
     def table_type(self) -> TableType:
-        """ "merge_on_read" or "copy_on_write": what `create_table` takes as `table_type`."""
+        """ "merge_on_read" or "copy_on_write", as for `create_table`."""
         return cast("TableType", self.spec.table_type)
 
     @property
     def partitioning(self) -> list[str]:
-        """Where new rows go, as `partition_by` of `create_table` says it, such as `["city", "day(at)"]`; empty: one partition for all."""
+        """The partition spec as `partition_by` of `create_table` takes it, such as `["city", "day(at)"]`; empty: one partition for all."""
         spec = self.spec
         return fields_asked(spec.partitioning, spec.table_schema)
 
     @property
     def key_scope(self) -> KeyScope:
-        """ "table" or "partition": within what a key is unique."""
+        """ "table" or "partition": where a key is unique."""
         return cast("KeyScope", self.spec.key_scope)
 
     @property
     def allowed_lateness(self) -> dt.timedelta | None:
-        """How far before its commit a row may lie; None: as far as it likes."""
+        """How long before its commit a row's ordering time may be; None: no limit."""
         lateness_ms = self.spec.lateness_ms
         return None if lateness_ms is None else dt.timedelta(milliseconds=lateness_ms)
 
     @property
     def properties(self) -> dict[str, str]:
-        """Text to text: settings, and notes of users."""
+        """Properties, text to text: settings, and notes of users."""
         return dict(self.spec.properties)
 
     def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
-        """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
+        """Set and remove table properties, as one commit. Other properties stay, also those that others set meanwhile.
 
-        `docs/reference/properties.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name
-        was meant for a setting, TableClosed, Contention, WriterFenced, CommitUnknown.
+        `docs/reference/properties.md` lists the settings; all other names are notes.
+
+        Args:
+            properties: names and values to set.
+            unset: names to remove.
+
+        Raises:
+            InvalidInput: a value does not fit its setting, or a note's name looks like a misspelled setting.
+            TableClosed, Contention, WriterFenced, CommitUnknown: see `objcat.errors`.
         """
         self._context.latest.set_if_newer(
             change_properties(self._context.timeline, self._context.view, self.id, set_=properties or {}, unset=unset)
@@ -186,26 +199,46 @@ class Table:
     # ---- the newest state
 
     def resolve(self, txn: str) -> Resolution:
-        """Settle a write whose outcome nobody knows (CommitUnknown), or whose writer died: for ever.
+        """Settle a write whose outcome is unknown (CommitUnknown), or whose writer died. The outcome is final.
 
-        Returns CommittedAt when it is durable. Otherwise rolls it back: from then on its writer, should it still run, is refused with
-        WriterFenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not
-        answer: call it again."""
+        Safe next to the writer and to other calls.
+
+        Args:
+            txn: the transaction id, as in the error or the log.
+
+        Returns:
+            CommittedAt when it is durable. Otherwise RolledBackAt: it is rolled back, its files are deleted, and its writer, if it still
+                runs, gets WriterFenced.
+
+        Raises:
+            CommitUnknown: the store does not answer; call it again.
+        """
         return resolve(self._context.fileio, parse_txn(txn), view=self._context.view)
 
     def restore(self, *, to: int) -> RestoreResult:
-        """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
+        """Restore the rows, schema and application versions of an earlier slot, as one commit that writes no data.
 
-        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, TableClosed for a table that was dropped (it has
-        no name: undrop_table() brings it back under one), else as `restore`.
+        Slots since then stay readable.
+
+        Args:
+            to: the slot.
+
+        Raises:
+            SnapshotExpired: the slot was cleaned.
+            TableClosed: the table was dropped and has no name; undrop_table() brings it back.
+            InvalidInput, CommitConflict, CommitUnknown: see `objcat.errors`.
         """
         self._context.refresh()
         return self._context.after_service(restore(self._context.timeline, self._context.id, to=to))
 
     def on_commit(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
-        """Call a function after every commit of rows through this handle, in the thread that wrote, with what the write returns.
+        """Call a function after every commit of rows through this handle, in the thread that wrote.
 
-        It is told of durable commits only. An error of it is logged, and fails no write. Returns a function that ends it.
+        Args:
+            listener: gets what the write returns, for durable commits only. Its errors are logged and fail no write.
+
+        Returns:
+            A function that ends the calls.
         """
         self._context.listeners.append(listener)
 
@@ -228,19 +261,30 @@ class Table:
     ) -> CommitResult:
         """Insert or replace rows by key, as one commit.
 
-        A merge-on-read table is not read: the rows are appended. Of a copy-on-write table, the buckets that hold the keys are read and
-        rewritten; when another commit rewrites one of them first, that bucket is done again, and only that one. A Spark DataFrame is
-        computed again for it: cache or checkpoint one that does not give the same rows every time.
-        data: an Arrow table, a pandas or polars frame or a list of dicts is written by this process, a Spark DataFrame by Spark. Columns
-        match by name; missing nullable ones are null, also those that only some of several dicts lack (`upsert_partial` leaves them as
-        they are). metadata: kept with the commit and shown in the log. app: makes a write that is
-        tried again count once: when the table has this version of the application already, nothing is written, and the result says so in
-        `already_applied`. schema_mode: "strict", the batch must fit the table; "add", columns and fields that the table lacks are added
-        to it by the same commit; "widen", types become wider too, as `widen_column` does. None: the table's property `schema_mode`, else
-        "strict". delete_when: SQL text over the columns of the batch, e.g. `"op = 'd'"`: rows for which it is true are deletes, as of
-        `delete`; a column that only it names need not be one of the table's.
-        Raises InvalidBatch, InvalidPredicate and NullKey (nothing was written), CommitConflict (nothing is visible: write again),
-        StreamRewound (a RESTORE took back versions of `app`), WriterFenced, CommitUnknown (look before you write again).
+        A merge-on-read table is not read: the rows are appended. A copy-on-write table reads and rewrites the buckets that hold the keys;
+        if another commit rewrites one of them first, only that bucket is done again. A Spark DataFrame is then computed again: cache or
+        checkpoint one that does not give the same rows each time.
+
+        Args:
+            data: an Arrow table or reader, a pandas or polars frame, or a list of dicts (written by this process), or a Spark DataFrame
+                (written by Spark). Columns match by name. A missing nullable column is null, also for a single dict that lacks it;
+                `upsert_partial` leaves it as it is.
+            metadata: text stored with the commit and shown in the log.
+            app: makes a repeated write count once. If the table has this version already, nothing is written and `already_applied` is set.
+            schema_mode: "strict": the batch must fit the table. "add": the commit adds missing columns and fields. "widen": it also widens
+                types. None: the property `schema_mode`, else "strict".
+            delete_when: SQL text over the batch, e.g. `"op = 'd'"`; rows for which it is true are deletes. A column that only it names need
+                not be in the table.
+
+        Returns:
+            The commit: slot, txn, rows written.
+
+        Raises:
+            InvalidBatch, InvalidPredicate, NullKey: nothing was written.
+            CommitConflict: nothing is visible; write again.
+            StreamRewound: a RESTORE took back versions of `app`.
+            WriterFenced: the writer was taken for dead and rolled back.
+            CommitUnknown: the outcome is unknown; call `resolve` before you write again.
         """
         return write_batch(self._context, data, Operation.UPSERT, metadata, app, schema_mode, delete_when=delete_when)
 
@@ -277,18 +321,31 @@ class Table:
     ) -> CommitResult | None:
         """Insert rows, as one commit; buckets without rows get base files.
 
-        on_existing: what becomes of a row whose key is in the table. "replace": nobody looks; the caller declares the keys new, and one
-        that is there is replaced as by `upsert`. "fail": the batch is refused, and the error names some of the keys. "skip": the row is
-        left out, and what is there stays; None is returned when no row is left. Both read the keys of the file groups concerned, and are
-        judged again where another commit writes to these first: at the slot of the commit no inserted key was there. They are merges, so a
-        batch names each key once (in a table with an ordering column the newest row of a key counts), has the table's columns, and takes no
-        schema_mode. Else as `upsert`. Raises KeyExists, InvalidInput for tables without a key or with allowed_lateness, MissingDependency
-        (DuckDB joins the keys in this process), else as `upsert`."""
+        "fail" and "skip" read the keys of the file groups concerned, and check again when another commit writes to these first: at the slot
+        of the commit no inserted key existed. They are merges: a batch names each key once (with an ordering column the newest row of a key
+        counts), has the table's columns, and takes no schema_mode.
+
+        Args:
+            data: see `upsert`.
+            on_existing: "replace": you declare the keys new, nothing is checked, and an existing row is replaced as by `upsert`. "fail":
+                the batch is refused. "skip": rows with existing keys are left out.
+            metadata, app, schema_mode: see `upsert`.
+
+        Returns:
+            The commit; None when "skip" leaves no row.
+
+        Raises:
+            KeyExists: "fail" found existing keys; the error names some of them.
+            InvalidInput: "fail" or "skip" for a table without a key or with allowed_lateness.
+            MissingDependency: DuckDB, which joins the keys in this process, is missing.
+            ObjcatError: the errors of `upsert`.
+        """
         if one_of(on_existing, get_args(OnExisting), what="on_existing") == "replace":
             return write_batch(self._context, data, Operation.INSERT, metadata, app, schema_mode)
         if schema_mode not in (None, SchemaMode.STRICT):
             raise InvalidInput(
-                f"insert() with on_existing={on_existing!r} changes no schema: add the columns by alter(), or upsert the batch"
+                f"insert() with on_existing={on_existing!r} changes no schema. Nothing was written. Add the columns with "
+                "table.alter, or upsert the batch."
             )
         return insert_new(self._context, data, fails=on_existing == "fail", metadata=metadata, app=app)
 
@@ -301,12 +358,21 @@ class Table:
         app: AppVersion | None = None,
         schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
-        """Insert a great many rows, as one commit, into files of about the property `target_file_bytes`; what is there is left alone.
+        """Insert very many rows, as one commit, into new files of about `target_file_bytes`. Existing files stay as they are.
 
-        sort: how rows of a table without a key are dealt to files: "none", as they come, which is the fastest; "partition", so that few
-        tasks write to one partition; or names of columns, so that each file (in this process: each piece of some 128 MB of the batch) holds
-        a range of their values, which filters on them profit from. In a table with a key rows lie by bucket and key anyway. Else as
-        `insert`, and memory is bounded: a stream, as of an Arrow reader, goes through local disk. Raises InvalidInput, else as `insert`.
+        Memory is limited: a stream, such as an Arrow reader, goes through local disk.
+
+        Args:
+            data: see `upsert`. The keys are declared new.
+            sort: for a table without a key: "none" (the fastest), "partition" (few tasks write to one partition), or columns, so that each
+                file (here: each piece of about 128 MB) holds a range of their values. With a key, rows lie by bucket and key.
+            metadata, app, schema_mode: see `upsert`.
+
+        Returns:
+            The commit.
+
+        Raises:
+            InvalidInput: an argument does not fit; and the errors of `insert`.
         """
         return write_batch(self._context, data, Operation.INSERT, metadata, app, schema_mode, layout=parse_layout(sort, self.spec))
 
@@ -321,34 +387,55 @@ class Table:
     ) -> CommitResult | None:
         """Delete rows by key or by a filter, as one commit.
 
-        keys: a filter, SQL text or an Arrow expression: rows for which it is true are deleted as they are at the moment of the commit, and
-        None is returned when there are none, since then nothing is committed. It is as of `scan`; terms of text that a scan cannot filter
-        by (functions, LIKE, arithmetic) are computed for each row that is left, as of `update`. spark: finds and deletes them on Spark. In
-        a table with an ordering column, older rows of their keys that come late stay out too. Raises InvalidPredicate, InvalidInput for
-        such terms in a table with allowed_lateness, and CommitConflict when others change the same buckets faster than they can be read.
-        Or a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
-        deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted. Keys that do not
-        exist are no error. Else as `upsert`.
+        A filter deletes the rows for which it is true at the moment of the commit. With an ordering column, older rows of their keys that
+        come late stay out too.
+        A batch of keys deletes these rows; keys that do not exist are no error. In a table with an ordering column, a batch that has that
+        column deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted.
+
+        Args:
+            keys: a filter (SQL text or an Arrow expression, as for `scan`; other terms such as functions, LIKE and arithmetic are computed
+                for each remaining row), or a batch with the key columns; other columns are ignored.
+            metadata: see `upsert`.
+            app: see `upsert`; not with a filter.
+            spark: the session that finds and deletes the rows of a filter.
+
+        Returns:
+            The commit; None when no row passes the filter.
+
+        Raises:
+            InvalidPredicate: the filter does not parse or fit.
+            InvalidInput: computed terms in a table with allowed_lateness, or app with a filter.
+            CommitConflict: others change the same buckets faster than they can be read.
+            ObjcatError: the errors of `upsert`.
         """
         if isinstance(keys, (str, pc.Expression)):
             if app is not None:
-                raise InvalidInput("delete() with a filter takes no app: what it deletes depends on when it runs")
+                raise InvalidInput("delete() with a filter takes no app=, because what it deletes depends on when it runs. Leave out app=.")
             return delete_where(self._context, keys, metadata=metadata, spark=spark)
         return write_batch(self._context, keys, Operation.DELETE, metadata, app)
 
     def plan_erasure(self, keys: str | Any) -> ErasurePlan:
-        """What `erase` would do now; sends reads only. keys: as of `erase`. Raises InvalidPredicate, and as `scan`."""
+        """What `erase` would do; only reads. `keys` as for `erase`. Raises InvalidPredicate, and the errors of `scan`."""
         return plan_erasure(self._context, keys)
 
     def erase(self, keys: str | Any, *, older_than_s: float = 3600) -> ErasureCertificate:
-        """Delete rows, and every file that holds them or held them; all slots but the newest expire.
+        """Delete rows with every file that holds or held them. All slots but the newest expire.
 
-        keys: a batch of up to 1,000 keys, as of `delete`, or a filter as SQL text, such as `"visitor = 'ana'"`. Log rows of the whole table
-        are merged, since a log file has rows of many file groups; what writers left that have been silent for `older_than_s` is rolled
-        back, as by `maintenance.rollback_failed_writes`. Writers go on meanwhile: what they write is not touched. Cut short, it is finished
-        when it is called again. Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when
-        the store did not delete a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, WriterFenced,
-        CommitUnknown and storage errors."""
+        Log rows of the whole table are merged, because a log file has rows of many file groups. Writers go on meanwhile; what they write is
+        not touched. An erasure that stops halfway is finished by the next call.
+
+        Args:
+            keys: up to 1,000 keys, as a batch like for `delete`, or a filter as SQL text, such as `"visitor = 'ana'"`.
+            older_than_s: seconds of silence after which a writer counts as dead and is rolled back.
+
+        Returns:
+            A certificate of what was deleted and checked.
+
+        Raises:
+            InvalidInput: savepoints retain such rows; release those that it names.
+            Unavailable: the store did not delete a file; call it again.
+            InvalidPredicate, InvalidBatch, NullKey, CommitConflict, WriterFenced, CommitUnknown, storage errors: see `objcat.errors`.
+        """
         return erase_for_good(self._context, keys, older_than_s=older_than_s, reliably=self._context.retry_on_new_checkpoint)
 
     def update(
@@ -360,40 +447,70 @@ class Table:
         app: AppVersion | None = None,
         spark: SparkSession | None = None,
     ) -> CommitResult | None:
-        """Set columns of the rows for which a filter is true, as they are at the moment of the commit; None when there are none.
+        """Set columns of the rows for which a filter is true at the moment of the commit.
 
-        values: by column what it becomes: SQL text over the columns of the row, e.g. `{"fare": "fare * 2", "note": "'late'"}`, a number, a
-        truth value or None. All of them see the row as it was. where: SQL text, of which a scan takes what it can to leave files out, or an
-        Arrow expression; all rows when None. app: as of `upsert`. spark: does it on Spark (a table without a key is updated by this
-        process). In a table with an ordering column, an update that would make a row older than it is does nothing. When others change the
-        same buckets first, all is read and computed again.
-        Raises InvalidInput for values that do not fit their columns and for key columns, InvalidPredicate, MissingDependency (DuckDB
-        evaluates in this process), else as `Merge.execute`.
+        With an ordering column, an update that would make a row older does nothing. If others change the same buckets first, everything is
+        read and computed again.
+
+        Args:
+            values: new values by column: SQL text over the row, e.g. `{"fare": "fare * 2", "note": "'late'"}`, a number, a bool or None.
+                All see the row before the update.
+            where: SQL text or an Arrow expression; all rows when None. A scan uses what it can of it to skip files.
+            metadata, app: see `upsert`.
+            spark: the session to run on; this process updates a table without a key.
+
+        Returns:
+            The commit; None when no row passes.
+
+        Raises:
+            InvalidInput: a value does not fit its column, or a column is of the key.
+            InvalidPredicate: an expression does not parse or fit.
+            MissingDependency: DuckDB, which evaluates in this process, is missing.
+            ObjcatError: the errors of `Merge.execute`.
         """
         return update(self._context, values, where, metadata=metadata, app=app, spark=spark)
 
     def merge(self, source: Any, *, on: str | None = None, source_alias: str = "source", target_alias: str = "target") -> Merge:
-        """Begin a merge: say what happens to rows that match by key and to those that do not, then `execute()` it.
+        """Begin a merge: add clauses for rows that match by key and rows that do not, then call `execute()`.
 
-        source: a batch as of `upsert`; a Spark DataFrame is merged by Spark. It may have any columns beside those of the key. on: which
-        column of the source equals which key column, `"source.customer = target.id"`; the same names when None. source_alias,
-        target_alias: what expressions call the two.
+        Args:
+            source: a batch as for `upsert`, with any columns besides the key; a Spark DataFrame is merged by Spark.
+            on: which source column equals which key column, `"source.customer = target.id"`; the same names when None.
+            source_alias, target_alias: the names of the two in expressions.
+
+        Returns:
+            A `Merge` without clauses.
+
+        Raises:
+            InvalidInput: `on` or an alias does not fit.
         """
         aliases = (text(source_alias, what="source_alias"), text(target_alias, what="target_alias"))
         return Merge(self._context, source, on, aliases)
 
     def upsert_partial(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
-        """Insert or update rows by key, of which the batch has only some columns: the others stay as they are, and are null in new rows.
+        """Insert or update rows by key of which the batch has only some columns. The others keep their values, and are null in new rows.
 
-        A merge that updates all columns of the batch: see `Merge.execute`, also for what it raises and returns. In a list of dicts each row
-        may have other columns: what a dict lacks stays as it is, and None is null. Such rows count one after the other, as if each came by
-        itself, in one commit: of one key the later row wins, column by column. A frame or an Arrow table has the same columns in every row,
-        and null there is null.
+        It is a merge that updates all columns of the batch.
+
+        Args:
+            data: a batch as for `upsert`. In a list of dicts each row may have other columns: a missing one stays, None is null. Such rows
+                count in order, as if each came alone: the later row of a key wins, column by column. In a frame or Arrow table null is
+                null.
+            metadata, app: see `upsert`.
+
+        Returns:
+            The commit; None when nothing changes.
+
+        Raises:
+            ObjcatError: the errors of `Merge.execute`.
         """
         return upsert_partial(self._context, data, metadata=metadata, app=app)
 
     def app_version(self, app_id: str) -> int | None:
-        """The version that an application has reached in this table; None when it has written nothing. One GET when nothing is new."""
+        """The version that an application has reached in this table; None when it has written nothing.
+
+        One GET when nothing is new. `app_id`: the `app` of its AppVersion.
+        """
         self.refresh()
         reached = self._context.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
         return None if reached is None else reached.version
@@ -401,13 +518,25 @@ class Table:
     def apply_changes(
         self, source: ChangeFeed, *, app_id: str, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
     ) -> CommitResult | None:
-        """Follow another table: write its changes here, rows and deletes, as one commit that counts once; None when there are none.
+        """Follow another table: write its changes here, rows and deletes, as one commit that counts once.
 
-        source: `source.changes(since=table.app_version("job"), net=True)`, or since=-1 the first time. The columns that this table has too
-        are written. app_id: names the work; its version is the last slot of the changes, so that changes which are tried again are written
-        once. Net changes begin where the version is: a key that came and went would else be neither in them nor gone. spark: reads and
-        writes on Spark. Raises InvalidInput when changes would be left out, CommitConflict when others have brought some of them (read them
-        anew), else as `upsert`."""
+        Net changes must begin at the version: otherwise a key that was added and removed would be neither in them nor deleted here.
+
+        Args:
+            source: `source.changes(since=table.app_version("job"), net=True)`, with since=-1 the first time. Columns that this table has
+                too are written.
+            app_id: names the work. Its version is the last slot of the changes, so repeated changes are written once.
+            metadata: see `upsert`.
+            spark: the session that reads and writes.
+
+        Returns:
+            The commit; None when there are no changes.
+
+        Raises:
+            InvalidInput: changes would be left out.
+            CommitConflict: others have written some of them; read them again.
+            ObjcatError: the errors of `upsert`.
+        """
         reached = self.app_version(app_id)
         check_follows(source, reached, app_id=app_id)
         known = self._context.view.log.marks(self.id).apps.get(app_id)
@@ -423,9 +552,20 @@ class Table:
         metadata: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
     ) -> CommitResult | None:
-        """Empty the rows for which a filter is true, and keep them: all columns but those of key, partition and ordering become null.
+        """Empty the rows for which a filter is true: all columns but key, partition and ordering become null. The rows stay.
 
-        flag: a column of truth values; then it becomes true, and the others stay. Scans return such rows as all others. Else as `update`.
+        Scans return such rows like all others.
+
+        Args:
+            where: a filter as for `update`.
+            flag: a bool column to set to true instead; the other columns stay.
+            metadata, spark: see `update`.
+
+        Returns:
+            The commit; None when no row passes.
+
+        Raises:
+            ObjcatError: the errors of `update`.
         """
         return soft_delete(self._context, self.refresh().spec, where, flag=flag, metadata=metadata, spark=spark)
 
@@ -438,14 +578,24 @@ class Table:
         app: AppVersion | None = None,
         schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
-        """Replace partitions by a batch, as one commit: all of their rows go, whatever their ordering, and those of the batch come.
+        """Replace partitions by a batch, as one commit: all their rows go, whatever their ordering, and the batch's rows come.
 
-        where: which partitions, a filter over partition columns, of which the batch must be too; None: those in which the batch has rows
-        (of a table without partitions: the whole table). A commit of another that writes there first is replaced as well, and the batch is
-        not written again for it; one that comes later finds the new rows. Partitions that the filter names and that another commit creates
-        at the same time stay. Older slots keep the rows. Else as `insert`. Raises InvalidInput when the filter names other columns or
-        divides a partition, and where rows of the batch live in a partition of an earlier partitioning that no filter names; else as
-        `insert`.
+        A commit of others that writes there first is replaced too, without writing the batch again; a later one finds the new rows.
+        Partitions that match the filter and that another commit creates at the same time stay. Older slots retain the rows.
+
+        Args:
+            data: see `upsert`.
+            where: a filter over partition columns, which the batch must pass too; None: the partitions of the batch's rows (without
+                partitions: the whole table).
+            metadata, app, schema_mode: see `upsert`.
+
+        Returns:
+            The commit.
+
+        Raises:
+            InvalidInput: the filter names other columns or divides a partition, or rows of the batch are in a partition of a previous
+                partition spec that no filter names.
+            ObjcatError: the errors of `insert`.
         """
         return overwrite(self._context, data, where=where, whole=False, metadata=metadata, app=app, schema_mode=schema_mode)
 
@@ -457,15 +607,25 @@ class Table:
         app: AppVersion | None = None,
         schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
-        """Replace all rows of the table by a batch, as one commit. Else as `insert_overwrite`."""
+        """Replace all rows of the table by a batch, as one commit. Arguments, result and errors as for `insert_overwrite`."""
         return overwrite(self._context, data, where=None, whole=True, metadata=metadata, app=app, schema_mode=schema_mode)
 
     def delete_partition(self, where: str | pc.Expression, *, metadata: Mapping[str, str] | None = None) -> CommitResult | None:
-        """Take partitions away, as one commit that reads and writes no data; None when there are none.
+        """Remove partitions, as one commit that reads and writes no data.
 
-        where: a filter over partition columns. In a table with an ordering column older rows that come late are let in again. Raises
-        InvalidInput when the filter names other columns or divides a partition, InvalidPredicate, CommitConflict when others write there
-        faster than this can be planned, WriterFenced, CommitUnknown.
+        With an ordering column, older rows that come late are let in again.
+
+        Args:
+            where: a filter over partition columns.
+            metadata: see `upsert`.
+
+        Returns:
+            The commit; None when there are no such partitions.
+
+        Raises:
+            InvalidInput: the filter names other columns or divides a partition.
+            CommitConflict: others write there faster than this can be planned.
+            InvalidPredicate, WriterFenced, CommitUnknown: see `objcat.errors`.
         """
         return delete_partition(self._context, where, metadata=metadata)
 
@@ -480,14 +640,23 @@ class Table:
         limit: int | None = None,
         mode: ScanMode = SNAPSHOT,
     ) -> Scan:
-        """A scan of the newest snapshot, or of an older one; nothing is read before one of its methods is called.
+        """Plan a scan of the newest snapshot, or of an earlier one. Rows are read when a method of the result is called.
 
-        where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`, or a `pyarrow.compute.Expression` over the columns. columns: names, in
-        order; all when None; `_file`, `_commit_slot` and `_commit_time` are there when they are named. as_of: a slot, a datetime, or ISO
-        text (UTC where it has no zone): the newest commit at or before it. limit: rows at most, which of them is not said. mode:
-        "snapshot", every row; or "read_optimized", of a merge-on-read table what its base files hold, as fast as Parquet: rows that no
-        compaction has merged yet are not there (of a copy-on-write table the same as "snapshot"). Raises InvalidPredicate, InvalidInput,
-        and SnapshotExpired when the slot was cleaned.
+        Args:
+            where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`, or a `pyarrow.compute.Expression`.
+            columns: names, in order; all when None. `_file`, `_commit_slot` and `_commit_time` come only when named.
+            as_of: a slot, or a datetime or ISO text (UTC where it has no zone): the newest commit at or before it.
+            limit: rows at most, no particular ones.
+            mode: "snapshot": every row. "read_optimized": only base files, as fast as Parquet; a merge-on-read table then lacks rows not
+                yet compacted.
+
+        Returns:
+            A `Scan`: `to_arrow()`, `to_spark(spark)`, `to_pandas()` and others.
+
+        Raises:
+            InvalidPredicate: the filter does not parse or fit.
+            InvalidInput: an argument does not fit the table.
+            SnapshotExpired: the slot was cleaned.
         """
         return open_scan(self._context, where=where, columns=columns, as_of=as_of, limit=limit, mode=mode)
 
@@ -496,12 +665,22 @@ class Table:
     ) -> ChangeFeed:
         """The latest state, as of `until`, of every row that was inserted or updated after `since`.
 
-        Reads what was written in the range, not the table. Keys that were deleted do not appear, nor do rows that came late and lost; a
-        compaction adds nothing and hides nothing.
-        since: excluded; until: included, the newest when None. Each is a slot, the txn of a commit, a datetime or ISO text (the newest
-        commit at or before it); since=-1 is before the first. where, columns: as of `scan`; columns may name `_commit_slot` and
-        `_commit_time`, of the commit that wrote the row. Raises InvalidPredicate, InvalidInput, SnapshotExpired when `until` was cleaned
-        (`since` may be).
+        Reads what was written in the range, not the table. Deleted keys do not appear, nor do rows that came late and lost. A compaction
+        adds nothing and hides nothing.
+
+        Args:
+            since: excluded: a slot, a txn, a datetime or ISO text (the newest commit at or before it); -1 is before the first. It may be
+                cleaned.
+            until: included, given like `since`; the newest when None.
+            where: see `scan`.
+            columns: see `scan`; may name `_commit_slot` and `_commit_time`, of the commit that wrote the row.
+
+        Returns:
+            A `ChangeFeed`.
+
+        Raises:
+            InvalidPredicate, InvalidInput: an argument does not fit.
+            SnapshotExpired: `until` was cleaned.
         """
         columns = None if columns is None else name_list(columns, what="columns")
         return self._context.retry_on_new_checkpoint(
@@ -509,12 +688,23 @@ class Table:
         )
 
     def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> ChangeFeed:
-        """What every commit after `since` up to `until` inserted, updated and deleted, exactly.
+        """Exactly what every commit after `since` up to `until` inserted, updated and deleted.
 
-        Rows have `_change_type` ("insert", "update_before", "update_after" or "delete"), `_commit_slot`, `_commit_time`, and the columns:
-        of a delete and of update_before as they were. A late row that lost is no change, a compaction and a split are none, a RESTORE is
-        what it changed. net: one change a key over the whole range, or none, at its last commit. Reads the file groups that changed as of
-        `since`, and what was written to them. Points as of `incremental`. Rows are under the schema of `until`. Raises InvalidInput,
-        SnapshotExpired when files since `since` were cleaned: it names the slot from which on changes can be read."""
+        Rows have `_change_type` ("insert", "update_before", "update_after" or "delete"), `_commit_slot`, `_commit_time` and the columns;
+        those of a delete and of update_before as they were. A late row that lost, a compaction and a split are no changes; a RESTORE is
+        what it changed. Reads the file groups that changed as of `since`, and what was written to them. Rows have the schema of `until`.
+
+        Args:
+            since, until: see `incremental`.
+            columns: names, in order; all when None.
+            net: at most one change per key over the whole range, at its last commit.
+
+        Returns:
+            A `ChangeFeed`.
+
+        Raises:
+            InvalidInput: an argument does not fit.
+            SnapshotExpired: files since `since` were cleaned; it names the slot from which on changes can be read.
+        """
         columns = None if columns is None else name_list(columns, what="columns")
         return self._context.retry_on_new_checkpoint(lambda: changes(self._context.feed_context(), since, until, columns=columns, net=net))

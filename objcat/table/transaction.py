@@ -1,4 +1,4 @@
-"""Transactions: writes to several tables that share a log, committed in one slot."""
+"""Transactions: reads and writes of several tables that share a log, committed in one slot."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ logger = logging.getLogger("objcat")
 R = TypeVar("R")
 
 OpenLog: TypeAlias = Callable[[str], tuple[Timeline[Tables], LogView[Tables]]]
-"""The log below a prefix of the lake, and its newest view."""
+"""Opens the log below a prefix of the lake at its newest view."""
 KeepLog: TypeAlias = Callable[[str, LogView[Tables]], None]
-"""Takes a newer view of the log below a prefix."""
+"""Caches a newer view of the log below a prefix."""
 
 
 class Isolation(enum.StrEnum):
     """What a transaction that reads is protected from.
 
-    SNAPSHOT: buckets that it writes must not have changed since its snapshot. SERIALIZABLE: the tables that it reads must not have either.
+    SNAPSHOT: buckets that it writes have not changed since its snapshot. SERIALIZABLE: nor have the tables that it reads.
     """
 
     SNAPSHOT = "snapshot"
@@ -59,7 +59,7 @@ class Isolation(enum.StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _Block:
-    """What a block has named and done so far. opened: the slot that it reads. changes, read: by table id."""
+    """What a block has named and done so far. `opened`: the slot that it reads. `changes`, `read`: by table id."""
 
     first: str
     prefix: str
@@ -73,15 +73,16 @@ class _Block:
     is_open: bool = True
 
     def check_open(self) -> None:
+        """Raises InvalidInput after the end of the block."""
         if not self.is_open:
-            raise InvalidInput("the transaction has ended: begin another one with lake.transaction()")
+            raise InvalidInput("The transaction has ended. Begin another one with lake.transaction().")
 
     def snapshot(self, table: str) -> Snapshot:
         """A table as the block reads it."""
         return snapshot_of(self.view, table, where=self.timeline.fileio.url)
 
     def standing(self, work: Callable[[], R]) -> R:
-        """What `work` returns; done again when the checkpoint that the view stands on was collected, from the same slot on another one."""
+        """Run `work`; again, from the same slot on another checkpoint, when the view's checkpoint was deleted."""
 
         def reopen() -> None:
             self.view = self.timeline.at(self.view.slot)
@@ -96,7 +97,7 @@ class _Block:
 
 @reports_full_memory
 class TransactionTable:
-    """A table inside a transaction. What it writes is committed when the block ends."""
+    """A table inside a transaction. What it writes is committed at the end of the block."""
 
     def __init__(self, name: str, block: _Block, table: str) -> None:
         self.name = name
@@ -108,33 +109,62 @@ class TransactionTable:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What the block reads of the table."""
+        """The snapshot of the table that the block reads."""
         return self._block.snapshot(self.id)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as Arrow fields, under their logical names."""
+        """The columns as Arrow fields, by their current names."""
         return self.snapshot.spec.table_schema.to_arrow()
 
     def upsert(self, data: Any, *, schema_mode: SchemaModeName | None = None, delete_when: str | None = None) -> None:
-        """Insert or replace rows by key. Arguments as of `Table.upsert`; do not change the data before the block ends. Raises InvalidBatch,
-        InvalidSchema and InvalidPredicate."""
+        """Insert or replace rows by key at the end of the block. Do not change the data before.
+
+        Args:
+            data, schema_mode, delete_when: see `Table.upsert`.
+
+        Raises:
+            InvalidBatch, InvalidSchema, InvalidPredicate: the batch does not fit.
+        """
         self._change(data, Operation.UPSERT, schema_mode, delete_when)
 
     def insert(self, data: Any, *, schema_mode: SchemaModeName | None = None) -> None:
-        """Insert rows whose keys the caller declares new. Else as `upsert`."""
+        """Insert rows whose keys you declare new, at the end of the block. Do not change the data before.
+
+        Args:
+            data, schema_mode: see `Table.upsert`.
+
+        Raises:
+            InvalidBatch, InvalidSchema: the batch does not fit.
+        """
         self._change(data, Operation.INSERT, schema_mode)
 
     def delete(self, keys: Any) -> None:
-        """Delete rows by key.
+        """Delete rows by key at the end of the block.
 
-        In a table with an ordering column, a delete without a value of it and another write of the same row cannot stand in one
-        transaction: it fails with InvalidBatch. Else as `Table.delete`.
+        In a table with an ordering column, a delete without a value of it and another write of the same row exclude each other in one
+        transaction.
+
+        Args:
+            keys: a batch with the key columns, see `Table.delete`.
+
+        Raises:
+            InvalidBatch: the batch does not fit, or conflicts with another one of the block.
         """
         self._change(keys, Operation.DELETE)
 
     def scan(self, *, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
-        """A scan of the transaction's snapshot: without its own writes, whatever others commit meanwhile. Else as `Table.scan`."""
+        """Plan a scan of the transaction's snapshot. It sees neither the block's own writes nor later commits.
+
+        Args:
+            where, columns, limit: see `Table.scan`.
+
+        Returns:
+            A `Scan`.
+
+        Raises:
+            ObjcatError: the errors of `Table.scan`.
+        """
         block, table = self._block, self.id
         block.check_open()
         if columns is not None:
@@ -161,13 +191,14 @@ class TransactionTable:
 
 @reports_full_memory
 class Transaction:
-    """Reads and writes of several tables with one shared log: all of it is visible at once, or nothing. A context manager, for one thread.
+    """Reads and writes of several tables with one shared log: all of it becomes visible at once, or nothing. A context manager, for one
+    thread.
 
-    All reads see one snapshot, from the moment at which the block named its first table; they do not see the block's own writes. Batches
-    are checked when they are given, written when the block ends, and committed in one slot. Batches to one table keep their order: a later
-    one wins over an earlier one as a later commit would. An exception in the block ends it; then nothing was written.
+    All reads see one snapshot, taken when the block names its first table. They do not see the block's own writes. Batches are checked when
+    they are passed, written at the end of the block, and committed in one slot. Batches to one table keep their order: a later one wins
+    like a later commit. An exception ends the block; then nothing was written.
 
-    result: of the commit, after the block; None when it wrote nothing.
+    `result`: the commit, after the block; None when it wrote nothing.
     """
 
     def __init__(
@@ -196,7 +227,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         if self._names is not None or self._has_ended:
-            raise InvalidInput("a transaction has one block: begin another one with lake.transaction()")
+            raise InvalidInput("A transaction has one block. Begin another one with lake.transaction().")
         self._names = self._catalog.refresh()
         return self
 
@@ -210,10 +241,10 @@ class Transaction:
     def __getitem__(self, name: str) -> TransactionTable:
         """The table of that name, inside this transaction.
 
-        Raises TableNotFound, TableClosed, and TablesInSeveralLogs when it does not share the log of the tables that were named before.
+        Raises TableNotFound, TableClosed, and TablesInSeveralLogs when it does not share the log of the tables named before.
         """
         if self._names is None or self._has_ended:
-            raise InvalidInput("the transaction is not open: use it inside of its block, `with lake.transaction() as tx:`")
+            raise InvalidInput("The transaction is not open. Use it inside its block, `with lake.transaction() as tx:`.")
         bound = self._names.table(text(name, what="name of a table"))
         if bound is None:
             raise self._names.not_found(name, where=self._catalog.where)
@@ -239,8 +270,8 @@ class Transaction:
             )
         if self._block.prefix != binding.prefix:
             raise TablesInSeveralLogs(
-                f"the tables {self._block.first!r} and {binding.name!r} have a log each, so that one commit cannot change both: create "
-                "such tables with one shared log, lake.create_table(name, ..., shared_log='...'); nothing was written"
+                f"The tables {self._block.first!r} and {binding.name!r} have separate logs, so one commit cannot change both. "
+                "Nothing was written. Create such tables with one shared log, lake.create_table(name, ..., shared_log='...')."
             )
         return self._block
 
@@ -250,7 +281,7 @@ class Transaction:
         timeline = block.timeline
         parts = [TableWriter(timeline.fileio, block.manifests, table, changes) for table, changes in block.changes.items()]
         committer = Committer(timeline.fileio)
-        # What has read nothing may begin from the newest state as well as from an older one.
+        # A block that read nothing may begin from the newest state.
         reads: dict[str, Footprint] | None = None
         if block.read:
             serializable = self.isolation is Isolation.SERIALIZABLE
@@ -264,7 +295,7 @@ class Transaction:
         try:
             view = timeline.advance(view, followed)
         except (ObjcatError, FileIOError, MemoryError) as error:
-            logger.warning("the log at %s could not be folded up to slot %d, which is durable: %s", timeline.fileio.url, result.slot, error)
+            logger.warning("The log at %s was not replayed up to slot %d, which is durable: %s", timeline.fileio.url, result.slot, error)
             return result
         with after_commit(result.slot):
             self._keep_log(block.prefix, view)
@@ -274,7 +305,7 @@ class Transaction:
         return result
 
     def _look_after(self, block: _Block, view: LogView[Tables]) -> None:
-        """Every table that the block has written is looked after as by a write of its own."""
+        """Start maintenance of every table that the block has written, as after a single write."""
         for table in self._tables.values():
             changes = block.changes.get(table.id, ())
             spark = next((spark for change in changes if (spark := session_of(change.data)) is not None), None)

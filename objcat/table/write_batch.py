@@ -34,13 +34,13 @@ def write_batch(
     delete_when: str | None = None,
     layout: WriteLayout | None = None,
 ) -> CommitResult:
-    """Write one batch to a table, as one commit, and bring the handle up to it. Raises as `Table.upsert`."""
+    """Write one batch to a table, as one commit, and update the handle to it. Raises as `Table.upsert`."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     change = prepare_batch(
         context.fileio, data, context.spec, operation, schema_mode, delete_when, table=context.name, newest=lambda: context.refresh().spec
     )
-    # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there. Rows
-    # without a key are appended as blindly as an upsert is.
+    # Blind writes need no refresh: the put of the slot shows whether the view is the newest. Other writes begin from the newest view.
+    # Rows without a key are appended as blindly as an upsert.
     places = operation is Operation.INSERT and not context.spec.is_keyless
     if places or context.spec.rewrites or context.spec.is_located or app is not None:
         context.refresh()
@@ -61,10 +61,10 @@ def write_batch(
     )
     began = context.view.slot
     try:
-        # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.
+        # A write that meets a deleted checkpoint has not asked for a slot, and has removed its files.
         result, followed = context.retry_on_new_checkpoint(lambda: write.run(context.view))
     except CommitConflict:
-        # The next try begins from what has won; and a table that was dropped is better called so.
+        # The next try begins from the winning commit, and finds out if the table was dropped.
         with contextlib.suppress(FileIOError):
             context.refresh()
         raise
@@ -72,8 +72,8 @@ def write_batch(
         try:
             context.latest.advance(followed)
         except (ObjcatError, FileIOError) as error:
-            # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
-            logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", context, result.slot, error)
+            # The write is durable in any case. The handle is behind, as if another process had written.
+            logger.warning("%r did not replay its own commit at slot %d, which is durable: %s", context, result.slot, error)
         context.timeline.after_commit(context.view, context.latest.adopt_checkpoint)
         if not result.already_applied:
             context.after_write(result, since_slot=began, spark=session_of(change.data))

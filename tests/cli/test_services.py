@@ -283,7 +283,7 @@ def test_erase(table: objcat.Table, url: str, tmp_path: Path) -> None:
     assert (would["rows"], would["saved"]) == (2, [1])
     assert "`objcat release` slots 1 first" in says("erase", url, "--where", "id in (3, 4)", "--dry-run")
     assert "did you mean 'id'" in refused("erase", url, "--where", "idd = 3", "--dry-run")
-    assert "at slots 1: release them first" in refused("erase", url, "--where", "id in (3, 4)")
+    assert "at slots 1. Nothing was erased. Release them" in refused("erase", url, "--where", "id in (3, 4)")
     assert everything(tmp_path) == before
     says("release", url, "1")
     done = told("erase", url, "--where", "id in (3, 4)")

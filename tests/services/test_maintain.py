@@ -184,7 +184,7 @@ def test_listeners_are_told_of_commits_and_cannot_fail_them(caplog: pytest.LogCa
     for _ in range(2):
         world.table.upsert([{"id": 9, "v": 9, "o": 9}], app=app)
     assert [result.slot for result in told] == [slot, done.slot if done else None, slot + 2]
-    assert "a listener of" in caplog.text
+    assert "A listener of" in caplog.text
     end()
     end()
     world.table.upsert([{"id": 1, "v": 1, "o": 1}])

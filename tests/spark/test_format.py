@@ -208,14 +208,14 @@ def test_a_wrong_read_is_one_sentence(spark: SparkSession, tmp_path: Path) -> No
 def test_copy_on_write_is_refused_by_the_name_of_the_right_call(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     lake.create_table("t", SCHEMA, key=["id"], table_type="copy_on_write")
-    with pytest.raises(Exception, match=r"use table\.upsert\(df\), .* objcat\.spark\.foreach_batch"):
+    with pytest.raises(Exception, match=r"Use table\.upsert\(df\), .* objcat\.spark\.foreach_batch"):
         frame(spark, 0, 3, "a").write.format("objcat").mode("append").save(f"{tmp_path}/t")
     settings = {"key": "id", "table_type": "copy_on_write"}
-    with pytest.raises(Exception, match=r"use table\.upsert\(df\)"):
+    with pytest.raises(Exception, match=r"Use table\.upsert\(df\)"):
         frame(spark, 0, 3, "a").write.format("objcat").mode("append").options(**settings).save(f"{tmp_path}/new")
     assert lake.tables() == ["t"]
     lake.create_table("located", SCHEMA, key=["id"], index=objcat.SimpleIndex())
-    with pytest.raises(InvalidInput, match=r"must be looked up .* use table\.upsert\(df\)"):
+    with pytest.raises(InvalidInput, match=r"must be looked up .* Use table\.upsert\(df\)"):
         job(tmp_path, path=f"{tmp_path}/located")
     assert not data_files(tmp_path)
 

@@ -231,8 +231,8 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "a session's name to delete": (lambda t: t.delete("id = 1", spark="local"), "spark is 'local'"),  # type: ignore[call-overload]
     "a session's name to update": (lambda t: t.update({"size": 1}, spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
     "a session's name to compact": (lambda t: t.maintenance.compact(spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
-    "a file of DuckDB": (lambda t: t.scan().to_duckdb("a.db"), r"connection is 'a.db': give duckdb.connect"),  # type: ignore[arg-type]
-    "an update's text": (lambda t: t.update("size = 1"), "does not say what to set: give a dict"),  # type: ignore[arg-type]
+    "a file of DuckDB": (lambda t: t.scan().to_duckdb("a.db"), r"connection is 'a.db'\. Give duckdb.connect"),  # type: ignore[arg-type]
+    "an update's text": (lambda t: t.update("size = 1"), "does not say what to set. Give a dict"),  # type: ignore[arg-type]
     "text without quotes": (lambda t: t.update({"value": "new"}), "'new', which is not a column .text stands in quotes"),
     "a time as a value": (lambda t: t.update({"size": pd.Timestamp(0)}), "Pass SQL text .timestamp '2026"),
     "a list to max": (lambda t: t.scan().max(["size"]), "column=.'size'. is not text"),  # type: ignore[arg-type]

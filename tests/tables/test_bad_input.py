@@ -89,7 +89,7 @@ def test_a_batch_that_does_not_fit(table: objcat.Table, operation: str, what: st
     [
         (lambda t: t.upsert([ROW], schema_mode="ad"), InvalidInput, "schema_mode='ad' .* did you mean 'add'"),
         (lambda t: t.bulk_insert([ROW], sort="partitio"), InvalidInput, "did you mean 'partition'"),
-        (lambda t: t.bulk_insert([ROW], sort=["city"]), InvalidInput, "lie sorted by bucket and key"),
+        (lambda t: t.bulk_insert([ROW], sort=["city"]), InvalidInput, "are sorted by bucket and key"),
         (lambda t: t.upsert([ROW], delete_when="at ="), InvalidPredicate, "'at =' does not parse"),
         (lambda t: t.upsert([ROW], delete_when="aat = 1"), InvalidPredicate, "did you mean 'at'"),
         (lambda t: t.delete("city == = 'a'"), InvalidPredicate, "does not parse"),

@@ -178,7 +178,7 @@ def test_bulk_inserts_of_rows_without_a_key_are_laid_out_as_told(tmp_path: Path)
 @pytest.mark.parametrize(
     ("key", "sort", "said"),
     [
-        (["id"], ["at"], "lie sorted by bucket and key"),
+        (["id"], ["at"], "are sorted by bucket and key"),
         (None, ["att"], "did you mean 'at'"),
         (None, "partitions", "did you mean 'partition'"),
     ],

@@ -51,13 +51,13 @@ def test_points_are_slots_transactions_and_times() -> None:
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ({"since": 7}, "since=7: the table 't' has slots from 0 to 2"),
-        ({"since": -2}, "slots from 0 to 2"),
+        ({"since": 7}, "since=7 is no slot of the table 't'. Use a slot from 0 to 2"),
+        ({"since": -2}, "Use a slot from 0 to 2"),
         ({"since": True}, "neither a slot nor a time"),
         ({"since": 2, "until": 1}, "comes before"),
         ({"since": 0, "until": 9}, "until=9"),
         ({"since": 0, "until": "2001-01-01"}, "did not exist at 2001-01-01"),
-        ({"since": "20261121T090000000Z-0000000000000000"}, "no slot of the table 't' commits that transaction"),
+        ({"since": "20261121T090000000Z-0000000000000000"}, "is no transaction that the table 't' has committed"),
         ({"since": "yesterday"}, "is not a time"),
         ({"since": 0, "columns": ["w"]}, "no column 'w'"),
         ({"since": 0, "columns": []}, "selects nothing"),

@@ -60,7 +60,8 @@ def test_what_becomes_of_keys_that_are_there(settings: dict[str, Any]) -> None:
     before, slot = state(table), table.refresh().slot
     # A row that is there and newer than the batch is there, too.
     with pytest.raises(
-        KeyExists, match=r"2 rows of the batch have keys that are in the table 't' already, \(id='k\d'\), \(id='k\d'\): leave"
+        KeyExists,
+        match=r"2 rows of the batch have keys that are in the table 't' already, \(id='k\d'\), \(id='k\d'\)\. Nothing was written\. Leave",
     ):
         table.insert(rows(range(6, 10), v=9, at=1), on_existing="fail")
     assert state(table) == before and table.refresh().slot == slot

@@ -163,7 +163,7 @@ def test_files_that_hold_no_null_do_not_forbid_them(tmp_path: Path) -> None:
 def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path / "lake")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="there is no Parquet file below"):
+    with pytest.raises(InvalidInput, match="There is no Parquet file below"):
         lake.import_parquet(tmp_path / "empty", "t", key=["id"])
     (tmp_path / "empty" / "x.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(InvalidInput, match=r"x\.parquet .* is not a Parquet file"):
@@ -177,9 +177,14 @@ def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"z\.parquet in .* has 'id' as string, and the first file as int64"):
         lake.import_parquet(tmp_path / "mixed", "t", key=["id"])
     pq.write_table(pa.table({"id": [0], "v": ["x"]}), tmp_path / "mixed" / "z.parquet")
-    with pytest.raises(InvalidInput, match=r"directories of z\.parquet in .* say the columns \[\], and those of the first file \['year'\]"):
+    with pytest.raises(
+        InvalidInput, match=r"directories of z\.parquet in .* give the columns \[\], and those of the first file \['year'\]"
+    ):
         lake.import_parquet(tmp_path / "mixed", "t", key=["id"])
-    for source, said in ((str(tmp_path / "mixed" / "*.parquet"), "give the place that holds"), ([tmp_path], "as a path or a URL")):
+    for source, said in (
+        (str(tmp_path / "mixed" / "*.parquet"), "Give the path or URL that holds"),
+        ([tmp_path], "path or URL with files below it"),
+    ):
         with pytest.raises(InvalidInput, match=said):
             lake.import_parquet(source, "t", key=["id"])  # type: ignore[arg-type]
     assert lake.tables() == []
@@ -229,7 +234,7 @@ def test_files_of_narrower_and_wider_types_are_one_import(tmp_path: Path) -> Non
     assert lake.table("narrow").scan().count() == 0
     pq.write_table(pa.table(wide | {"id": [1.5]}), place_of(tmp_path, "mixed", "a"))
     pq.write_table(pa.table(wide | {"id": [2**60 + 1]}), place_of(tmp_path, "mixed", "b"))
-    with pytest.raises(InvalidInput, match=r"b/part\.parquet in .* has 'id' as int64, which does not become double without loss"):
+    with pytest.raises(InvalidInput, match=r"b/part\.parquet in .* has 'id' as int64, which does not convert to double without loss"):
         lake.import_parquet(tmp_path / "mixed", "mixed", key=["id"])
     assert "mixed" not in lake.tables()
 
@@ -283,7 +288,7 @@ def test_a_source_that_changes_under_the_import_is_found(tmp_path: Path, monkeyp
     parts(tmp_path / "source", 1)
     lake = objcat.connect(tmp_path / "lake")
     monkeypatch.setattr("objcat.lake.import_parquet._footer", lambda source, file, schema: (101, schema))
-    with pytest.raises(CorruptTable, match="gave 100 rows, and say that they have 101"):
+    with pytest.raises(CorruptTable, match="gave 100 rows, but their footers say 101"):
         lake.import_parquet(tmp_path / "source", "t", key=["id"])
 
 

@@ -205,7 +205,7 @@ def test_a_log_that_needs_a_newer_writer_is_read(readable: World) -> None:
 
 
 def test_a_log_of_several_tables_is_not_opened_by_its_place(world: World) -> None:
-    with pytest.raises(InvalidInput, match=r"holds 2 tables, .*: open one by its name in the lake, objcat\.connect\(url\)\.table\(name\)"):
+    with pytest.raises(InvalidInput, match=r"holds 2 tables, .*\. Open one by its name in the lake, objcat\.connect\(url\)\.table\(name\)"):
         open_by_place(world.client(), world)
 
 

@@ -168,11 +168,13 @@ def test_rows_of_an_earlier_partitioning_are_not_replaced_with_those_of_a_partit
     table = make(partition_by=[], **settings)
     table.alter.set_partitioning(["city"])
     before = rows(table)
-    with pytest.raises(InvalidInput, match="is of an earlier partitioning and would be replaced whole"):
+    with pytest.raises(InvalidInput, match="is of a previous partition spec and would be replaced whole"):
         table.insert_overwrite(batch(range(40, 42), cities="b"))
     with pytest.raises(InvalidInput, match="true of some rows of the partition '' and not of others"):
         table.insert_overwrite(batch(range(40, 42), cities="b"), where="city = 'b'")
-    with pytest.raises(InvalidInput, match="true of rows of the batch in the file groups without a partition, and of no row that is there"):
+    with pytest.raises(
+        InvalidInput, match="true for rows of the batch in the file groups without a partition, and for no existing row there"
+    ):
         table.insert_overwrite(batch(range(40, 42), cities="d"), where="city = 'd'")
     assert rows(table) == before
     table.overwrite(batch(range(40, 42)))
@@ -210,7 +212,7 @@ def test_a_filter_that_is_true_of_a_part_of_a_partition_replaces_nothing(setting
     )
     table.insert(batch(range(8)))
     before = rows(table)
-    with pytest.raises(InvalidInput, match="of no row that is there: name partitions whole"):
+    with pytest.raises(InvalidInput, match="for no existing row there\\. Nothing was written\\. Name whole partitions"):
         table.insert_overwrite(batch(range(9, 10)), where="v = 9")
     assert rows(table) == before
     table.insert_overwrite(batch(range(9, 10)), where="v >= 0 and v < 10")

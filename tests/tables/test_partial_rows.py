@@ -124,7 +124,7 @@ def test_an_older_row_does_nothing_and_what_says_no_order_always_counts() -> Non
 def test_what_a_row_must_say_is_told() -> None:
     table = make(index=objcat.BucketIndex(2), partition_by=["city"], key_scope="partition")
     table.upsert([{"id": 1, "city": "a", "at": 1}])
-    with pytest.raises(InvalidBatch, match=r"row 1 of the batch lacks the column 'city'"):
+    with pytest.raises(InvalidBatch, match=r"Row 1 of the batch lacks the column 'city'"):
         table.upsert_partial([{"id": 1, "city": "a", "v": 1}, {"id": 1, "v": 2}])
     with pytest.raises(InvalidBatch, match="did you mean 'note'"):
         table.upsert_partial([{"id": 1, "city": "a"}, {"id": 1, "city": "a", "notes": "x"}])

@@ -343,7 +343,7 @@ def test_text_that_bounds_cut_is_found_whole(lake: objcat.Lake) -> None:
 def test_an_extreme_is_of_a_plain_column(table: objcat.Table, column: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         table.scan().min(column)
-    with pytest.raises(InvalidInput, match="leave limit out"):
+    with pytest.raises(InvalidInput, match="Leave limit= out"):
         table.scan(limit=1).max("id")
 
 
