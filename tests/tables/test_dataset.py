@@ -206,10 +206,10 @@ def test_what_a_dataset_is_not_says_what_to_do(table: objcat.Table, tmp_path: Pa
     dataset = table.scan().to_dataset()
     for work, sentence in (
         (dataset.get_fragments, "has no fragments, because files hold rows that no longer count"),
-        (lambda: dataset.take([1]), r"use to_table\(\).take"),
-        (lambda: dataset.sort_by("id"), r"use to_table\(\).sort_by"),
-        (lambda: dataset.join(dataset, "id"), r"use to_table\(\).join"),
-        (lambda: dataset.join_asof(dataset, "id", "id", 1, "id"), r"use to_table\(\).join_asof"),
+        (lambda: dataset.take([1]), r"Use to_table\(\).take"),
+        (lambda: dataset.sort_by("id"), r"Use to_table\(\).sort_by"),
+        (lambda: dataset.join(dataset, "id"), r"Use to_table\(\).join"),
+        (lambda: dataset.join_asof(dataset, "id", "id", 1, "id"), r"Use to_table\(\).join_asof"),
         (lambda: dataset.replace_schema(SCHEMA), "has the schema of its table"),
     ):
         with pytest.raises(NotImplementedError, match=sentence):

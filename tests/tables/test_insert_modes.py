@@ -84,7 +84,7 @@ def test_what_becomes_of_keys_that_are_there(settings: dict[str, Any]) -> None:
 
 def test_a_refusal_shows_some_of_the_keys() -> None:
     table = make(index=objcat.BucketIndex(1))
-    with pytest.raises(KeyExists, match=r"8 rows of .*\), \(.*\), \(.*\) and 5 more: .*on_existing='skip'"):
+    with pytest.raises(KeyExists, match=r"8 rows of .*\), \(.*\), \(.*\) and 5 more\. .*on_existing='skip'"):
         table.insert(rows(range(12)), on_existing="fail")
 
 

@@ -137,7 +137,7 @@ def test_what_an_update_refuses(said: dict[str, Any], error: type[Exception], ma
     assert table.refresh().slot == 1
     with pytest.raises(InvalidPredicate, match="not true or false"):
         table.update({"v": 1}, where="v + 1")
-    with pytest.raises(InvalidInput, match="lies"):
+    with pytest.raises(InvalidInput, match="determines the partition of a row"):
         make(memory(), key=None, partition_by=["city"]).update({"city": "'z'"})
 
 

@@ -1,1 +1,1 @@
-"""Native plans: relations that Spark scans by itself, and the merge of base files and log files as one query. Entry: `scan`."""
+"""Native plans: relations that Spark scans itself, and the merge of base and log files as one query. Entry: `scan.py`."""

@@ -1,4 +1,4 @@
-"""Feeds on Spark: an incremental read as one plan of Spark's own where the session can read the store; else workers run the tasks."""
+"""Change feeds on Spark: an incremental read is one native plan where the session can read the store. Otherwise workers run the tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
 
 TASKS_MAX = 4096
 LISTED_MAX = 1024
-"""Transactions that a filter lists, which Parquet's statistics then leave row groups out by."""
+"""Transactions that a filter lists, by which Parquet statistics then skip row groups."""
 
 
 def feed_dataframe(
@@ -33,11 +33,11 @@ def feed_dataframe(
     *,
     verify: Callable[[IncrementalPlan], None],
 ) -> DataFrame:
-    """The rows of a feed, lazily, in no order. verify: looks at the files that Spark is to read by itself. Raises MissingOnWorkers where
-    Python workers give the rows, and cannot.
+    """The rows of a feed, lazily, in no order.
 
-    A filter that is an Arrow expression is applied in Python workers, and changes are found there; an incremental read is native where the
-    session can read the store.
+    A filter that is an Arrow expression is applied in Python workers, and changes are found there. An incremental read is native where the
+    session can read the store. `verify`: checks the files that Spark reads itself. Raises MissingOnWorkers where Python workers give the
+    rows, and cannot.
     """
     schema = from_arrow_schema(pa.schema([field.remove_metadata() for field in plan.schema]), prefer_timestamp_ntz=True)
     if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
@@ -54,7 +54,7 @@ def feed_dataframe(
 
 
 def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:
-    """The merged rows of the groups, of which those count that a transaction of the range wrote."""
+    """The merged rows of the groups that a transaction of the range wrote."""
     chosen = [quoted(name) for name in plan.columns]
     filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
     txns = plan.commits.column(TXN_COLUMN).to_pylist()

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """The name in backticks, so that dots, spaces and words of SQL in it mean nothing."""
+    """The name in backticks, so that dots, spaces and SQL words in it have no meaning."""
     return "`" + name.replace("`", "``") + "`"

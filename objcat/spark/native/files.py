@@ -1,4 +1,4 @@
-"""Which rows of which files make up some file groups, as lists for relations. No Spark in here."""
+"""Which rows of which files make up some file groups, as lists for relations. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from objcat.timeline.entry import FileGroupId
 BLOCK_BITS = 10
 """Row ranges are looked up by blocks of 2 to the power of this many rows."""
 RANK_BITS_BELOW = 40
-"""A block and the rank of its object are looked up as one number: the rank stands above so many bits."""
+"""A block and the rank of its object are looked up as one number, with the rank shifted by so many bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRows:
-    """A base file, all of whose rows count, or those of one bucket: since a split, others may have files of their own.
+    """A base file of which all rows count, or those of one bucket: since a split, other buckets may have files of their own.
 
-    part: the number of its partition, or file group. bucket, count: that rows must be of, count 0 for any.
+    Attributes:
+        part: the number of its partition, or file group.
+        bucket, count: rows must be of this bucket under this count; count 0 for any.
     """
 
     file: BaseFile
@@ -36,7 +38,7 @@ class BaseRows:
 
 @dataclass(frozen=True, slots=True)
 class RowSegment:
-    """Rows `start` to `end` (excluded) of a log object, which count. bucket, count: as of `BaseRows`."""
+    """Rows `start` to `end` (excluded) of a log object, which count. `bucket`, `count`: see `BaseRows`."""
 
     start: int
     end: int
@@ -47,11 +49,14 @@ class RowSegment:
 
 @dataclass(frozen=True, slots=True)
 class LogRowsOf:
-    """A log object, of which all rows count, or those of some segments.
+    """A log object of which all rows count, or those of some segments.
 
-    rank: its place in the order in which rows count; a base file's is -1. slot: of the commit whose rows they are.
-    committed_at_ms: by which its rows may be late, 0 where they are not measured. part: of all rows, when
-    they are of one. segments: None for all rows.
+    Attributes:
+        rank: its place in the order in which rows count; a base file's is -1.
+        slot: of the commit whose rows they are.
+        committed_at_ms: by which its rows may be late; 0 where lateness is not measured.
+        part: of all rows, when they are of one.
+        segments: None for all rows.
     """
 
     object: LogObject
@@ -63,13 +68,18 @@ class LogRowsOf:
 
     @property
     def rows(self) -> int:
+        """How many rows count."""
         return self.object.rows if self.segments is None else sum(one.end - one.start for one in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The files of some groups. parts: how many partitions, or file groups, they are of. log_objects: how many log objects may hold one
-    key."""
+    """The files of some groups.
+
+    Attributes:
+        parts: how many partitions, or file groups, they are of.
+        log_objects: how many log objects may hold one key.
+    """
 
     bases: tuple[BaseRows, ...]
     logs: tuple[LogRowsOf, ...]
@@ -78,6 +88,7 @@ class Sources:
 
     @property
     def log_rows(self) -> int:
+        """How many log rows count."""
         return sum(log.rows for log in self.logs)
 
 
@@ -99,8 +110,12 @@ class _Parts:
 
 
 def sources_of(groups: Sequence[FileGroup], *, scoped: bool, by_group: bool = False) -> Sources:
-    """The files of groups. scoped: whether one key may be in several partitions, each time for another row. by_home: parts are file groups,
-    none of which was split, since log rows that end a key in one are not meant for another."""
+    """The files of groups.
+
+    Args:
+        scoped: whether one key may be in several partitions, each time as another row.
+        by_group: parts are file groups, none of which was split, because log rows that end a key in one group do not apply to another.
+    """
     parts = _Parts(groups, by_group=by_group)
     logs = tuple(_logs(groups, parts, scoped=scoped or by_group))
     # An object holds each key once, and a key of one part is in one group.
@@ -126,7 +141,7 @@ def _bases(groups: Iterable[FileGroup], parts: _Parts) -> Iterable[BaseRows]:
 
 
 def _is_whole(group_id: FileGroupId, sharers: Sequence[FileGroup]) -> bool:
-    """Whether every row that was addressed to a file group is of one of these groups."""
+    """Whether every row addressed to a file group is of one of these groups."""
     count = sharers[0].group_id.bucket_count
     return len(sharers) == count // gcd(group_id.bucket_count, count) or not sharers[0].is_shared(group_id)
 
@@ -140,7 +155,7 @@ class _Collected:
 
 
 def _logs(groups: Iterable[FileGroup], parts: _Parts, *, scoped: bool) -> Iterable[LogRowsOf]:
-    """An object may count at several places in the order: deletes that go with a base file count as of an earlier slot than the rest."""
+    """The log objects. One may count at several places in the order: deletes with a base file count as of an earlier slot than the rest."""
     found: dict[tuple[int, int, int, str], _Collected] = {}
     for group in groups:
         for one in group.logs:
@@ -165,7 +180,7 @@ def _segments(entry: _Collected, parts: _Parts) -> Iterable[RowSegment]:
 
 
 def _joined(segments: Iterable[RowSegment], *, keep_parts: bool) -> Iterable[RowSegment]:
-    """With neighbours as one."""
+    """The segments, with neighbours joined."""
     last: RowSegment | None = None
     for one in segments:
         if last is not None and not last.count and not one.count and last.end == one.start and (last.part == one.part or not keep_parts):
@@ -179,7 +194,7 @@ def _joined(segments: Iterable[RowSegment], *, keep_parts: bool) -> Iterable[Row
 
 
 def paths_inside(paths: Sequence[str]) -> list[str]:
-    """Paths that an entry names, as Spark gets them: it would follow one that leads out of the table, which `fileio` refuses.
+    """Paths that an entry names, as Spark gets them. Spark would follow one that leads out of the table, which `fileio` refuses.
 
     Raises CorruptTable.
     """
@@ -188,8 +203,8 @@ def paths_inside(paths: Sequence[str]) -> list[str]:
             check_key(path)
         except InvalidKey as error:
             raise CorruptTable(
-                f"the log names the data file {path[:200]!r}, which is no path below the table ({error}): somebody else wrote that entry; "
-                "restore it from a backup"
+                f"The log names the data file {path[:200]!r}, which is no path below the table ({error}). The entry was not "
+                "written by objcat. Restore it from a backup."
             ) from error
     return list(paths)
 
@@ -202,7 +217,7 @@ def txn_of(log: LogRowsOf) -> str:
 def segment_rows(logs: Iterable[LogRowsOf]) -> pa.Table:
     """The segments of log objects, to join their rows with: one row for every block that a segment touches.
 
-    `of_block`: the object's rank above the block's number. The others are of the segment, `of_last` excluded.
+    `of_block`: the object's rank above the block's number. The other columns are of the segment, `of_last` excluded.
     """
     columns: dict[str, list[int]] = {name: [] for name in ("of_block", "of_first", "of_last", "of_part", "of_bucket", "of_count")}
     for log in logs:

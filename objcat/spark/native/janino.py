@@ -1,4 +1,4 @@
-"""Java source of ours, compiled by the Janino that Spark ships: so there is no JAR."""
+"""Compiles our Java source with the Janino that Spark ships, so there is no JAR."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ _KEPT = "_objcat_compiled"
 
 
 def compiled(spark: SparkSession, source: str, made: str, *, target: int | None = None) -> Any:
-    """An object of a class without arguments, in the JVM of a session: made when it is first asked for, and kept with its gateway.
+    """An object of a class without arguments, in the JVM of a session. It is made at the first call, and cached with its gateway.
 
-    source: a file of this package, without `.java`. made: a class nested in the one of that name. target: of the compiler, a version of
-    Java; where Spark's interfaces have static methods it has to be 8.
+    Args:
+        source: a file of this package, without `.java`.
+        made: a class nested in the one of that name.
+        target: Java version for the compiler; 8 where Spark's interfaces have static methods.
     """
     gateway = spark.sparkContext._gateway
     with _lock:

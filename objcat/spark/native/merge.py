@@ -1,14 +1,14 @@
-"""Merge-on-read as one Catalyst plan over Parquet: base rows that no log row beats, and the log rows that nothing beats.
+"""Merge-on-read as one Catalyst plan over Parquet: base rows that no log row overrides, and the winning log rows.
 
-The rules are those of `objcat.datafile.merge`. Rows of one key count in the order of their *rank*: a base row's is -1, a log row's that of
-its object, which holds a key at most once, or one of its own. In commit order a row is beaten by every row of its key with a greater rank.
-With an ordering column, a *barrier* (a delete without an ordering value) beats every row of a smaller rank; of what is left, the greater
-ordering value beats, of equal ones the greater rank. A row that wins and is a delete ends its key.
+The rules are those of `objcat.datafile.merge`. Rows of one key count in the order of their *rank*: -1 for a base row, the rank of its
+object (which holds a key at most once), or one of its own, for a log row. In commit order a row loses to every row of its key with a
+greater rank. With an ordering column, a *barrier* (a delete without an ordering value) wins over every row of a smaller rank. Of the rest,
+the greater ordering value wins, and of equal ones the greater rank. A winning delete ends its key.
 
-Few log rows: their keys are broadcast once, and each side drops what they beat; Catalyst reuses the broadcast, and filters on keys reach
-both sides. Where keys are whole numbers close together, in commit order, an optimizer rule of ours (`ObjcatBits.java`) knows these joins by
-the names of their columns, and puts a set of bits in their place. Many log rows: the newest log row of every key is found by a window,
-and joined with the base by a shuffle.
+Few log rows: their keys are broadcast once, and each side drops the rows that lose; Catalyst reuses the broadcast, and filters on keys
+reach both sides. Where keys are whole numbers close together, in commit order, our optimizer rule (`ObjcatBits.java`) recognises these
+joins by their column names, and uses a bit set instead. Many log rows: a window finds the newest log row of every key, and a shuffle joins
+it with the base.
 """
 
 from __future__ import annotations
@@ -31,21 +31,27 @@ _TURN = "_objcat_turn"
 BROADCAST_BYTES_MAX = 256 * 1024**2
 """Estimated bytes of log keys that are broadcast."""
 PAIRWISE_OBJECTS_MAX = 8
-"""Log objects whose rows are compared one by one: a key that is in all of them costs the square of their number."""
+"""Log objects whose rows are compared pairwise: a key that is in all of them costs the square of their number."""
 HASHED_ROWS_MAX = 2_000_000
-"""Log rows of one shuffle partition that are held in memory by a hash join."""
+"""Log rows of one shuffle partition that a hash join holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRows:
-    """What is merged. Both have the columns of the result, `key`, RANK, and with an ordering column ORDER; logs `_objcat_op` too.
+    """What is merged. Both sides have the columns of the result, `key`, RANK, and with an ordering column ORDER; logs `_objcat_op` too.
 
-    columns: of the result. key: columns that identify a row. packed: SQL for the key as one whole number, where that is possible.
-    has_ordering: else commit order. barriers: whether there may be any. objects, log_rows: how many. layout: the number of buckets of the
-    whole key that the base has, None where Spark cannot rely on one. width: gives the partitions of a shuffle. spread: buckets, and the
-    columns that choose them, to which the log rows that are left are dealt, so that Spark sees one layout of all rows; None to leave them
-    where they are read. dense: whether keys are whole numbers so close together that `ObjcatBits.java` puts a set of bits in the place of
-    the joins.
+    Attributes:
+        columns: of the result.
+        key: columns that identify a row.
+        packed: SQL for the key as one whole number, where possible.
+        has_ordering: otherwise commit order.
+        barriers: whether there may be any.
+        objects, log_rows: how many there are.
+        layout: the number of buckets of the whole key that the base has; None where Spark cannot rely on one.
+        width: gives the partitions of a shuffle.
+        spread: buckets, and the columns that choose them, to which remaining log rows are distributed, so that Spark sees one layout of all
+            rows; None to leave them where they are read.
+        dense: whether keys are whole numbers so close together that `ObjcatBits.java` replaces the joins by a bit set.
     """
 
     base: Query | None
@@ -81,7 +87,7 @@ def merged(rows: MergeRows) -> list[Query]:
 
 def _broadcast(rows: MergeRows) -> list[Query]:
     keys = _MergeKeys(rows, "_objcat_key")
-    # By name, the rule knows that keys are compared with those of the same rows.
+    # By name, the rule recognises that keys are compared with those of the same rows.
     own = _MergeKeys(rows, "_objcat_own_key") if rows.dense else keys
     base, logs = rows.base, rows.logs
     if rows.barriers:
@@ -115,14 +121,15 @@ _EXISTS = f"{OP_COLUMN} = {OP_UPSERT}"
 _IS_BARRIER = f"{OP_COLUMN} = {OP_DELETE} AND {ORDER} IS NULL"
 _IS_LATER = f"{_THEIR_RANK} > {RANK}"
 _BEATS = f"({_THEIR_ORDER} > {ORDER} OR {_THEIR_ORDER} = {ORDER} AND {_IS_LATER} OR {ORDER} IS NULL AND {_THEIR_ORDER} IS NOT NULL)"
-"""Whether another log row of the key beats this one, of rows that no barrier beats: a barrier among them is the last, and loses to all."""
-# These two say more than they must, about ranks, and let Catalyst infer less, of nulls: so it sees that one broadcast serves all.
+"""Whether another log row of the key wins over this one, among rows that no barrier overrides. A barrier among them is last, and loses to
+all."""
+# These two say more about ranks than needed, so that Catalyst infers less about nulls and sees that one broadcast serves all.
 _BEATS_BASE = f"coalesce({_THEIR_ORDER} >= {ORDER}, true) AND {_IS_LATER}"
 _IS_BEATEN_BY_BASE = f"coalesce({_THEIR_ORDER} < {ORDER}, false) AND {_IS_LATER}"
 
 
 class _MergeKeys:
-    """Joins by key: with the keys of some rows, under names of their own, so that no column is meant by two."""
+    """Joins by key with the keys of some rows, under names of their own, so that no column is ambiguous."""
 
     def __init__(self, rows: MergeRows, name: str) -> None:
         self._terms = [rows.packed] if rows.packed is not None else list(rows.key)
@@ -131,20 +138,20 @@ class _MergeKeys:
         self._same = " AND ".join(f"{term} = {name}" for term, name in zip(self._terms, self._names, strict=True))
 
     def of(self, rows: Query) -> Query:
-        """The keys of rows, with what decides which row wins."""
+        """The keys of rows, with the values that decide which row wins."""
         keys = zip(self._terms, self._names, strict=True)
         return rows.selected(f"{mine} AS {theirs}" for mine, theirs in (*keys, *self._decides))
 
     def newest(self, logs: Query) -> Query:
-        """Each key once, with the greatest of what decides."""
+        """Each key once, with the greatest of these values."""
         return self.of(logs).grouped(self._names, [f"max({theirs}) AS {theirs}" for _, theirs in self._decides])
 
     def anti(self, rows: Query, keys: Query, beats: str) -> Query:
-        """Those that no row of `keys` beats."""
+        """The rows that win over all of `keys`."""
         return rows.joined(keys, f"{self._same} AND {beats}", "left_anti", "broadcast")
 
     def semi(self, rows: Query, keys: Query, loses: str) -> Query:
-        """Those to which a row of `keys` loses."""
+        """The rows that lose to a row of `keys`."""
         return rows.joined(keys, f"{self._same} AND {loses}", "left_semi", "broadcast")
 
 
@@ -175,12 +182,12 @@ def _shuffled(rows: MergeRows) -> list[Query]:
 
 
 def _log(name: str) -> str:
-    """What a column of log rows is called beside that of base rows."""
+    """The name of a log column next to that of a base column."""
     return f"_objcat_log_{name}"
 
 
 def _newest(logs: Query, rows: MergeRows) -> Query:
-    """The log row of each key that beats the others. A barrier has no ordering value, and so loses to what came after it."""
+    """The winning log row of each key. A barrier has no ordering value, so it loses to later rows."""
     greatest = f"{ORDER} DESC NULLS LAST, " if rows.has_ordering else ""
     turn = f"row_number() OVER (PARTITION BY {', '.join(rows.key)} ORDER BY {greatest}{RANK} DESC) AS {_TURN}"
     return logs.shaped(["*", turn], f"{_TURN} = 1")

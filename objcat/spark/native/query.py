@@ -1,6 +1,6 @@
-"""Queries over relations of ours, put together in Python and told to Spark in one call.
+"""Queries over our relations, built in Python and passed to Spark in one call.
 
-A call into the JVM takes a millisecond and more, and Spark analyses whatever a call gives back, with all that is below it: a merge made of
+A call into the JVM takes a millisecond or more, and Spark analyses whatever a call returns, with everything below it: a merge made of
 frames took a tenth of a second before it began. Here it is a tree of plain values; `ObjcatFileIndex.java` builds the plan, which is
 analysed once.
 """
@@ -21,18 +21,22 @@ from objcat.spark.native.janino import compiled
 JoinType = Literal["inner", "left_anti", "left_semi", "full_outer"]
 Hint = Literal["broadcast", "shuffle_hash", "merge"]
 Expressions = Sequence[str | Mapping[str, str]]
-"""Of a projection: SQL texts, each a name, a star, or with a name by AS; and what `cast` gives."""
+"""Expressions of a projection: SQL texts, each a name, a star, or with a name by AS; and results of `cast`."""
 _COLUMN = re.compile(r"(c\d+|_\w+|`(?:[^`]|``)+`)(?: AS (\w+|`(?:[^`]|``)+`))?", re.ASCII)
-"""A column, as it is or under another name, by names that mean nothing else in SQL."""
+"""A column, plain or renamed, by names that have no other meaning in SQL."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
     """Lazy rows. One object is one subtree of the plan, however often it is used.
 
-    said: what Spark is to do, as `Relations.query` reads it. of: with the rows of which. files: of a relation, see `native.py`. frame: rows
-    that a frame has already. has_bits: of a relation, whether the rule of `ObjcatBits.java` may have something to do. is_sorted: the same,
-    of the strategy of `ObjcatOrder.java`.
+    Attributes:
+        said: the operation for Spark, as `Relations.query` reads it.
+        of: the queries whose rows it takes.
+        files: of a relation, see `relation.py`.
+        frame: rows of an existing frame.
+        has_bits: of a relation, whether the rule of `ObjcatBits.java` may apply.
+        is_sorted: of a relation, whether the strategy of `ObjcatOrder.java` may apply.
     """
 
     said: Mapping[str, Any]
@@ -43,7 +47,7 @@ class Query:
     is_sorted: bool = False
 
     def shaped(self, *steps: str | Expressions) -> Query:
-        """Filters (SQL texts) and projections, one above the other."""
+        """Filters (SQL texts) and projections, applied in order."""
         return (
             Query({"op": "shaped", "steps": [step if isinstance(step, str) else [*map(_told, step)] for step in steps]}, (self,))
             if steps
@@ -51,25 +55,28 @@ class Query:
         )
 
     def selected(self, expressions: Iterable[str | Mapping[str, str]]) -> Query:
+        """A projection."""
         return self.shaped(list(expressions))
 
     def where(self, condition: str) -> Query:
+        """A filter, as SQL text."""
         return self.shaped(condition)
 
     def joined(self, other: Query, on: str, how: JoinType, hint: Hint) -> Query:
-        """on: SQL. hint: for `other`."""
+        """A join with `other`. `on`: SQL. `hint`: for `other`."""
         return Query({"op": "joined", "on": on, "how": how, "hint": hint}, (self, other))
 
     def grouped(self, names: Sequence[str], aggregates: Sequence[str]) -> Query:
-        """The names, and SQL texts of aggregates, each with a name by AS."""
+        """Groups by names, with SQL texts of aggregates, each with a name by AS."""
         return Query({"op": "grouped", "names": list(names), "aggregates": list(aggregates)}, (self,))
 
     def dealt(self, count: int, columns: Sequence[str], *, for_layout: bool = False) -> Query:
-        """Dealt to buckets by the hash of columns. for_layout: where a query uses that; elsewhere `Layout` takes the exchange out again."""
+        """Rows distributed to buckets by the hash of columns. `for_layout`: where a query uses the layout; elsewhere `Layout` removes the
+        exchange."""
         return Query({"op": "dealt", "count": count, "columns": list(columns), "for_layout": for_layout}, (self,))
 
     def to_frame(self, spark: SparkSession) -> DataFrame:
-        """The rows as a frame of Spark's. Nothing is read."""
+        """The rows as a Spark frame. Nothing is read."""
         steps: list[dict[str, Any]] = []
         files = bytearray()
         jvm: Any = spark._jvm
@@ -89,7 +96,7 @@ class Query:
             yield from one._parts()
 
     def _tell(self, steps: list[dict[str, Any]], files: bytearray, frames: Any, told: dict[int, int]) -> int:
-        """Adds the steps of this query, what it is of first; gives the number of its last."""
+        """Add the steps of this query, those below it first; returns the number of its last step."""
         if id(self) in told:
             return told[id(self)]
         step = {**self.said, "of": [one._tell(steps, files, frames, told) for one in self.of]}
@@ -104,7 +111,7 @@ class Query:
 
 
 def _told(expression: str | Mapping[str, str]) -> str | Mapping[str, str]:
-    """A column by its names: Spark's parser takes longer for a few of them than all else that makes a frame."""
+    """A column by its names, because Spark's parser takes longer for a few of them than all else that makes a frame."""
     found = _COLUMN.fullmatch(expression) if isinstance(expression, str) else None
     if found is None:
         return expression
@@ -123,5 +130,5 @@ def of_frame(frame: DataFrame) -> Query:
 
 
 def cast(column: str, kind: DataType, name: str) -> Mapping[str, str]:
-    """A column under another name, of another type: one that differs in the names of nested fields only."""
+    """A column under another name and type that differs only in the names of nested fields."""
     return {"column": column, "type": kind.json(), "name": name}

@@ -1,8 +1,8 @@
-"""Relations that Spark scans by itself: Parquet files of a table, listed and pruned by a small index in Java.
+"""Relations that Spark scans itself: Parquet files of a table, listed and pruned by a small index in Java.
 
-The index, `ObjcatFileIndex.java`, is compiled by the Janino that Spark ships, once for each JVM. All that it knows of the files goes to it
-in one call. A relation is declared over the physical names of columns, which never change, and read under a private session: settings of
-the user's session that would change what a file says are overruled, for these files alone.
+The index, `ObjcatFileIndex.java`, is compiled by the Janino that Spark ships, once for each JVM. It gets everything about the files in one
+call. A relation is declared over the physical names of columns, which never change, and read under a private session, which overrules
+settings of the user's session that would change the meaning of a file, for these files only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, str] = {
     "int96RebaseMode": "CORRECTED",
     "mergeSchema": "false",
 }
-"""Of every relation: settings of a session that would lose rows, or shift dates before 1582."""
+"""Options of every relation, against session settings that would lose rows or shift dates before 1582."""
 SETTINGS: Mapping[str, str] = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -53,17 +53,17 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.recordLevelFilter.enabled": "false",
 }
-"""Of the private session. Reading by field id gives wrong rows once a column is renamed and a filter is pushed down, which goes by name."""
+"""Settings of the private session. Reading by field id gives wrong rows when a column is renamed and a filter is pushed down by name."""
 
 DEFAULTS: Mapping[str, str] = {"spark.sql.files.openCostInBytes": str(1024**2)}
-"""Of the private session where the user's says nothing: Spark's own 4 MiB would give most of a small log object to one task."""
+"""Settings of the private session where the user's has none: Spark's own 4 MiB would give most of a small log object to one task."""
 WHOLE_BYTES_MAX = 16 * 1024**2
-"""Of files that are one row group by their rows: wide ones may be several."""
+"""Bytes of files that are one row group by their rows; wide ones may be several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A column that says the same in every row of a file. type: of Spark, one of `long`, `integer`, `string`."""
+    """A column with the same value in every row of a file. `type`: of Spark, one of `long`, `integer`, `string`."""
 
     name: str
     type: str
@@ -71,15 +71,20 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What Spark is told of some files.
+    """What Spark gets about some files.
 
-    name: shown in its plans. files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: not
-    known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `metadata.manifest_rows`) and a column for each constant. hidden: columns of the
-    files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
-    when Spark may rely on it, else 0. key_span: of base rows, the least and the greatest value that their key, as the number that joins
-    compare, can have, where one bit for each is little. base_rows: that log rows are merged with, where they are enough for a set of
-    hashes before a join. log_rows: of log objects. For these three see `ObjcatBits.java`. sorted: columns by which the rows of each bucket
-    ascend, as each is one file; none where that is not sure. See `ObjcatOrder.java`.
+    Attributes:
+        name: shown in its plans.
+        files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: unknown), `lower_<id>`,
+            `upper_<id>`, `nulls_<id>` (see `metadata.manifest_rows`) and a column for each constant.
+        hidden: columns of the files that are not the table's.
+        hashed: the columns that choose the bucket.
+        buckets: the count under which all files were written, when Spark may rely on it, else 0.
+        key_span: of base rows, the least and greatest number that their key can be in a join, where one bit for each is little.
+        base_rows: that log rows are merged with, where there are enough for a set of hashes before a join.
+        log_rows: of log objects. For these three see `ObjcatBits.java`.
+        sorted: columns by which the rows of each bucket ascend, because each is one file; empty where that is not sure. See
+            `ObjcatOrder.java`.
     """
 
     name: str
@@ -97,14 +102,14 @@ class Relation:
 
 
 def internal(column: Column) -> str:
-    """What a column is called inside of our plans: user's names, which may be like anything, come in at the end."""
+    """The name of a column inside our plans. User's names, which may be anything, are applied at the end."""
     return f"c{column.id}"
 
 
 def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
-    """The store's URL as this session's Hadoop knows it; None when it cannot read the scheme (or there is no JVM handle: Spark Connect).
+    """The store's URL for this session's Hadoop; None when it cannot read the scheme, or there is no JVM handle (Spark Connect).
 
-    A scheme counts as readable when its connector is on the class path; that it is also configured is the session's business.
+    A scheme counts as readable when its connector is on the class path. Whether it is configured is up to the session.
     """
     if not hasattr(spark, "_jvm"):
         return None
@@ -128,7 +133,7 @@ def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
 def related(root: str, relation: Relation, *, row_index: str | None = None) -> Query:
     """The rows of files: the table's columns under `internal` names, the hidden columns, the constants.
 
-    root: as `native_root` says. row_index: what to call a further column, the number of the row in its file.
+    `root`: of `native_root`. `row_index`: the name of a further column, the number of the row in its file.
     """
     physical = plain(to_arrow_physical(relation.columns, nullable=relation.nullable))
     for field in relation.hidden:
@@ -153,12 +158,12 @@ def related(root: str, relation: Relation, *, row_index: str | None = None) -> Q
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """As Spark says it."""
+    """The Spark schema of an Arrow schema."""
     return from_arrow_schema(plain(schema), prefer_timestamp_ntz=True)
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """Without metadata, and with nulls allowed in whatever is nested: a file may be older than a field."""
+    """Without metadata, and nullable inside nested columns, because a file may be older than a field."""
     return pa.schema([pa.field(field.name, _plain_type(field.type), field.nullable) for field in schema])
 
 
@@ -173,7 +178,7 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def _own_options(relation: Relation) -> Mapping[str, str]:
-    """What our Java goes by."""
+    """Options for our Java code."""
     said: dict[str, int | str] = {"objcat.log.rows": relation.log_rows} if relation.log_rows else {}
     rows_max = LOG_ROW_GROUP_ROWS if relation.log_rows else BASE_ROW_GROUP_ROWS
     files = relation.files
@@ -198,7 +203,7 @@ def _constant_field(constant: Constant) -> dict[str, Any]:
 def _encoded(root: str, relation: Relation) -> bytes:
     """The files as the index reads them: a deflated Arrow stream.
 
-    Hadoop takes paths as they are, while the root of ours is percent-encoded.
+    Hadoop takes paths as they are, while our root is percent-encoded.
     """
     files = relation.files
     folder = unquote(root).rstrip("/")
@@ -239,7 +244,7 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def with_bounds(files: pa.Table, bounds: pa.Table | None) -> pa.Table:
-    """Files with the bounds that are known of them, by path. bounds: as `Snapshot.bounds`; its `rows` replace those of the files."""
+    """Files with their known bounds, by path. `bounds`: of `Snapshot.bounds`; its `rows` replace those of the files."""
     if bounds is None:
         return files
     at = pc.index_in(files.column("path"), value_set=bounds.column("base_path").combine_chunks())

@@ -1,4 +1,9 @@
-"""Scans on Spark: native where the session can read the store, Arrow through `fileio` elsewhere."""
+"""Scans on Spark: native where the session can read the store, Arrow through `fileio` elsewhere.
+
+Begin with `scan_dataframe`, which `Scan.to_spark` and Spark SQL call. A native plan is made of relations (`relation.py`), which
+`snapshot.py` chooses for a snapshot and `merge.py` merges; `query.py` passes it to the JVM in one call.
+The rows are exactly those of `Scan.to_arrow`, under any session settings.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +39,12 @@ def scan_dataframe(
 ) -> DataFrame:
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
-    bounds: gives what is known of the columns of the files (`Snapshot.bounds`), by which Spark leaves files out. commits: gives when the
-    rows were committed (`objcat.planning.commits.commits_table`). verify: looks at the files that Spark is to read by itself.
-    A filter that is an Arrow expression is applied in Python workers; all else is native where the session can read the store.
+    A filter that is an Arrow expression is applied in Python workers. All else is native where the session can read the store.
+
+    Args:
+        bounds: gives the known bounds of file columns (`Snapshot.bounds`), by which Spark skips files.
+        commits: gives the commit times of rows (`objcat.planning.commits.commits_table`).
+        verify: checks the files that Spark reads itself.
     """
     root = native_root(spark, store)
     chosen = [quoted(name) for name in plan.columns]

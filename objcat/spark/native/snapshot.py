@@ -44,24 +44,26 @@ _START = "_objcat_start"
 _HORIZON = "_objcat_horizon"
 _PACKED_MAX = 2**62
 SEGMENTS_FILTERED_MAX = 32
-"""Segments of log objects that are looked for by comparing each row with all of them."""
+"""Segments of log objects that are found by comparing each row with all of them."""
 BITS_OF_ROW = 32
 """Bits for each base row that a set of keys may take."""
 BITS_MIN, BITS_MAX = 2**23, 2**29
-"""Bits that a set of keys may take however few rows there are, and however many: 1 and 64 MiB, which go to every task."""
+"""Bits that a set of keys may take however few rows there are, and at most: 1 and 64 MiB, which go to every task."""
 GATED_ROWS_MIN = 2**18
-"""Base rows that are worth a set of hashes before their join with log rows: reading these to hash them takes some 10 ms."""
+"""Base rows that are worth a set of hashes before their join with log rows; reading log rows to hash them takes about 10 ms."""
 BEFORE_ALL = -(10**17)
-"""As microseconds or days: earlier than any value."""
+"""Microseconds or days before any value."""
 
 
 def native_rows(
     spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Expressions] = ()
 ) -> DataFrame:
-    """The rows of a plan's file groups, merged: its `columns_read` under logical names, and hidden columns. Lazy; without a Python worker.
+    """The merged rows of a plan's file groups: its `columns_read` under logical names, and hidden columns. Lazy, without Python workers.
 
-    root: as `native_root` says. bounds: of the files, None when nothing is known of them. then: filters and projections of these rows, as
-    of `Query.shaped`.
+    Args:
+        root: of `native_root`.
+        bounds: of the files; None when they are unknown.
+        then: filters and projections of these rows, see `Query.shaped`.
     """
     return _SnapshotFrame(spark, root, plan, bounds).rows().shaped(*then).to_frame(spark)
 
@@ -79,7 +81,7 @@ class _SnapshotFrame:
 
     def rows(self) -> Query:
         scoped = self.spec.key_scope == PARTITION_SCOPE
-        # Deletes that a compaction kept change nothing in the rows that it wrote.
+        # Deletes that a compaction retained change nothing in the rows that it wrote.
         alone = sources_of([replace(group, logs=()) for group in self.plan.plain], scoped=scoped)
         layered = sources_of(self.plan.merged, scoped=scoped, by_group=self.spec.is_located)
         buckets = self._buckets([*alone.bases, *layered.bases])
@@ -108,7 +110,7 @@ class _SnapshotFrame:
         return pa.schema([*columns, (TXN_COLUMN, pa.string()), (_FILE, pa.string())])
 
     def _logical(self, rows: Query) -> Query:
-        """Logical names; a nested column whose fields were renamed is cast, field by field."""
+        """The rows under logical names. A nested column whose fields were renamed is cast, field by field."""
         chosen: list[str | Mapping[str, str]] = []
         for column in self.plan.columns_read:
             said, kept = (spark_schema(pa.schema([("v", arrow_type(column.type, physical=physical))]))["v"] for physical in (False, True))
@@ -129,13 +131,13 @@ class _SnapshotFrame:
         return counts.pop() if is_one and self.spec.bucket_columns else 0
 
     def _sorted(self, bases: Sequence[BaseRows]) -> tuple[TableColumn, ...]:
-        """Columns of the key by which each bucket ascends in Spark's eyes, where each is one file; none where a file lies otherwise."""
+        """Key columns by which each bucket ascends for Spark, where each is one file; empty where a file has another order."""
         if len({base.file.group_id.bucket for base in bases}) < len(bases) or any(base.file.order is not None for base in bases):
             return ()
         return tuple(takewhile(lambda column: str(column.type).partition("(")[0] in _ASCENDING, self.spec.key_columns))
 
     def _base(self, bases: Sequence[BaseRows], buckets: int, *, is_merged: bool = False, key_span: tuple[int, int] | None = None) -> Query:
-        """The rows of base files that count, with RANK and PART. is_merged: with log rows. key_span: as of `Relation`."""
+        """The base rows that count, with RANK and PART. `is_merged`: with log rows. `key_span`: see `Relation`."""
         files = pa.table(
             {
                 "path": paths_inside([base.file.path for base in bases]),
@@ -169,7 +171,7 @@ class _SnapshotFrame:
         return rows
 
     def _logs(self, logs: Sequence[LogRowsOf], *, row_by_row: bool = False) -> Query:
-        """The log rows that count, with RANK, PART and their operation. row_by_row: each row has a rank of its own, not each object."""
+        """The log rows that count, with RANK, PART and operation. `row_by_row`: each row has its own rank, not that of its object."""
         whole = [log for log in logs if log.segments is None]
         cut = [log for log in logs if log.segments is not None]
         starts = dict(zip((log.rank for log in logs), accumulate((log.object.rows for log in logs), initial=0), strict=False))
@@ -182,7 +184,7 @@ class _SnapshotFrame:
         return union([self._timely(rows).selected(names) for rows in found])
 
     def _inside(self, rows: Query, logs: Sequence[LogRowsOf]) -> Query:
-        """Of the rows of log objects, those of their segments, with the PART of the segment. A few segments are a filter, not a join."""
+        """The rows of log objects within their segments, with the PART of the segment. Few segments are a filter, not a join."""
         segments = [(log, one) for log in logs for one in log.segments or ()]
         if len(segments) <= SEGMENTS_FILTERED_MAX and all(one.part == log.part for log, one in segments):
             own = [f"{RANK} = {log.rank} AND {_ROW} >= {one.start} AND {_ROW} < {one.end}" for log, one in segments]
@@ -197,7 +199,7 @@ class _SnapshotFrame:
         return rows.joined(of, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"])
 
     def _timely(self, rows: Query) -> Query:
-        """Without log rows that come too late for their slot, see `objcat.datafile.lateness`. No session setting matters here."""
+        """The rows without log rows that are late for their slot, see `objcat.datafile.merge`. No session setting matters here."""
         ordering = self.spec.ordering_column
         if self.spec.lateness_ms is None or ordering is None:
             return rows
@@ -211,12 +213,12 @@ class _SnapshotFrame:
         return rows.where(f"{value} IS NULL OR NOT ({late})")
 
     def _horizon(self, log: LogRowsOf) -> int:
-        """The smallest ordering value that is not late, in days or microseconds since 1970; before all of them where nothing is late."""
+        """The least ordering value that is not late, in days or microseconds since 1970; before all where nothing is late."""
         bound = horizon(self.spec, log.committed_at_ms)
         return BEFORE_ALL if bound is None else int(bound.cast(pa.int32() if pa.types.is_date(bound.type) else pa.int64()).as_py())
 
     def _log_relation(self, logs: Sequence[LogRowsOf], starts: Mapping[int, int], *, positions: bool) -> Query:
-        """starts: by rank of an object, how many rows those before it have. positions: with the number of each row in its object."""
+        """Log objects as a relation. `starts`: for a rank, how many rows come before it. `positions`: with row numbers."""
         files = pa.table(
             {
                 "path": paths_inside([log.object.path for log in logs]),
@@ -285,8 +287,10 @@ class _SnapshotFrame:
         )
 
     def _spread(self, buckets: int) -> tuple[int, tuple[str, ...]] | None:
-        """Log rows are dealt to the buckets of the base files, so that joins and aggregates on the key move no base row. `Layout` takes
-        that out again where nothing uses it. Not where a filter gives the keys: then few buckets are left."""
+        """The buckets of the base files, to which log rows are distributed, so that joins and aggregates on the key move no base row.
+
+        `Layout` removes that again where nothing uses it. None where a filter gives the keys, because few buckets are left then.
+        """
         if not buckets or self.plan.hashes is not None:
             return None
         return buckets, tuple(internal(column) for column in self.spec.bucket_columns)
@@ -299,7 +303,7 @@ class _SnapshotFrame:
         return bool(nulls.null_count) or bool(pc.any(pc.greater(nulls, 0)).as_py())
 
     def _whole_fields(self, parts: int) -> list[_Whole] | None:
-        """What identifies a row, as whole numbers, where the bounds of the files say between what they are; else None."""
+        """What identifies a row, as whole numbers, where file bounds limit them; else None."""
         if self.bounds is None:
             return None
         fields = [] if parts == 1 else [_Whole(PART, 0, parts - 1)]
@@ -314,7 +318,7 @@ class _SnapshotFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A whole number of each row: the SQL for it, the least and the greatest that it is."""
+    """A whole number of each row: its SQL, the least and the greatest value."""
 
     value: str
     low: int
@@ -322,12 +326,12 @@ class _Whole:
 
     @property
     def count(self) -> int:
-        """Of the values that it may have."""
+        """How many values it may have."""
         return self.high - self.low + 1
 
 
 def _packed(fields: Sequence[_Whole] | None) -> str | None:
-    """Several fields as the digits of one number that is not negative, where they fit; then a join compares one long."""
+    """Several fields as the digits of one non-negative number, where they fit, so that a join compares one long."""
     if fields is None or prod(field.count for field in fields) > _PACKED_MAX:
         return None
     if len(fields) == 1:
@@ -340,7 +344,7 @@ def _packed(fields: Sequence[_Whole] | None) -> str | None:
 
 
 def _span(fields: Sequence[_Whole] | None, rows: int) -> tuple[int, int] | None:
-    """Between what the number is that identifies a row, packed or not; None where a bit for each value would be much beside the rows."""
+    """The range of the number that identifies a row, packed or not; None where a bit for each value is too much for the rows."""
     if fields is None:
         return None
     low, high = (fields[0].low, fields[0].high) if len(fields) == 1 else (0, prod(field.count for field in fields) - 1)
@@ -348,12 +352,12 @@ def _span(fields: Sequence[_Whole] | None, rows: int) -> tuple[int, int] | None:
 
 
 _ASCENDING = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "timestamp", "timestamp_ntz", "string", "binary")
-"""Types of columns whose values writers and Spark sort alike. Spark compares other things than the values of floating columns."""
+"""Types whose values writers and Spark sort alike. Spark compares floating-point columns by other rules than values."""
 _WHOLE = ("tinyint", "smallint", "int", "bigint", "date")
 
 
 def _limits(bounds: pa.Table, column: TableColumn) -> tuple[int, int] | None:
-    """The least and the greatest value of a column of whole numbers, over all files; None where they are not known."""
+    """The least and the greatest value of a whole-number column, over all files; None where they are unknown."""
     names = (f"lower_{column.id}", f"upper_{column.id}")
     if column.type not in _WHOLE or any(name not in bounds.column_names for name in names) or not bounds.num_rows:
         return None
