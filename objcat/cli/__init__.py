@@ -1,8 +1,8 @@
-"""The command line: `objcat --help` names the commands.
+"""The command line: `objcat --help` lists the commands.
 
-Exit codes: 0 all is well; 1 the answer is no (a store that is not fit, a table that is not whole); 2 wrong input, missing credentials, or
-a store that cannot be asked; 130 it was interrupted; 143 it was told to end, by SIGTERM. Errors are one sentence on stderr; with --json
-one object there.
+Begin with `main`. Each command is a function in a module here; typer makes its options, and `output.py` prints.
+Exit codes: 0 success; 1 the answer is no (a store that is not fit, a damaged table); 2 wrong input, missing credentials, or a store that
+does not answer; 130 interrupted; 143 ended by SIGTERM. An error is one message on stderr, or one object with --json.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from objcat.version import VERSION
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 128 + signal.SIGTERM
 _USAGE_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "UsageError")
-"""A mistake in a call of the command line. Versions of typer keep it in different places."""
+"""A mistake in a call of the command line. Versions of typer have it in different modules."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as of whoever stops a container: what Ctrl-C does is right then too."""
+    """SIGTERM, for example from a container that stops. It is handled like Ctrl-C."""
 
 
 def _terminate(number: int, _frame: object) -> None:
-    # Whoever sends it again does not want to wait for what is under way.
+    # A second signal ends the process at once.
     signal.signal(number, signal.SIG_DFL)
     raise Terminated
 
 
 class Commands(TyperGroup):
-    """The commands, which end with a sentence when they are interrupted."""
+    """The commands, which end with a message when they are interrupted."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as why:
-            how, code = ("ended by SIGTERM", EXIT_TERMINATED) if isinstance(why, Terminated) else ("interrupted", EXIT_INTERRUPTED)
-            said = "what has a slot of the log is done and the rest is not visible: call it again to go on"
-            say_error("Interrupted", f"{how}; {said}, and `objcat rollback TABLE` to tidy up", code)
+            how, code = ("Ended by SIGTERM", EXIT_TERMINATED) if isinstance(why, Terminated) else ("Interrupted", EXIT_INTERRUPTED)
+            said = "Commits that have a slot are done; the rest is not visible. Call the command again to go on"
+            say_error("Interrupted", f"{how}. {said}, and run `objcat rollback TABLE` to clean up.", code)
             raise typer.Exit(code) from None
 
 
@@ -106,31 +106,31 @@ app.command("store-check")(store.store_check)
 
 
 def main() -> None:
-    """The entry point `objcat`: runs the command. An error of ours is one sentence, or one object of JSON, and exit code 2."""
+    """The entry point `objcat`: runs the command. An error of objcat is one message, or one JSON object, and exit code 2."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        # The first process of a container is not ended by a signal that it does not handle.
+        # The first process of a container is not ended by a signal without a handler.
         signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a character shows its number.
+            # A terminal that cannot show a character shows its code.
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(_run())
     except (FileIOError, ObjcatError) as error:
         _fail(error)
     except _USAGE_ERROR as error:
-        # Only where JSON is wanted: else it has been said.
-        _fail(error, code=error.exit_code, said=f"{error.format_message()}: see --help of the command")
+        # Only for JSON: otherwise typer has printed it.
+        _fail(error, code=error.exit_code, said=f"{error.format_message().rstrip('.')}. See --help of the command.")
     except BrokenPipeError:
-        # Whoever read the output has enough of it. Nothing more may be written there, not even at the end of the process.
+        # The reader of the output has closed it. Nothing more may be written there, not even at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        # Of this machine: a full disk, a file that may not be written.
-        _fail(error, said=f"{error}: mend that, and call it again")
+        # An error of this machine: a full disk, a file that is not writable.
+        _fail(error, said=f"{error}. Correct that, and call the command again.")
 
 
 def _run() -> int:
-    """The exit code."""
+    """Run the command and return its exit code."""
     if not wants_json():
         app()
         return 0
@@ -139,6 +139,6 @@ def _run() -> int:
 
 
 def _fail(error: Exception, *, code: int = EXIT_WRONG, said: str | None = None) -> NoReturn:
-    """Say an error on stderr, and end."""
+    """Print an error to stderr, and exit."""
     say_error(type(error).__name__, str(error) if said is None else said, code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`objcat archive`, `objcat collect` and `objcat purge`: what a log and a lake need once in a while."""
+"""`objcat archive`, `objcat collect` and `objcat purge`: services that a log or a lake needs now and then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, options, and opening what a URL names."""
+"""What the commands share: exit codes, options, and opening the lake or table of a URL."""
 
 from __future__ import annotations
 
@@ -35,28 +35,30 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/.~]")
 
 
 def parse_option_arguments(arguments: list[str]) -> dict[str, str]:
-    """Options of a store from arguments of the form `key=value`. Raises InvalidConfig without repeating values: they may be secret."""
+    """Options of a store from arguments `key=value`. Raises InvalidConfig, which never repeats a value, because it may be secret."""
     options: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not key or not equals:
-            raise InvalidConfig("an option needs the form KEY=VALUE, for example --option region=eu-central-1")
+            raise InvalidConfig("An option does not have the form KEY=VALUE. Write it like --option region=eu-central-1.")
         options[key] = value
     return options
 
 
 def is_place(argument: str) -> bool:
-    """Whether an argument is a URL or a path, and not a name in the lake of a profile."""
+    """Whether an argument is a URL or a path, not a name in the lake of a profile."""
     return _ABSOLUTE.match(argument) is not None
 
 
 def placed(url: str | None, option: list[str] | None) -> tuple[str, dict[str, str]]:
-    """The URL that is meant, and the options of its store, where a profile may have said both. Raises InvalidConfig."""
+    """The URL and the store options, from arguments and profile. Raises InvalidConfig."""
     options = parse_option_arguments(option or [])
     profile = chosen.get()
     if profile is None:
         if url is None:
-            raise InvalidConfig("which lake? Write its URL, e.g. s3://bucket/lake, or choose one with `objcat --profile NAME`")
+            raise InvalidConfig(
+                "There is no lake in the call. Write its URL, for example s3://bucket/lake, or choose one with `objcat --profile NAME`."
+            )
         return url, options
     if url is None:
         url = profile.url
@@ -66,12 +68,12 @@ def placed(url: str | None, option: list[str] | None) -> tuple[str, dict[str, st
 
 
 def open_lake(url: str | None, option: list[str] | None) -> Lake:
-    """The lake that a URL names. Raises InvalidConfig."""
+    """The lake at a URL. Raises InvalidConfig."""
     return connect(*placed(url, option))
 
 
 def open_table(url: str, option: list[str] | None) -> Table:
-    """The table that a URL names: in a lake, or by itself. Raises InvalidConfig, InvalidInput, TableNotFound."""
+    """The table at a URL, in a lake or without one. Raises InvalidConfig, InvalidInput, TableNotFound."""
     return find_table(*placed(url, option))
 
 

@@ -53,7 +53,7 @@ def schema(
     for title in ("column", "type", "null", "key"):
         shown.add_column(title, overflow="fold")
     for column in columns:
-        # Whatever the schema says, rows hold no null there.
+        # Rows hold no null there, even if the schema is nullable.
         never = column["key"] or column["column"] == facts["ordering"]
         null = "yes" if column["nullable"] and not never else "no"
         shown.add_row(words(str(column["column"])), words(str(column["type"])), null, "key" if column["key"] else "")

@@ -1,4 +1,4 @@
-"""`objcat doctor` and `objcat rollback`: is a lake whole, and what to do about writers that died."""
+"""`objcat doctor` and `objcat rollback`: check a lake, and settle the writes of dead writers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def rollback(
 
 
 def _would_roll_back(table: Table, txn: str | None, older_than_s: float, *, as_json: bool) -> None:
-    """Of one transaction whatever its age."""
+    """Print what a rollback would do; a named transaction at any age."""
     named = None if txn is None else parse_txn(txn)
     left = find_leftovers(
         table._context.timeline, table._context.timeline.open(), older_than_s=older_than_s if named is None else 0, names_of=files_named_by

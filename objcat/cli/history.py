@@ -1,4 +1,4 @@
-"""`objcat log` and `objcat show`: what happened to a table."""
+"""`objcat log` and `objcat show`: the commits of a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from objcat.timeline.json_objects import encode_object
 from objcat.timeline.log import with_changes
 
 WIDE_COLUMNS = 130
-"""Width of a terminal from which on `log` shows files and transaction ids too; `--json` always does."""
+"""Terminal width from which on `log` shows files and transaction ids too; `--json` always does."""
 
 
 def log(
@@ -120,11 +120,11 @@ def _delta_of(entry: Entry, table: str) -> TableDelta:
 
 
 def _find(table: Table, instant: str) -> Entry | None:
-    """The entry of a slot, or of a transaction; None for a transaction that has none. Raises InvalidInput."""
+    """The entry of a slot or a transaction; None for a transaction without one. Raises InvalidInput."""
     if instant.isascii() and instant.isdigit():
         newest = table.snapshot.slot
         digits = instant.lstrip("0") or "0"
-        # Python refuses to read numbers that are very long.
+        # Python refuses to parse very long numbers.
         found = table._context.timeline.log.read_slot(int(digits)) if len(digits) <= len(str(newest)) and int(digits) <= newest else None
         if found is None:
             raise InvalidInput(f"The table {table.name!r} has no slot {digits[:40]}. Use a slot from 0 to {newest}.")
@@ -134,7 +134,7 @@ def _find(table: Table, instant: str) -> Entry | None:
 
 
 def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
-    """An instant that is only requested or under way. Raises InvalidInput when nothing is known of it."""
+    """Print an instant that is only requested or under way. Raises InvalidInput for an unknown one."""
     for state, key in (("INFLIGHT", intent_key(txn)), ("REQUESTED", requested_key(txn))):
         try:
             found = table._context.fileio.get(key)
@@ -156,7 +156,7 @@ def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
         }
         _print_facts(f"transaction {txn} of {table.name}", facts)
         return
-    raise InvalidInput(f"the table {table.name!r} knows no transaction {txn}: see `objcat log --json` for those that there are")
+    raise InvalidInput(f"The table {table.name!r} has no transaction {txn}. `objcat log --json` lists the transactions.")
 
 
 def _touched(entry: Entry, table: str) -> dict[str, list[str]]:
@@ -168,7 +168,7 @@ def _touched(entry: Entry, table: str) -> dict[str, list[str]]:
 
 
 def _changes_of_spec(table: Table, entry: Entry, delta: TableDelta) -> dict[str, str | None]:
-    """What an entry changes in the table itself, in words; nothing for the one that creates it."""
+    """What an entry changes in the table's definition, in words; nothing for the entry that creates it."""
     restored = entry.footprint[table.id].restores if table.id in entry.footprint else None
     if entry.action is Action.CREATE or (delta.spec is None and restored is None):
         return {}

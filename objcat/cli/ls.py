@@ -1,4 +1,4 @@
-"""`objcat ls`: what there is in a lake."""
+"""`objcat ls`: the tables and namespaces of a lake."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
 
 
 def _dropped(lake: Lake, namespace: str | None, *, told: Callable[[int], str]) -> list[dict[str, str]]:
-    """told: how a time is said."""
+    """The dropped tables. `told`: formats a time."""
     return [
         {"name": table.name, "id": table.table, "prefix": table.binding.prefix, "dropped_at": told(table.at_ms)}
         for table in lake.dropped_tables(namespace)

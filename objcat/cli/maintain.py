@@ -1,4 +1,4 @@
-"""`objcat maintain`: the upkeep of a table or of a lake by what the properties of the tables say, once or for ever."""
+"""`objcat maintain`: maintenance of a table or a lake by the properties of the tables, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _print_metrics(tables: Sequence[Table], verify_bytes: int, *, as_json: bool)
 
 
 def _lake(url: str, options: dict[str, str]) -> Lake | None:
-    """The lake at a URL; None when it is a table's. Raises as `connect`, and TableNotFound where there is neither."""
+    """The lake at a URL; None when the URL is of a table. Raises as `connect`, and TableNotFound where there is neither."""
     lake = connect(url, options)
     if lake.tables():
         return lake
@@ -96,15 +96,15 @@ def _lake(url: str, options: dict[str, str]) -> Lake | None:
         find_table(url, options)
     except (TableNotFound, InvalidInput) as error:
         if lake._context.catalog.slot < 0:
-            neither = TableNotFound(f"there is neither a lake nor a table at {lake.fileio.url}: mend the URL, or create a table there")
+            neither = TableNotFound(f"There is neither a lake nor a table at {lake.fileio.url}. Correct the URL, or create a table there.")
             raise (neither if isinstance(error, InvalidInput) else error) from None
-        # What is empty is an empty lake, and says so.
+        # An empty URL is an empty lake, and is reported as such.
         return lake
     return None
 
 
 def _print(done: Sequence[MaintenanceReport], *, as_json: bool) -> bool:
-    """Returns whether a service failed."""
+    """Print the reports. Returns whether a service failed."""
     for maintained in done:
         if as_json:
             say_json(asdict(maintained))

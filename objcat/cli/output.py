@@ -1,4 +1,4 @@
-"""What commands print: lines, tables and JSON. Nothing that comes from a table or a store controls the terminal."""
+"""Output of commands: lines, tables and JSON. Text from a table or a store never controls the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from objcat.common.terminal import visible
 
 
 def say(text: str = "", *, error: bool = False) -> None:
-    """One line for people, or of JSON, on stdout or on stderr. Whatever is in it stays in this line and controls no terminal."""
+    """Print one line for people, or of JSON, to stdout or stderr. Its text stays in this line and controls no terminal."""
     print(visible(text), file=sys.stderr if error else sys.stdout)
 
 
@@ -34,7 +34,7 @@ def wants_json() -> bool:
 
 
 def say_error(kind: str, said: str, code: int) -> None:
-    """An error on stderr: a sentence, or with --json an object of `error` (its class), `message` and `exit_code`."""
+    """Print an error to stderr: a message, or with --json an object of `error` (its class), `message` and `exit_code`."""
     if wants_json():
         say(json_text({"error": kind, "message": said, "exit_code": code}), error=True)
     else:
@@ -42,33 +42,33 @@ def say_error(kind: str, said: str, code: int) -> None:
 
 
 def say_warning(kind: str, said: str) -> None:
-    """A warning on stderr: a sentence, or with --json an object of `warning` and `message`."""
+    """Print a warning to stderr: a message, or with --json an object of `warning` and `message`."""
     say(json_text({"warning": kind, "message": said}) if wants_json() else f"objcat: {said}", error=True)
 
 
 def words(text: str, style: str = "") -> Text:
-    """Text for a cell, a title or a status: no markup in it counts, and what would control the terminal is shown."""
+    """Text for a cell, a title or a status, without markup, and with control characters made visible."""
     return Text(visible(text), style=style)
 
 
 def sheet(title: str | None = None, *, headed: bool = True) -> Sheet:
-    """An empty table as all commands print it."""
+    """An empty table in the style of all commands."""
     return Sheet(title=None if title is None else words(title, "table.title"), title_justify="left", box=box.SIMPLE, show_header=headed)
 
 
 def draw(shown: Sheet | Text) -> None:
-    """A table, or a line with a style, on stdout. A line is never broken."""
+    """Print a table, or a line with a style, to stdout. A line is never broken."""
     Console().print(shown, soft_wrap=isinstance(shown, Text))
 
 
 def width() -> int:
-    """How many characters a line of the terminal has."""
+    """Characters in a line of the terminal."""
     return Console().width
 
 
 @contextmanager
 def progress(what: str, *, shown: bool = True) -> Iterator[None]:
-    """Shows what goes on as long as it lasts, on a terminal only."""
+    """Show the progress of the block, on a terminal only."""
     console = Console(stderr=True)
     if not shown or not console.is_terminal:
         yield
@@ -85,25 +85,25 @@ def progress(what: str, *, shown: bool = True) -> Iterator[None]:
 
 @contextmanager
 def steps(what: str, *, shown: bool = True) -> Iterator[Steps]:
-    """The same for work in several steps: gives what tells of each, and takes the words away while lines are printed."""
+    """Show the progress of work in several steps, and hide it while lines are printed."""
     with Console(stderr=True).status(words(what), spinner="dots") if shown else nullcontext() as status:
         yield Steps(status)
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What shows how far work is. status: None: nothing is shown."""
+    """Shows the progress of steps. `status`: None: nothing is shown."""
 
     status: Status | None
 
     def tell(self, what: str) -> None:
-        """Say what is done now."""
+        """Show the current step."""
         if self.status is not None:
             self.status.update(words(what))
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Show nothing meanwhile."""
+        """Hide the progress meanwhile."""
         if self.status is None:
             yield
             return
@@ -113,8 +113,10 @@ class Steps:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON in ASCII without control characters, one line unless it is indented. Times are ISO text, those with a zone in UTC (`Z`);
-    decimals and numbers that JSON lacks are text, bytes are base64."""
+    """JSON in ASCII without control characters, one line unless it is indented.
+
+    Times are ISO text, zoned ones in UTC (`Z`). Decimals and numbers that JSON lacks are text; bytes are base64.
+    """
     try:
         text = json.dumps(value, default=_plain, allow_nan=False, indent=indent)
     except ValueError:
@@ -123,7 +125,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
-    """One value of JSON on stdout, one line unless it is indented."""
+    """Print one JSON value to stdout, one line unless it is indented."""
     print(json_text(value, indent=indent))
 
 
@@ -154,12 +156,12 @@ def _plain(value: Any) -> Any:
 
 
 def time_text(when_ms: int) -> str:
-    """For people: ISO text in UTC, to the second."""
+    """A time for people: ISO text in UTC, to the second."""
     return datetime.fromtimestamp(when_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")[:-6]
 
 
 def instant_text(when_ms: int) -> str:
-    """For programs: ISO text with its zone, `2026-01-31T12:00:00.000Z`."""
+    """A time for programs: ISO text with its zone, `2026-01-31T12:00:00.000Z`."""
     return datetime.fromtimestamp(when_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

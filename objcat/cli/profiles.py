@@ -1,4 +1,4 @@
-"""Connection profiles: lakes by a short name, with the options of their stores, in a file of the user's; and `objcat profiles`."""
+"""Connection profiles: lakes by a short name, with their store options, in a file of the user; and `objcat profiles`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLE = '[prod] url = "s3://bucket/lake" and below it [prod.options] region = 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A lake by a name. options: of its store; they may hold secrets, so no `repr` shows them."""
+    """A lake by a name. `options`: of its store; they may hold secrets, so no `repr` shows them."""
 
     name: str
     url: str
@@ -42,17 +42,19 @@ def profiles_path() -> Path:
 
 
 def read_profiles() -> dict[str, Profile]:
-    """All profiles, by name; none where there is no file. Raises InvalidConfig, which never repeats a value: it may be secret."""
+    """All profiles, by name; none where there is no file. Raises InvalidConfig, which never repeats a value, because it may be secret."""
     path = profiles_path()
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"the profiles in {path} cannot be read: {type(error).__name__}; check the file and its rights") from error
+        raise InvalidConfig(
+            f"The profiles in {path} cannot be read: {type(error).__name__}. Check the file and its permissions."
+        ) from error
     except tomllib.TOMLDecodeError as error:
         where = str(error)[str(error).rfind("(") :] if "(" in str(error) else ""
-        raise InvalidConfig(f"the profiles in {path} are no TOML {where}: write them like {EXAMPLE}") from None
+        raise InvalidConfig(f"The profiles in {path} are not valid TOML {where}. Write them like {EXAMPLE}") from None
     profiles = {name: _profile(path, name, value) for name, value in found.items()}
     _warn_of_rights(path, profiles.values())
     return profiles
@@ -63,14 +65,14 @@ _warned: set[Path] = set()
 
 
 def _warn_of_rights(path: Path, profiles: Iterable[Profile]) -> None:
-    """Say once that others may read the secrets in the file, or write it: then it is theirs which bucket is meant."""
+    """Warn once that others may read the secrets in the file, or write it and so choose another bucket."""
     rights = path.stat().st_mode if os.name == "posix" else 0
     writes, reads = rights & 0o022, rights & 0o044
     if path in _warned or not (writes or (reads and any(map(_has_secret, profiles)))):
         return
     _warned.add(path)
     what = "others may write" if writes else "others may read, and which has secrets"
-    say_warning("ProfilesOpen", f"the profiles are in {path}, a file that {what}: chmod 600 {shlex.quote(str(path))}")
+    say_warning("ProfilesOpen", f"The profiles are in {path}, a file that {what}. Run chmod 600 {shlex.quote(str(path))}.")
 
 
 def _has_secret(profile: Profile) -> bool:
@@ -87,29 +89,27 @@ def find_profile(name: str) -> Profile:
     if name in profiles:
         return profiles[name]
     if not profiles:
-        raise InvalidConfig(f"there is no profile {name!r}: {profiles_path()} has none; write one into it, like {EXAMPLE}")
-    raise InvalidConfig(f"there is no profile {name!r} in {profiles_path()}: {nearest(name, profiles)}")
+        raise InvalidConfig(f"There is no profile {name!r}, because {profiles_path()} has none. Write one into it, like {EXAMPLE}")
+    raise InvalidConfig(f"There is no profile {name!r} in {profiles_path()}: {nearest(name, profiles)}")
 
 
 def _profile(path: Path, name: str, value: Any) -> Profile:
     if not isinstance(value, dict) or not isinstance(value.get("url"), str):
-        raise InvalidConfig(f"the profile {name!r} in {path} has no url: write it like {EXAMPLE}")
+        raise InvalidConfig(f"The profile {name!r} in {path} has no url. Write it like {EXAMPLE}")
     for key in value:
         if key not in ("url", "options"):
-            raise InvalidConfig(f"the profile {name!r} in {path} has {key!r}, which is none of url and options: write it like {EXAMPLE}")
+            raise InvalidConfig(f"The profile {name!r} in {path} has {key!r}, which is neither url nor options. Write it like {EXAMPLE}")
     options = value.get("options", {})
     if not isinstance(options, dict):
-        raise InvalidConfig(f"the options of the profile {name!r} in {path} are no table: write them like {EXAMPLE}")
+        raise InvalidConfig(f"The options of the profile {name!r} in {path} are not a table. Write them like {EXAMPLE}")
     for key, given in options.items():
         if not isinstance(given, (str, int, float, bool)):
-            raise InvalidConfig(
-                f"the option {key!r} of the profile {name!r} in {path} is neither text, a number nor a truth value: mend it"
-            )
+            raise InvalidConfig(f"The option {key!r} of the profile {name!r} in {path} is neither text, a number nor a bool. Correct it.")
     return Profile(name, value["url"].rstrip("/"), {key: _text(given) for key, given in options.items()})
 
 
 def _without_user(url: str) -> str:
-    """A URL without what stands before an @: opening it would refuse that."""
+    """A URL without the user part before an @, with which opening it fails."""
     scheme, slashes, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return url if "@" not in host else f"{scheme}{slashes}***@{host.rpartition('@')[2]}{slash}{path}"
@@ -130,7 +130,7 @@ def profiles(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
             say_json(row)
         return
     if not rows:
-        say(f"no profiles in {profiles_path()}: write one into it, like {EXAMPLE}")
+        say(f"There are no profiles in {profiles_path()}. Write one into it, like {EXAMPLE}")
         return
     shown = sheet(f"profiles in {profiles_path()}")
     for title in ("name", "url", "options"):

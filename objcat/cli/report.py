@@ -1,4 +1,4 @@
-"""`objcat report`: one page of HTML about a table that needs nothing else. This module looks, `report_page` writes."""
+"""`objcat report`: one self-contained page of HTML about a table. This module reads the table, `report_page` writes the page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
     """
     target = Path(file)
     if target.exists() and not overwrite:
-        raise InvalidInput(f"{file} is there already: take another name, or give --overwrite")
+        raise InvalidInput(f"{file} exists already. Choose another name, or give --overwrite.")
     table = open_table(url, option)
     with progress(f"looking at {table.name}", shown=not as_json):
         page = page_of(look(table, url))
@@ -51,7 +51,7 @@ def report(
         part.write_text(page, encoding="utf-8")
         part.replace(target)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be written ({error.strerror}): name another place") from error
+        raise InvalidInput(f"{file} cannot be written ({error.strerror}). Choose another folder.") from error
     finally:
         part.unlink(missing_ok=True)
     if as_json:
@@ -61,7 +61,7 @@ def report(
 
 
 def look(table: Table, url: str) -> Looked:
-    """What there is to tell of the newest slot and the newest `COMMITS_MAX` commits. url: as commands name the table."""
+    """What the page says of the newest slot and the newest `COMMITS_MAX` commits. `url`: the table's name in commands."""
     stats = table.inspect.stats()
     snapshot, now_ms = table.snapshot, table._context.fileio.env.now_ms()
     entries = sorted(table.inspect.history(limit=COMMITS_MAX), key=lambda entry: entry.slot)
@@ -112,7 +112,7 @@ def _time_of(table: Table, slot: int, known: dict[int, int]) -> int | None:
 
 
 def _writers(table: Table) -> list[ShownWriter]:
-    """Who is at work, or has planned work, those that have been silent longest first."""
+    """Writers and plans in progress, the longest silent ones first."""
     found = [meta for page in table._context.fileio.list("intents/") for meta in page.objects]
     writers = []
     for meta in sorted(found, key=lambda meta: meta.modified_ms)[:WRITERS_MAX]:

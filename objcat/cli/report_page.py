@@ -1,6 +1,6 @@
 """The page of `objcat report`: HTML that loads and runs nothing, with plots in SVG. Every text in it is escaped.
 
-Its policy (CSP) lets a browser use the one style sheet in it, by its digest, and nothing else; so there are no style attributes.
+Its policy (CSP) lets a browser use only its one style sheet, by digest; so there are no style attributes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from objcat.metadata.table_spec import TableSpec
 
 PARTITIONS_MAX = 60
 SILENT_S = 60
-"""Writers give a sign of life every ten seconds."""
+"""Silence that counts; writers touch their intent every ten seconds."""
 DEAD_S = 600
 _WIDTH, _HEIGHT, _LEFT, _FOOT, _TOP = 960, 240, 64, 28, 12
 _MANY_COLLISIONS = 0.5
@@ -36,7 +36,7 @@ _MANY_COLLISIONS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit. took_ms: from its request to its slot, by the clocks of its writer and of the store."""
+    """One commit. `took_ms`: from its request to its slot, by the clocks of its writer and the store."""
 
     slot: int
     action: str
@@ -51,7 +51,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ShownSavepoint:
-    """A savepoint. at_ms: when its slot was committed, if that is known."""
+    """A savepoint. `at_ms`: when its slot was committed, if that is known."""
 
     slot: int
     at_ms: int | None
@@ -60,7 +60,7 @@ class ShownSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class ShownWriter:
-    """An operation under way, or a plan that waits for an executor. seen_ms: its last sign of life, by the store's clock."""
+    """An operation in progress, or a plan that waits for an executor. `seen_ms`: its last sign of life, by the store's clock."""
 
     txn: str
     action: str
@@ -73,7 +73,7 @@ class ShownWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What the page tells. url: as commands name the table. due: why it is time to compact, by its properties."""
+    """What the page shows. `url`: the table's name in commands. `due`: why a compaction is due, by the properties."""
 
     name: str
     url: str
@@ -140,7 +140,7 @@ def _advice(looked: Looked) -> str:
 
 
 def advice_of(looked: Looked) -> Iterable[tuple[str, str]]:
-    """What is wrong or due, each with the command that mends it."""
+    """What is wrong or due, each with the command to run."""
     stats, place = looked.stats, shlex.quote(looked.url)
     if looked.due is not None or stats.groups_unmerged * 2 >= max(1, stats.groups):
         why = f", and {looked.due}" if looked.due is not None else ""
@@ -169,7 +169,7 @@ def advice_of(looked: Looked) -> Iterable[tuple[str, str]]:
 
 
 def _timeline(commits: Sequence[Commit]) -> str:
-    """A bar a commit, by its time; as high as the logarithm of the bytes that it wrote."""
+    """A bar for each commit, by its time; its height is the logarithm of the bytes written."""
     if not commits:
         return ""
     first, last = commits[0].at_ms, commits[-1].at_ms
@@ -178,7 +178,7 @@ def _timeline(commits: Sequence[Commit]) -> str:
     bottom, plot = _HEIGHT - _FOOT, _HEIGHT - _FOOT - _TOP
 
     def above(size: float) -> float:
-        """How high a size is, in pixels."""
+        """The height of a size, in pixels."""
         return (math.log10(size) - low) / (high - low) * plot
 
     lines = []
@@ -215,7 +215,7 @@ def _swatch(action: str) -> str:
 
 
 def _decades(sizes: Iterable[int]) -> tuple[int, int]:
-    """The powers of ten between which all sizes are; the smallest one is well above the lower."""
+    """The powers of ten around all sizes; the smallest one is well above the lower."""
     there = [size for size in sizes if size > 0] or [10]
     low, high = math.floor(math.log10(min(there) / 2)), math.ceil(math.log10(max(there)))
     return low, max(high, low + 1)
@@ -226,7 +226,7 @@ def _class(action: str) -> str:
 
 
 def _times(commits: Sequence[Commit]) -> str:
-    """How long commits took, by what they did."""
+    """How long commits took, by action."""
     by_action: dict[str, list[int]] = {}
     for commit in commits:
         by_action.setdefault(commit.action, []).append(commit.took_ms)
@@ -346,7 +346,7 @@ def _conflicts(commits: Sequence[Commit]) -> str:
 
 
 def _requests(commits: Sequence[Commit]) -> str:
-    """What commits asked of the store until they were durable, by kind."""
+    """Requests of commits until they were durable, by kind."""
     total: Counter[str] = Counter()
     counted = [commit.requests for commit in commits if commit.requests]
     for requests in counted:
@@ -359,7 +359,7 @@ def _requests(commits: Sequence[Commit]) -> str:
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "", *, of_words: bool = False) -> str:
-    """of_words: whether cells are read rather than compared."""
+    """A table. `of_words`: whether cells are read rather than compared."""
     kind = ' class="words"' if of_words else ""
     named = f"<tr>{''.join(f'<th>{_text(name)}' for name in head)}</tr>" if any(head) else ""
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)

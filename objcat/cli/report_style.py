@@ -1,4 +1,4 @@
-"""How the page of `objcat report` looks, on light and on dark screens."""
+"""The style of the page of `objcat report`, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIONS = {
     "REPLACE": ("#d35400", "#f08a42"),
     "OTHER": ("#5d6d7e", "#8fa3b8"),
 }
-"""Colours of what commits do, on a light and on a dark ground."""
+"""Colours of actions, on a light and on a dark background."""
 
 _LIGHT, _DARK = ("\n".join(f".a-{name} {{ fill: {colours[ground]} }}" for name, colours in ACTIONS.items()) for ground in (0, 1))
 

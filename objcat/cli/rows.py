@@ -26,7 +26,7 @@ from objcat.sql.statements import run_reading
 LIMIT = 50
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-"""By the end of a file's name."""
+"""Formats by the end of a file name."""
 
 
 def query(
@@ -45,7 +45,9 @@ def query(
     if sql is None and url is not None and chosen.get() is not None and not is_place(url):
         url, sql = None, url
     if sql is None:
-        raise InvalidInput('which query? Write it after the lake: objcat query s3://bucket/lake "SELECT count(*) FROM city.trips"')
+        raise InvalidInput(
+            'There is no query in the call. Write it after the lake: objcat query s3://bucket/lake "SELECT count(*) FROM city.trips"'
+        )
     whole_number(limit, what="limit")
     with progress("asking", shown=not as_json):
         found = run_reading(sql, Context(open_lake(url, option), LocalRunner()))
@@ -107,7 +109,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     chosen_format = _format_of(file, format_name)
     target = None if file == "-" else Path(file)
     if target is not None and target.exists() and not overwrite:
-        raise InvalidInput(f"{file} is there already: take another name, or give --overwrite")
+        raise InvalidInput(f"{file} exists already. Choose another name, or give --overwrite.")
     table = open_table(url, option)
     named = None if columns is None else [name.strip() for name in columns.split(",")]
     scan = table.scan(where=where, columns=named, as_of=slot)
@@ -127,21 +129,21 @@ def _format_of(file: str, given: str | None) -> str:
     elif file != "-" and Path(file).suffix.lower() in FORMATS:
         found = FORMATS[Path(file).suffix.lower()]
     else:
-        raise InvalidInput(f"{file!r} does not say what to write: end it with .parquet, .csv or .jsonl, or give --format")
+        raise InvalidInput(f"{file!r} does not name a format. End it with .parquet, .csv or .jsonl, or give --format.")
     if file == "-" and found == "parquet":
-        raise InvalidInput("Parquet cannot be written to standard output: name a file, or give --format csv or jsonl")
+        raise InvalidInput("Parquet cannot be written to standard output. Name a file, or give --format csv or jsonl.")
     return found
 
 
 class _ShownRows(Protocol):
-    """What writes batches in one format."""
+    """Writes batches in one format."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
     def close(self) -> None: ...
 
 
 def _write(reader: pa.RecordBatchReader, target: Path | None, format_name: str) -> int:
-    """Write all batches to a file beside the target, which takes its name when it is whole. Returns how many rows."""
+    """Write all batches to a temporary file next to the target, which gets its name when it is complete. Returns the number of rows."""
     part = None if target is None else target.with_name(f".{target.name}.{os.getpid()}.part")
     count = 0
     try:
@@ -157,7 +159,7 @@ def _write(reader: pa.RecordBatchReader, target: Path | None, format_name: str) 
     except OSError as error:
         if target is None:
             raise
-        raise InvalidInput(f"{target} cannot be written ({error.strerror or error}): free some space, or name another place") from error
+        raise InvalidInput(f"{target} cannot be written ({error.strerror or error}). Free some space, or choose another folder.") from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
@@ -168,7 +170,7 @@ def _opened(part: Path) -> Any:
     try:
         return part.open("wb")
     except OSError as error:
-        raise InvalidInput(f"{part.parent} cannot be written to ({error.strerror}): make that folder, or name another one") from error
+        raise InvalidInput(f"{part.parent} is not writable ({error.strerror}). Create that folder, or name another one.") from error
 
 
 def _rows_of(format_name: str, sink: Any, schema: pa.Schema) -> _ShownRows:
@@ -181,14 +183,14 @@ def _rows_of(format_name: str, sink: Any, schema: pa.Schema) -> _ShownRows:
                 return writer
             except pa.ArrowException as error:
                 raise InvalidInput(
-                    f"CSV cannot hold a column of the table ({error}): leave it out by --columns, or take another format"
+                    f"CSV cannot hold a column of the table ({error}). Leave it out with --columns, or choose another format."
                 ) from error
         case _:
             return _JsonLines(sink)
 
 
 class _Parquet:
-    """Row groups of some size: a stream has small batches."""
+    """Parquet with row groups of some size, because a stream has small batches."""
 
     def __init__(self, sink: Any, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(sink, schema, compression="zstd")

@@ -32,7 +32,7 @@ def compact(
     No writer waits for it or conflicts with it. You may stop it at any time.
     """
     if schedule and execute:
-        raise InvalidInput("--schedule leaves a plan and --execute works off those that wait: give one of them")
+        raise InvalidInput("--schedule and --execute exclude each other. Give one of them.")
     table = open_table(url, option)
     if schedule:
         _say_plan(table.maintenance.schedule_compaction(), as_json=as_json)
@@ -310,5 +310,5 @@ def _would_erase(table: Table, where: str, *, as_json: bool) -> None:
 
 
 def _say_result(done: Any) -> None:
-    """The result of a service as JSON; null where there was nothing to do."""
+    """Print the result of a service as JSON; null where there was nothing to do."""
     say_json(None if done is None else asdict(done))

@@ -1,4 +1,4 @@
-"""`objcat store-check`: is a store fit for commits."""
+"""`objcat store-check`: whether a store is fit for commits."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_what_cannot_be_maintained_is_one_sentence(table: objcat.Table, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("number", "how", "code"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "ended by SIGTERM", 143)], ids=["Ctrl-C", "SIGTERM"]
+    ("number", "how", "code"), [(signal.SIGINT, "Interrupted", 130), (signal.SIGTERM, "Ended by SIGTERM", 143)], ids=["Ctrl-C", "SIGTERM"]
 )
 def test_an_interrupted_command_says_how_to_go_on(table: objcat.Table, tmp_path: Path, number: signal.Signals, how: str, code: int) -> None:
     assert table.maintenance.compact() is not None
@@ -82,4 +82,4 @@ def test_an_interrupted_command_says_how_to_go_on(table: objcat.Table, tmp_path:
         watching.send_signal(number)
         said = watching.stderr.read()
         assert watching.wait() == code
-    assert said.startswith(f"objcat: {how}; ") and said.count("\n") == 1 and "call it again" in said
+    assert said.startswith(f"objcat: {how}. ") and said.count("\n") == 1 and "Call the command again" in said

@@ -69,14 +69,14 @@ def test_they_are_listed_without_values(profiles: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (f'[here\nurl = "{SECRET}"', "are no TOML (at line 1"),
+        (f'[here\nurl = "{SECRET}"', "are not valid TOML (at line 1"),
         (f'[here]\nuri = "{SECRET}"', "has no url"),
         (f'here = "{SECRET}"', "has no url"),
-        (f'[here]\nurl = "x"\nsecret_key = "{SECRET}"', "none of url and options"),
-        (f'[here]\nurl = "x"\noptions = "{SECRET}"', "are no table"),
-        (f'[here]\nurl = "x"\n[here.options]\nsecret_key = ["{SECRET}"]', "neither text, a number nor a truth value"),
+        (f'[here]\nurl = "x"\nsecret_key = "{SECRET}"', "neither url nor options"),
+        (f'[here]\nurl = "x"\noptions = "{SECRET}"', "are not a table"),
+        (f'[here]\nurl = "x"\n[here.options]\nsecret_key = ["{SECRET}"]', "neither text, a number nor a bool"),
         ('[her]\nurl = "x"', "did you mean 'her'?"),
-        ("", "write one into it, like [prod]"),
+        ("", "Write one into it, like [prod]"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_sentence_without_its_values(profiles: Path, content: str, part: str) -> None:
@@ -89,7 +89,7 @@ def test_a_file_that_is_wrong_is_one_sentence_without_its_values(profiles: Path,
 def test_without_a_file_it_says_where_to_write_one(profiles: Path) -> None:
     profiles.unlink()
     assert str(profiles) in run("--profile", "here", "ls").stderr
-    assert run("profiles").stdout.startswith("no profiles in ")
+    assert run("profiles").stdout.startswith("There are no profiles in ")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")

@@ -69,7 +69,7 @@ def test_json_a_file_that_is_there_and_one_that_cannot_be(table: objcat.Table, t
     assert again.returncode == 2 and "--overwrite" in again.stderr
     assert run("report", url, str(target), "--overwrite").returncode == 0
     nowhere = run("report", url, str(tmp_path / "no" / "page.html"))
-    assert nowhere.returncode == 2 and "name another place" in nowhere.stderr
+    assert nowhere.returncode == 2 and "Choose another folder" in nowhere.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "page.html"]
 
 

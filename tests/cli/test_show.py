@@ -94,7 +94,7 @@ def test_an_intent_that_is_none_is_one_sentence(table: objcat.Table, tmp_path: P
         ("9" * 5000, "Use a slot from 0 to 1"),
         ("²", "is not a transaction id"),
         ("yesterday", "is not a transaction id"),
-        ("20260101T000000000Z-0123456789abcdef", "knows no transaction"),
+        ("20260101T000000000Z-0123456789abcdef", "has no transaction"),
     ],
 )
 def test_what_is_not_there_is_one_sentence(table: objcat.Table, tmp_path: Path, instant: str, says: str) -> None:

@@ -206,7 +206,7 @@ def test_what_a_dataset_is_not_says_what_to_do(table: objcat.Table, tmp_path: Pa
     dataset = table.scan().to_dataset()
     for work, sentence in (
         (dataset.get_fragments, "has no fragments, because files hold rows that no longer count"),
-        (lambda: dataset.take([1]), r"Use to_table\(\).take"),
+        (lambda: dataset.take([1]), r"or use to_table\(\).take"),
         (lambda: dataset.sort_by("id"), r"Use to_table\(\).sort_by"),
         (lambda: dataset.join(dataset, "id"), r"Use to_table\(\).join"),
         (lambda: dataset.join_asof(dataset, "id", "id", 1, "id"), r"Use to_table\(\).join_asof"),
