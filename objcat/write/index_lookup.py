@@ -1,5 +1,10 @@
-"""Writing where the index is no hash: keys are looked up, those that are new get file groups, and then rows are written as under any
-index."""
+"""Index lookup for tables without hash buckets: finds the file group of each key, then writes the batch.
+
+New keys get file groups (`file_sizing`), and then rows are written as under any index. `LOOKUPS` maps each index to its `KeyIndex`:
+simple and bloom read candidate file groups, memory caches keys, record reads its own index table.
+A lookup is exact: it finds every stored key, and repeats after a conflict. Nothing here claims a slot.
+`TableWriter` calls `write_with_index_lookup`. Begin there.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +37,24 @@ from objcat.write.engine import Engine
 from objcat.write.file_sizing import groups_for_new_keys, size_of
 
 READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
-"""Of a table, so that all of its keys may be read by the process that writes; or that it may be written anew by it."""
+"""Limits of a table whose keys one process may read, or (the last) which it may rewrite."""
 COMPUTED_AGAIN = (
-    "the batch gave other rows when it was computed again, as Spark had lost what it kept of it: checkpoint the frame before you write it; "
-    "nothing was written"
+    "Spark lost its cached copy of the DataFrame and recomputed different rows. Nothing was written. Call df.checkpoint() before you "
+    "write it."
 )
-"""What a write is told whose rows are not those that were looked at."""
+"""The error if the written rows are not those that were looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupContext:
-    """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: file groups in which the
-    transaction has written before. index: what it has written to the record index before, in order. within: the
-    partitions to which rows with new keys may go; None: any."""
+    """What a lookup may read.
+
+    Args:
+        live: the file groups of all partitions that may store the keys.
+        earlier: file groups in which the transaction has already written.
+        index: what it has already written to the record index, in order.
+        within: the partitions to which rows with new keys may go. None: any.
+    """
 
     fileio: FileIO
     manifests: Manifests
@@ -57,29 +67,32 @@ class LookupContext:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What an index knows of a batch. group_ids: those that `located` numbers; all of them have a file group."""
+    """The result of an index lookup. group_ids: those that `located` numbers. All of them exist."""
 
     located: KeyLocations
     group_ids: Sequence[FileGroupId]
 
 
 class KeyIndex(Protocol):
-    """How one index finds out where keys live. It is asked once for each batch that is written, and again when a race was lost.
+    """How one index looks keys up. Called once per written batch, and again after a conflict.
 
-    An index answers exactly: a key that lives somewhere is found, with the file group that it lives in, and no other is. What it keeps of
-    its own it has to distrust: `place` says what holds.
+    An index answers exactly: it finds every stored key with its file group, and no other key. It must not trust its own cache: `place` is
+    the
+    truth.
     """
 
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
-        """Where the keys of a batch live among `place.live`. task: without file groups. Raises InvalidBatch, NullKey and storage errors;
-        what was found is released by the caller."""
+        """The file groups of a batch's keys among `place.live`. The caller releases the result.
+
+        task: without file groups. Raises InvalidBatch, NullKey and storage errors.
+        """
 
 
 class SimpleLookup:
-    """Reads the keys of all file groups that may hold one of the batch, by the bounds of their files; and by their bloom filters."""
+    """Reads the keys of all file groups that may hold one of the batch, by file bounds and bloom filters."""
 
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
-        """As of `KeyIndex`."""
+        """See `KeyIndex`."""
         with engine.capabilities.lookup.gathered(data, task.spec, task.former_partitions) as gathered:
             candidates = within_bounds(place, gathered.span.pruning)
             if not task.spec.is_global:
@@ -91,7 +104,7 @@ class SimpleLookup:
 def _read(
     place: LookupContext, engine: Engine[Any], gathered: BatchKeysHandle, task: WriteTask, group_ids: Collection[FileGroupId]
 ) -> LookupResult:
-    """Where the keys of a batch live among some file groups with a file group, as its files say."""
+    """The file groups of a batch's keys among some existing file groups, from their files."""
     groups = groups_of(place.live, group_ids)
     known = replace(gathered, files=place.manifests.of_files)
     return LookupResult(
@@ -100,23 +113,23 @@ def _read(
 
 
 class MemoryLookup:
-    """Remembers where keys live, for each handle that writes. Beyond the bound that the table sets it reads keys."""
+    """Caches the file groups of keys, for each handle that writes. Beyond the table's limit it reads keys."""
 
     def __init__(self) -> None:
         self._simple = SimpleLookup()
         self._maps: WeakKeyDictionary[Manifests, dict[str, KeyMap]] = WeakKeyDictionary()
 
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
-        """As of `KeyIndex`. Raises InvalidInput for a batch of Spark's."""
+        """See `KeyIndex`. Raises InvalidInput for a Spark batch."""
         spec = task.spec
         local = engine.capabilities.local_keys
         if local is None:
             raise InvalidInput(
-                "the table has the memory index, which is in the process that writes, where Spark cannot ask it: write rows of this "
-                "process (frame.toArrow()), or create such tables with index=objcat.BloomIndex(); nothing was written"
+                "The table has the memory index, which is in the process that writes, and Spark cannot read it. Nothing was written. "
+                "Write rows of this process (frame.toArrow()), or create such tables with index=objcat.BloomIndex()."
             )
         if spec.is_global:
-            # Of a key that moves more has to be known than where it is.
+            # For a key that moves, the file group alone is not enough.
             return self._simple.find(place, engine, data, task)
         maps = self._maps.setdefault(place.manifests, {})
         known = maps.get(spec.table) or maps.setdefault(spec.table, KeyMap())
@@ -129,15 +142,17 @@ class MemoryLookup:
 
 
 class RecordLookup:
-    """Reads the record index, of which it opens the buckets that the keys of a batch hash to.
+    """Reads those buckets of the record index to which the keys of a batch hash.
 
-    An entry for a file group without a file group is of rows that were taken away whole, and means nothing. One for a file group that was
-    taken away and began anew may be wrong in that the key is nowhere: it is then written to that file group, where it is as good as in
-    another. Where keys move, and of a batch that is not in this process, the file groups that the index names are read. Of one with more
-    keys than are told, all are that bounds leave."""
+    An entry of a missing file group is of rows that were removed whole, and is ignored. An entry of a file group that was removed and
+    created
+    again may be wrong: the key is stored nowhere. It is then written to that file group, which is as good as another. If keys move, or the
+    batch is outside this process, the file groups that the index names are read. With too many keys to collect, all that bounds allow are
+    read.
+    """
 
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
-        """As of `KeyIndex`."""
+        """See `KeyIndex`."""
         with engine.capabilities.lookup.gathered(data, task.spec, task.former_partitions) as gathered:
             can = engine.capabilities
             if can.local_keys is not None:
@@ -155,9 +170,9 @@ class RecordLookup:
         return LookupResult(local.located_at(gathered, matched(known, [group_id.partition for group_id in group_ids], keys)), group_ids)
 
     def _known(self, place: LookupContext, keys: BatchKeys, spec: TableSpec) -> tuple[pa.Table, list[FileGroupId]]:
-        """As `groups_known`, of file groups that have a file group."""
+        """Like `groups_known`, for existing file groups."""
         index = place.snapshot.index
-        assert index is not None, "a table with the record index has one"
+        assert index is not None, "the table has no record index"
         buckets = np.unique(np.mod(keys.hashes, np.int32(index.spec.index.count))).tolist()
         groups = {group_id: FileGroup(group_id) for group_id in (group_id_of(index.spec, bucket) for bucket in buckets)}
         groups |= {group.group_id: group for group in index.file_groups(place.manifests, group_ids=frozenset(groups))}
@@ -168,7 +183,7 @@ class RecordLookup:
 
 
 def _lay_over(groups: dict[FileGroupId, FileGroup], logs: Sequence[LogObject], *, slot: int) -> None:
-    """The file groups of an index with what the transaction has written to it before, as if that were committed at `slot`."""
+    """Add what the transaction has already written to the index, as if that were committed at `slot`."""
     for log in logs:
         for rows in log.slices:
             group = groups.get(rows.group_id)
@@ -182,11 +197,11 @@ LOOKUPS: Mapping[type, KeyIndex] = {
     MemoryIndexSpec: MemoryLookup(),
     RecordIndexSpec: RecordLookup(),
 }
-"""How keys are found, by what a table keeps of its index."""
+"""The lookup of each kind of index."""
 
 
 def within_bounds(place: LookupContext, where: Pruning | None) -> Sequence[FileGroupId]:
-    """The file groups of which the bounds of files do not say that they hold no key of a batch, in order."""
+    """File groups that may hold a key of the batch, judged by file bounds, sorted."""
     live = place.live
     if where is None:
         return sorted(live)
@@ -196,10 +211,7 @@ def within_bounds(place: LookupContext, where: Pruning | None) -> Sequence[FileG
 
 
 def write_with_index_lookup(place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> WriteResult:
-    """Write a batch: look its keys up, choose file groups for those that are new, and run the task.
-
-    engine: of the batch; it looks up keys. task: without file groups. Raises what the engine raises.
-    """
+    """Look up the keys of a batch, choose file groups for new keys, and write it. Raises what the engine raises."""
     cache = engine.capabilities.batch_cache
     first = None if cache is None or place.live else cache.first(data, task.spec)
     if first is not None:
@@ -214,7 +226,7 @@ def write_with_index_lookup(place: LookupContext, engine: Engine[Any], data: Any
 
 
 def _is_little(place: LookupContext, spec: TableSpec) -> bool:
-    """Whether looking the keys of a small batch up, and writing it, is little work for this process, whatever the table holds."""
+    """Whether the lookup and write of a small batch are little work for this process, whatever the table holds."""
     if isinstance(spec.index, MemoryIndexSpec):
         return False
     if isinstance(spec.index, RecordIndexSpec) and not spec.is_global and not spec.rewrites:
@@ -225,17 +237,16 @@ def _is_little(place: LookupContext, spec: TableSpec) -> bool:
 
 
 def check_partitions(found: Collection[str], within: frozenset[str]) -> None:
-    """Refuse rows of partitions that the batch did not name when it was asked for them: what is in these was not looked at. Raises
-    InvalidBatch."""
+    """Refuse rows of partitions that the batch did not name at first, because those were not read. Raises InvalidBatch."""
     if not within.issuperset(found):
         raise InvalidBatch(
-            "the batch gave rows of other partitions when it was computed again: cache or checkpoint the frame before you write it; "
-            "nothing was written"
+            "The batch gave rows of other partitions when it was computed again. Nothing was written. Cache or checkpoint the "
+            "DataFrame before you write it."
         )
 
 
 def groups_of(live: Mapping[FileGroupId, FileGroup], group_ids: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
-    """The file groups of some file groups that have one."""
+    """The file groups of some file group ids."""
     return live.of(group_ids) if isinstance(live, FileGroupMap) else {group_id: live[group_id] for group_id in group_ids}
 
 
@@ -255,13 +266,15 @@ def _write(place: LookupContext, engine: Engine[Any], found: LookupResult, task:
         located, numbered, replace(task, group_ids=tuple(numbers), live_group_ids=frozenset(there), groups=groups)
     )
     _check_placed(written, located, touched)
-    # What ends a row where its key was is no row of the batch.
+    # The delete of a key in its previous file group is not a row of the batch.
     return msgspec.structs.replace(written, rows=written.rows - located.left, moved=located.moved)
 
 
 def _check_placed(written: WriteResult, located: KeyLocations, touched: Collection[FileGroupId]) -> None:
-    """Refuse what was written from other rows than those that were located: a file group that no row was found in was not looked at, and
-    would end. Raises InvalidBatch."""
+    """Refuse files made from other rows than those looked up. A file group in which no key was found was not read, and would be lost.
+
+    Raises InvalidBatch.
+    """
     group_ids = {base.group_id for base in written.bases} | {one.group_id for one in written.rewritten}
     group_ids |= {rows.group_id for log in written.logs for rows in log.slices}
     if not group_ids <= set(touched) or located.rows not in (None, written.rows):
@@ -269,14 +282,14 @@ def _check_placed(written: WriteResult, located: KeyLocations, touched: Collecti
 
 
 def keys_of(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:
-    """The keys that were placed, and the others, as an entry names them. Writes a side object for many. Raises storage errors."""
+    """The digests of inserted and moved keys, and of the other keys, for an entry. Many go to a side object. Raises storage errors."""
     placed = _distinct(b"".join(result.placed for result in written))
     updated = np.setdiff1d(_distinct(b"".join(result.updated for result in written)), placed, assume_unique=True)
     return Keys(*(put_digests(fileio, txn, found.tobytes()) if len(found) else Digests() for found in (placed, updated)))
 
 
 def _distinct(digests: bytes) -> npt.NDArray[np.uint64]:
-    """The different ones, ascending. (`np.unique` hashes whole numbers, which takes many times as long.)"""
+    """The distinct digests, ascending. (`np.unique` hashes integers, which is many times slower.)"""
     found: npt.NDArray[np.uint64] = np.sort(np.frombuffer(digests, "<u8"))
     is_first = np.ones(len(found), np.bool_)
     is_first[1:] = found[1:] != found[:-1]

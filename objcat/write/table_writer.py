@@ -1,4 +1,4 @@
-"""What one transaction writes to one table: the files of its batches, in order, and what an entry says of them."""
+"""Writes the batches of one transaction to one table, and describes the files for the log entry."""
 
 from __future__ import annotations
 
@@ -37,15 +37,18 @@ from objcat.write.index_lookup import LookupContext, check_partitions, keys_of, 
 D_contra = TypeVar("D_contra", contravariant=True)
 
 MANIFEST_BYTES_MAX = 4 * 1024**2
-"""Manifests of so many bytes, some 50,000 file groups, are all read rather than that a frame is gone over once more for its partitions."""
+"""Up to this size, some 50,000 file groups, all manifests are read. Beyond it, a DataFrame is first read for its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """One batch.
+    """One batch with its operation.
 
-    engine: one that takes batches of this kind. schema_mode: what it may do to the schema of the table. delete_when: of an upsert: a filter
-    over the columns of the batch; rows for which it is true are deletes. layout: of a bulk insert.
+    Args:
+        engine: one that takes batches of this kind.
+        schema_mode: what the batch may change in the schema of the table.
+        delete_when: of an upsert, a filter over the columns of the batch. Rows for which it is true are deletes.
+        layout: of a bulk insert.
     """
 
     engine: Engine[Any]
@@ -66,11 +69,13 @@ class WriteBatch:
 
 
 class TableWriter:
-    """The batches that one transaction writes to one table; later ones count after earlier ones. For one thread.
+    """Writes the batches of one transaction to one table. Later batches count after earlier ones. For one thread.
 
-    written: the files of each batch. superseded: files that were written and that the commit does not name. ends: partitions whose file
-    groups the commit ends, None for all: written as if nothing were there. whole: whether it ends all of the table for sure, so
-    that rows go by the present partitioning alone.
+    Args:
+        written: the files of each batch.
+        superseded: files that were written and that the commit does not name.
+        ends: partitions whose file groups the commit ends, None for all. Batches are written as if nothing were there.
+        whole: whether the commit surely ends all of the table, so that rows use only the current partition spec.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class TableWriter:
     def all(self) -> WriteResult:
         """The files that the commit names, of all batches.
 
-        Of one file group only the last base file is among them, and no log rows of the batches before it: it has taken them over.
+        Of one file group, only the last base file is among them, and no log rows of earlier batches: that base file includes them.
         """
         whole = WriteResult()
         for written in self.written:
@@ -113,31 +118,32 @@ class TableWriter:
         return whole
 
     def tasks(self, snapshot: Snapshot, txn: Txn) -> list[WriteTask]:
-        """What the engines are asked to write above the snapshot, batch by batch, each as if the others did not exist.
+        """The tasks for the engines above the snapshot, one per batch, each as if the others did not exist.
 
-        For whoever has the files written before there is a commit. Raises InvalidSchema and InvalidBatch.
+        For a caller that has the files written before there is a commit. Raises InvalidSchema and InvalidBatch.
         """
         self._plan(snapshot)
         return [self._task(change, snapshot, txn, only=None) for change in self.changes]
 
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
-        """Write the files of every batch, instead of those that were written before. Raises InvalidBatch, NullKey and storage errors."""
+        """Write the files of every batch, in place of those written before. Raises InvalidBatch, NullKey and storage errors."""
         self._plan(snapshot)
         before, self.written = self.written, []
         for number, change in enumerate(self.changes):
             self.written.append(self._write(number, snapshot, txn, only=None))
             if self.written[-1].rows == 0:
-                raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
+                raise EmptyBatch(f"The batch to {change.operation} is empty. Nothing was written. Give it rows, or skip the call.")
         check_barriers(self._fileio, snapshot.spec, self.changes, self.written)
         self._supersede(before)
         if snapshot.spec.is_located:
             self._name_keys(txn)
 
     def rewrite(self, snapshot: Snapshot, txn: Txn, group_ids: Collection[FileGroupId]) -> None:
-        """Write the rows of these file groups again, as of the snapshot; what was written for the others stays.
+        """Write the rows of these file groups again, as of the snapshot. Files of the other file groups stay.
 
-        Where the index is no hash, keys may live elsewhere by now, and everything is written again.
-        Where the columns of the table are other ones by now, everything is written again: names in the batch may mean something else.
+        Everything is written again under an index without hash buckets, since keys may have moved, and if the columns of the table
+        changed, since
+        names in the batch may have another meaning.
         """
         earlier_spec = self._spec
         self._plan(snapshot)
@@ -147,20 +153,20 @@ class TableWriter:
         before, self.written = self.written, []
         for number, earlier in enumerate(before):
             if self._spec.is_keyless:
-                # Files that may lie in any file group are given others, and nothing is written again.
+                # Files without a key are assigned to other file groups, and nothing is written again.
                 self.written.append(self._packed(self._pieces[number], snapshot, txn, fills=False))
                 continue
             again = self._write(number, snapshot, txn, only=group_ids)
             if _rows_by_group(again) != {group_id: rows for group_id, rows in _rows_by_group(earlier).items() if group_id in group_ids}:
                 raise InvalidBatch(
-                    "the batch gave other rows when it was computed again to redo some buckets that another commit had touched: cache or "
-                    "checkpoint the frame before you write it; nothing was written"
+                    "The batch gave other rows when it was computed again for some buckets that another commit had changed. Nothing "
+                    "was written. Cache or checkpoint the DataFrame before you write it."
                 )
             self.written.append(msgspec.structs.replace(_without(earlier, group_ids) + again, rows=earlier.rows))
         self._supersede(before)
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
-        """What the part touches. computed: its rows may have been computed from rows that the transaction read."""
+        """What the writer changes. computed: whether its rows may depend on rows that the transaction read."""
         return msgspec.structs.replace(self._files_footprint(snapshot, computed=computed), schema=self._schema, keys=self._keys)
 
     def _files_footprint(self, snapshot: Snapshot, *, computed: bool) -> Footprint:
@@ -182,7 +188,7 @@ class TableWriter:
         )
 
     def delta(self, snapshot: Snapshot) -> TableDelta:
-        """What an entry that follows the snapshot says of the table."""
+        """The changes of the table for an entry that follows the snapshot."""
         written = self.all
         return TableDelta(
             spec=None if self._schema is None else self._spec,
@@ -193,9 +199,9 @@ class TableWriter:
         )
 
     def summary(self) -> Summary:
-        """What was written, and what became of rows of the table: exact where they were read, else not known.
+        """Counts of rows. Exact if existing rows were read, else unknown.
 
-        Rows of an insert are declared to be new. A row that went to another file group was updated.
+        Rows of an insert are declared to be new. A row that moved to another file group was updated.
         """
         written = self.all
         sizes = [base.bytes for base in written.bases] + [log.bytes for log in written.logs]
@@ -211,7 +217,7 @@ class TableWriter:
         )
 
     def _plan(self, snapshot: Snapshot) -> None:
-        """Find the spec under which all batches are written: with what each of them adds, as far as it may."""
+        """Find the spec for all batches, with the columns that each of them may add."""
         spec = snapshot.spec
         for change in self.changes:
             spec = change.widened_spec(spec)
@@ -248,7 +254,7 @@ class TableWriter:
         )
 
     def _partitions(self, change: WriteBatch, snapshot: Snapshot, former: Collection[str]) -> frozenset[str] | None:
-        """The partitions in which rows of a batch live; None where all are to be looked at."""
+        """The partitions of the batch's rows. None if all must be read."""
         spec, engine = self._spec, change.engine
         assert spec is not None, "a part is planned before it is written"
         found = engine.partitions(change.data, spec, former)
@@ -264,7 +270,7 @@ class TableWriter:
         assert spec is not None, "a part is planned before it is written"
         partitions = change.engine.partitions(change.data, spec, former)
         if partitions is None and spec.partition_columns:
-            # Which partitions the rows are of, the files will tell.
+            # The written files will name their partitions.
             return WriteTask(spec, txn, change.operation, former_partitions=former, layout=change.layout)
         groups = self._live(snapshot, txn, partitions).values()
         return WriteTask(
@@ -278,8 +284,7 @@ class TableWriter:
         )
 
     def _packed(self, pieces: WriteResult, snapshot: Snapshot, txn: Txn, *, fills: bool) -> WriteResult:
-        """What a batch of rows without a key wrote, with file groups, above what the batches before it wrote. fills: as of
-        `assign_file_groups`."""
+        """The files of a batch without a key, with file groups, above earlier batches. fills: see `assign_file_groups`."""
         spec, env = self._spec, self._fileio.env
         assert spec is not None, "a part is planned before it is written"
         partitions = {group_id.partition for group_id in _group_ids([pieces])}
@@ -289,14 +294,14 @@ class TableWriter:
         return msgspec.structs.replace(packed.written, bases=(*packed.written.bases, *filled))
 
     def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> MutableMapping[FileGroupId, FileGroup]:
-        """The live file groups of some partitions that do not end, with what earlier batches wrote."""
+        """The live file groups of partitions that do not end, with the files of earlier batches."""
         live: MutableMapping[FileGroupId, FileGroup]
         spec = snapshot.spec
         if self._ends and not self._ends_all:
             there = snapshot.live_partitions(self._manifests) if partitions is None else frozenset(partitions)
             partitions = there - self._ends
         if spec.is_located and not isinstance(spec.index, MemoryIndexSpec) and not self._ends_all:
-            # Only those are looked at that an index or bounds name; what remembers keys goes over all of them.
+            # Other lookups read only file groups that an index or bounds name. The memory index reads all of them.
             live = FileGroupMap(snapshot.live(self._manifests, partitions=partitions))
         else:
             found = [] if self._ends_all else snapshot.file_groups(self._manifests, partitions=partitions)
@@ -308,7 +313,7 @@ class TableWriter:
         return live
 
     def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[FileGroupId] | None) -> WriteResult:
-        """Run the engine over a batch, or over its rows of some file groups, above what the batches before it wrote."""
+        """Run the engine over a batch, or over its rows of some file groups, above earlier batches."""
         self._within = None
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
         if task.spec.is_located:
@@ -329,13 +334,13 @@ class TableWriter:
         rewritten = [group_id.group_id for group_id in written.rewritten]
         if len(set(group_ids)) < len(group_ids) or len(set(rewritten)) < len(rewritten):
             raise InvalidBatch(
-                "rows of one bucket were written by two tasks, which saw a key or partition column of another type than the table's: "
-                "cast the key columns, and those of partitions, to the types of the table; nothing was written"
+                "Rows of one bucket were written by two tasks, which saw a key or partition column of another type than the table's. "
+                "Nothing was written. Cast the key columns and the partition columns to the types of the table."
             )
         return written
 
     def _name_keys(self, txn: Txn) -> None:
-        """Say which keys were placed, and which others updated."""
+        """Record the digests of inserted or moved keys, and of the other updated ones."""
         former = () if self._keys is None else (self._keys.placed, self._keys.updated)
         self.superseded += [digests.side.path for digests in former if digests.side is not None]
         self._keys = keys_of(self._fileio, txn, self.written)
@@ -347,15 +352,16 @@ class TableWriter:
 
 
 def _is_alike(one: TableSpec, other: TableSpec) -> bool:
-    """Whether two specs of a table differ in nothing but its properties."""
+    """Whether two specs of a table differ only in properties."""
     return msgspec.structs.replace(one, properties={}) == msgspec.structs.replace(other, properties={})
 
 
 def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch], written: Sequence[WriteResult]) -> None:
-    """Refuse a delete without an ordering value and another write of the same key in one commit, where an ordering column decides.
+    """Refuse a delete without an ordering value next to another write of the same key in one commit, if the table has an ordering column.
 
-    Such a delete ends all that was written before, whatever its ordering; within one commit there is no before. Reads the keys of buckets
-    that both touch, and nothing else. Raises InvalidBatch that names a key.
+    Such a delete ends everything written before, whatever its ordering value, and within one commit there is no "before". Reads only the
+    keys
+    of buckets that both touch. Raises InvalidBatch with a key.
     """
     if spec.ordering_column is None or spec.rewrites or len(changes) < 2:
         return
@@ -363,7 +369,7 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch
     deletes = [result for change, result in pairs if change.operation is Operation.DELETE]
     others = [result for change, result in pairs if change.operation is not Operation.DELETE]
     group_ids = (_group_ids(deletes), _group_ids(others))
-    # A key that was moved has left the file group that the delete found it in, or the other way round.
+    # The delete or the write may have moved the key to another file group.
     common = group_ids[0] | group_ids[1] if spec.is_global else group_ids[0] & group_ids[1]
     if not common:
         return
@@ -379,8 +385,8 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch
     if both.num_rows:
         shown = ", ".join(f"{column.name}={both.column(n)[0].as_py()!r}" for n, column in enumerate(spec.key_columns))
         raise InvalidBatch(
-            f"the transaction both writes the row ({shown}) and deletes it without a value of {spec.ordering_column.name!r}, so that "
-            "nothing says which is later: delete with a value, or in a transaction of its own; nothing was written"
+            f"The transaction both writes the row ({shown}) and deletes it without a value of {spec.ordering_column.name!r}, so nothing "
+            "says which is later. Nothing was written. Delete with a value, or in a separate transaction."
         )
 
 
@@ -394,12 +400,12 @@ _GROUP = "_objcat_file_group"
 
 
 def _at(rows: pa.Table, group_id: FileGroupId) -> pa.Table:
-    """The rows with their file group as text."""
+    """The rows with their file group id as text."""
     return rows.append_column(_GROUP, constant(str(group_id), rows.num_rows))
 
 
 def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """The keys of some tables, by number."""
+    """The keys of some tables, with numbers as column names."""
     names = [str(n) for n in range(len(key))]
     return pa.concat_tables([pa.Table.from_arrays(table.select(list(key)).columns, names) for table in tables]) if tables else pa.table({})
 
@@ -409,7 +415,7 @@ def _group_ids(results: Sequence[WriteResult]) -> set[FileGroupId]:
 
 
 def _lay_over(live: MutableMapping[FileGroupId, FileGroup], written: WriteResult, *, slot: int, txn: Txn) -> None:
-    """The file groups with what a batch before this one wrote, as if it were committed at `slot`."""
+    """Add the files of an earlier batch to the file groups, as if they were committed at `slot`."""
     for base in written.bases:
         live[base.group_id] = FileGroup(base.group_id, base, slot, txn, slot - 1)
     for log in written.logs:
@@ -419,7 +425,7 @@ def _lay_over(live: MutableMapping[FileGroupId, FileGroup], written: WriteResult
 
 
 def _rows_by_group(written: WriteResult) -> Mapping[FileGroupId, int]:
-    """Rows of the batch by file group, after folding repeated keys."""
+    """Rows of the batch by file group, after repeated keys are merged."""
     if written.rewritten:
         return {group_id.group_id: group_id.rows for group_id in written.rewritten}
     rows = Counter({base.group_id: base.rows for base in written.bases})
@@ -429,7 +435,7 @@ def _rows_by_group(written: WriteResult) -> Mapping[FileGroupId, int]:
 
 
 def _without(written: WriteResult, group_ids: Collection[FileGroupId]) -> WriteResult:
-    """What was written for other file groups. Objects that hold rows of several file groups are kept, and named for what is left."""
+    """The files without those of some file groups. Log objects with other rows stay, with only their slices."""
     logs = [
         msgspec.structs.replace(log, slices=tuple(rows for rows in log.slices if rows.group_id not in group_ids)) for log in written.logs
     ]

@@ -116,7 +116,7 @@ def test_a_frame_that_changes_between_two_computations_is_refused(spark: SparkSe
         def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
             return super().write(spark.read.parquet(str(folder)), task)
 
-    with pytest.raises(InvalidBatch, match="cache or checkpoint the frame"):
+    with pytest.raises(InvalidBatch, match="Cache or checkpoint the DataFrame"):
         operation(table, Anew(table, batch, change), batch).run(table._context.timeline.open())
     assert set(values(lake.table("t"))) == set(range(20))
 

@@ -175,7 +175,7 @@ def test_a_source_that_is_another_one_when_spark_loses_it_is_refused(
     monkeypatch.setattr(dml, moment, looked)
     before, slot = values(table), table.refresh().slot
     source = spark.range(4).mapInArrow(some, "id long, n long")
-    with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
+    with pytest.raises(InvalidBatch, match=r"recomputed different rows\. Nothing was written"):
         table.merge(source).when_matched_update({"v": "v + n"}).when_not_matched_insert(
             {"id": "source.id", "city": "'a'", "at": 9}
         ).execute()

@@ -281,7 +281,7 @@ def test_two_base_files_of_one_group_never_reach_the_log(lake: objcat.Lake, monk
         return real(fileio, task, name, rows) + real(fileio, task, name, rows)
 
     monkeypatch.setattr(local, "write_routed", write_twice)
-    with pytest.raises(InvalidBatch, match="cast the key columns"):
+    with pytest.raises(InvalidBatch, match="Cast the key columns"):
         table.insert(BATCH)
     assert keys_of(lake) == before
 

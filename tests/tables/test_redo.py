@@ -243,7 +243,7 @@ def test_a_batch_that_changes_between_two_tries_is_refused(lake: objcat.Lake, ba
             return super().write(data.slice(0, data.num_rows - self.calls + 1), task)
 
     view = table._context.timeline.open()
-    with pytest.raises(InvalidBatch, match="cache or checkpoint"):
+    with pytest.raises(InvalidBatch, match="Cache or checkpoint"):
         operation(table, Committer(table._context.fileio), rows(2, 3), Fickle(table._context.fileio)).run(view)
     assert values(table) == {1: "a"}
 
