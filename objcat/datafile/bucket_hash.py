@@ -106,9 +106,11 @@ def spark_hash(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.N
 
 
 def key_digests(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.NDArray[np.uint64]:
-    """64 bits per row that identify keys in conflict checks: `hash(*columns)` in the high half, `hash(0, *columns)` in the low half.
+    """64 bits per row that identify its key in conflict checks.
 
-    The 0 is a 32-bit integer. Little endian in memory. columns, errors and threads: see `spark_hash`.
+    The high half is `hash(*columns)`, the low half `hash(0, *columns)` with a 32-bit 0. Little endian in memory. columns, errors and
+    threads:
+    see `spark_hash`.
     """
     zeros = pa.array(np.zeros(len(columns[0]) if columns else 0, np.int32))
     high, low = spark_hash(columns).view(np.uint32), spark_hash([zeros, *columns]).view(np.uint32)

@@ -268,9 +268,9 @@ def _row_group(fileio: FileIO, file: DataFile, parquet: pq.ParquetFile, number: 
 
 
 def every_piece(fileio: FileIO, path: str, spec: TableSpec, *, where: Pruning | None = None) -> Iterator[pa.Table]:
-    """The row groups of a data file that may hold a matching row, with all columns of the file, for a caller that knows only its name.
+    """The row groups of a data file that may hold a matching row, with all columns.
 
-    Nothing if the file is gone. Raises CorruptTable and storage errors.
+    For a caller that knows only its name. Nothing if the file is gone. Raises CorruptTable and storage errors.
     """
     try:
         with fileio.open_read(path) as stream:
@@ -347,9 +347,9 @@ def key_pieces(
 
 
 def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns: pa.Array, schema: TableSchema) -> Iterator[pa.Table]:
-    """Rows of a base file that some transactions wrote, in these columns and `_objcat_txn`, one row group after another.
+    """Rows of a base file that some transactions wrote, one row group after another.
 
-    Of a row group without such rows only the hidden column is read.
+    Has these columns and `_objcat_txn`. Of a row group without such rows only the hidden column is read.
     """
     with _open(fileio, base) as file:
         for number in range(file.num_row_groups):

@@ -1,4 +1,4 @@
-"""Evaluates DML programs in this process with DuckDB: joins a source with the rows of a scan, and returns the new rows."""
+"""Evaluates DML programs in this process with DuckDB: joins a source with table rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row-level DML as a program: what an update, delete or merge does to rows, as SQL over source and target columns.
+"""Row-level DML as a program: update, delete and merge as SQL over source and target columns.
 
 `update_program`, `delete_program` and `merge_program` parse and check the clauses of a user, and return a `MergeProgram`.
 DuckDB (`duckdb`) or Spark evaluates it, and `computed_write` commits the rows. A wrong clause is refused here, before anything is read.
@@ -106,7 +106,10 @@ class MergeProgram:
     ordering: str | None = None
 
     def target_columns(self, spec: TableSpec) -> tuple[str, ...]:
-        """The table columns to read: all if a row is updated, else those that locate and order rows, and those that expressions name."""
+        """The table columns to read.
+
+        These are all columns if a row is updated, else those that locate and order rows, and those that expressions name.
+        """
         names = spec.table_schema.names
         if ClauseAction.UPDATE in self.acts:
             return tuple(names)

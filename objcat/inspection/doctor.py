@@ -1,4 +1,4 @@
-"""A read-only examination of a log and its files: are the invariants of the protocol true, and what is left over?
+"""Examines a log and its files, read-only: do the invariants hold, and what is left over?
 
 `examine` checks one log: entries, conflicts, checkpoints, and every file that a readable snapshot needs. With `deep` it reads every byte.
 `examine_names` checks the names of a lake, `examine_lake` the names and all logs.
@@ -78,7 +78,7 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
 
 
 def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None) -> DoctorReport:
-    """Examine the names of a lake: their log, whether each name means an open table, and whether each log has a name.
+    """Examine the names of a lake: their log, and whether names and open tables match.
 
     Sends only reads and lists. lake: the store of the lake. Raises as `examine`.
     """
@@ -213,27 +213,27 @@ def _check_conflicts(fileio: FileIO, report: DoctorReport, entries: Sequence[Ent
 def _fold(own: Examination) -> LogView[Tables] | None:
     """P9: the log can be replayed, and a handle that opens by the shortest way gets the same state."""
     try:
-        folded = own.timeline.advance(LogView(LogState(), {}), own.entries)
-        groups = {snapshot.spec.table: snapshot.all_groups(own.manifests) for snapshot in _snapshots(folded)}
+        replayed = own.timeline.advance(LogView(LogState(), {}), own.entries)
+        groups = {snapshot.spec.table: snapshot.all_groups(own.manifests) for snapshot in _snapshots(replayed)}
     except ObjcatError as error:
         own.report.broken("P9", "the replay of the log", str(error))
         return None
     try:
         opened, found = _opened(own)
         differing = [table for table, said in found.items() if not _agree(said, groups.get(table))]
-        if opened.slot == folded.slot:
-            differing += [table for table in found if opened.state[table].spec != folded.state[table].spec]
+        if opened.slot == replayed.slot:
+            differing += [table for table in found if opened.state[table].spec != replayed.state[table].spec]
     except UnsupportedFormat:
         raise
     except ObjcatError as error:
         own.report.broken("P9", "checkpoints/", f"cannot be read: {error}", CACHE)
-        return folded
+        return replayed
     # A log that advanced during the examination is compared the next time.
-    if opened.slot == folded.slot:
+    if opened.slot == replayed.slot:
         for table in differing:
             says = f"gives other file groups, or another schema, for table {table} than the log. Readers that open it see wrong rows."
             own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{CACHE} Report this as a bug.")
-    return folded
+    return replayed
 
 
 def _agree(one: Sequence[FileGroup], other: Sequence[FileGroup] | None) -> bool:

@@ -134,9 +134,9 @@ def _check_memory(error: Exception) -> None:
 
 
 def check_located(own: Examination, snapshot: Snapshot) -> None:
-    """P9 with `deep`, without hash buckets: each key is in one file group of its partition or table, as a record index says.
+    """P9 with `deep`, without hash buckets: each key is in one file group of its partition or table.
 
-    Holds 8 bytes per key, and 16 more for an index.
+    A record index must name that file group. Holds 8 bytes per key, and 16 more for an index.
     """
     spec = snapshot.spec
     groups = list(snapshot.file_groups(own.manifests))

@@ -63,7 +63,10 @@ class ChangesPlan:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether the range has partitions of several partition specs, so that one commit may end a row in one and begin it in another."""
+        """Whether the range has partitions of several partition specs.
+
+        One commit may then end a row in one partition and begin it in another.
+        """
         return len({shape_of(changed.partition) for changed in self.classes}) > 1
 
     def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided

@@ -367,7 +367,10 @@ def is_exact(data_type: pa.DataType) -> bool:
 
 
 def floor_of(value: decimal.Decimal, data_type: pa.DataType) -> pa.Scalar | Literal["above", "below"]:
-    """The greatest value of an integer or decimal type that is not above a number, or on which side of the type the number lies."""
+    """The greatest value of an integer or decimal type that is not above a number.
+
+    If there is none within the type, on which side of the type the number lies.
+    """
     scale, limit = 0, 2 ** (data_type.bit_width - 1) - 1
     if pa.types.is_decimal(data_type):
         scale, limit = data_type.scale, 10**data_type.precision - 1

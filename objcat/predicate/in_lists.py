@@ -1,6 +1,7 @@
-"""Rewrites long chains in generated filters: `x = 1 or x = 2 or ...` becomes IN, `x <> 1 and ...` becomes NOT IN.
+"""Rewrites long chains of comparisons in generated filters as IN and NOT IN.
 
-The meaning in three-valued logic is the same, and one lookup replaces a comparison per value.
+`x = 1 or x = 2 or ...` becomes IN, `x <> 1 and x <> 2 and ...` becomes NOT IN. The meaning in three-valued logic is the same, and one
+lookup replaces a comparison per value.
 """
 
 from __future__ import annotations

@@ -16,9 +16,11 @@ SPARK_DIGITS_MAX = 38
 
 
 def spark_text(tree: Any, translator: Translator) -> str:
-    """The Spark SQL text of a filter: every column quoted, every time with type and zone, text as in `told_to_spark`.
+    """The Spark SQL text of a filter. No session setting changes its meaning.
 
-    So no session setting changes the meaning. tree: just parsed. It is changed. translator: of the filter.
+    Every column is quoted, every time has its type and zone, and text is as in `told_to_spark`. tree: just parsed. It is changed.
+    translator: of
+    the filter.
     """
     tree = _keep_to_types(tree, translator)
     _say_types(tree, translator)

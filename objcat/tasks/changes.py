@@ -255,10 +255,11 @@ def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """A class of file groups: one partition, and all buckets that are equal modulo a divisor of every bucket count in the range.
+    """A class of file groups: one partition, and the buckets that are equal modulo a number.
 
-    So a key stays in its class through splits. before: the file groups of the class before the range. steps: of the commits that touch the
-    class, in slot order.
+    The number divides every bucket count in the range, so a key stays in its class through splits. before: the file groups of the class
+    before
+    the range. steps: of the commits that touch the class, in slot order.
     """
 
     partition: str

@@ -44,10 +44,11 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
 def groups_known(
     fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], keys: BatchKeys, *, count: int
 ) -> tuple[pa.Table, list[FileGroupId]]:
-    """What an index knows of the keys of a batch: known keys with a file group number in `PLACE_COLUMN`, and those file groups.
+    """The entries of an index for the keys of a batch, and the file groups that they name.
 
-    More keys than asked may be among them. Of files that take more than one request only row groups are read that may hold a key. Raises
-    CorruptTable and storage errors.
+    Entries are keys with a file group number in `PLACE_COLUMN`. Other keys may be among them. Of files that take more than one request
+    only row
+    groups are read that may hold a key. Raises CorruptTable and storage errors.
 
     Args:
         spec: of the index.

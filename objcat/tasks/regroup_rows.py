@@ -31,7 +31,7 @@ class RewriteResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask:
-    """Remove the rows for which a filter is true from some file groups of a table without a key, under one transaction."""
+    """Remove the rows that a filter selects from some file groups of a table without a key."""
 
     spec: TableSpec
     txn: Txn

@@ -65,7 +65,10 @@ class Prepared(NamedTuple):
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
-    """The rows cast to the table, with their operation, each key once, sorted by file group (partition, then bucket)."""
+    """The rows cast to the table, with their operation, each key once, sorted by file group.
+
+    File groups are sorted by partition, then bucket.
+    """
     spec = task.spec
     if spec.is_located:
         return _by_place(task, _conformed_in_place(task, rows))
@@ -213,7 +216,7 @@ def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
 def index_changes(
     task: WriteTask, rows: pa.Table, group_ids: Sequence[FileGroupId], group_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
 ) -> pa.Table:
-    """The changes of the record index: keys, the file group of each, and whether the key is stored there from now on.
+    """The changes of the record index: keys, file group ids, and whether each key is stored there now.
 
     A key is stored where it has a row, or a delete with an ordering value, which rejects older rows.
 

@@ -357,11 +357,11 @@ def _is_alike(one: TableSpec, other: TableSpec) -> bool:
 
 
 def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch], written: Sequence[WriteResult]) -> None:
-    """Refuse a delete without an ordering value next to another write of the same key in one commit, if the table has an ordering column.
+    """Refuse a delete without an ordering value and another write of the same key in one commit.
 
-    Such a delete ends everything written before, whatever its ordering value, and within one commit there is no "before". Reads only the
-    keys
-    of buckets that both touch. Raises InvalidBatch with a key.
+    Applies only with an ordering column. Such a delete ends everything written before, whatever its ordering value, and within one commit
+    there
+    is no "before". Reads only the keys of buckets that both touch. Raises InvalidBatch with a key.
     """
     if spec.ordering_column is None or spec.rewrites or len(changes) < 2:
         return
