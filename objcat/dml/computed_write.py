@@ -140,7 +140,7 @@ def run_computed_write(
         AlreadyApplied, StreamRewound: the application version was written before, or taken back.
         WriterFenced, TableClosed: nothing is visible.
         CommitUnknown: the commit may have landed.
-        Storage errors, and what `prepare` and its work raise.
+        FileIOError: the store failed. What `prepare` and its work raise passes through.
     """
     where = timeline.fileio.url
 

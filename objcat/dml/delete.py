@@ -73,7 +73,7 @@ def delete_where(
         CommitConflict: after as many attempts as the policy allows. Nothing is visible.
         WriterFenced, TableClosed: nothing is visible.
         CommitUnknown: the commit may have landed.
-        Storage errors.
+        FileIOError: the store failed.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 

@@ -185,7 +185,7 @@ def evaluate(
     Raises:
         InvalidBatch: two source rows match one row of the table.
         InvalidInput: a row would move, or an expression fails.
-        NullKey.
+        NullKey: a key is null.
     """
     spec = snapshot.spec
     with _Session() as session:

@@ -51,7 +51,7 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
 
     Raises:
         UnsupportedFormat: a newer client wrote the log.
-        Storage errors.
+        FileIOError: the store failed.
     """
     fileio = timeline.fileio
     report = DoctorReport(fileio.url)

@@ -69,7 +69,7 @@ class Commits:
         Raises:
             CheckpointCollected: open the table again.
             CorruptTable: no slot commits a transaction.
-            Storage errors.
+            FileIOError: the store failed.
         """
         wanted = set(txns)
         with self._lock:

@@ -96,7 +96,7 @@ def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[T
             same
             holds for AlreadyDone, WriterFenced, Contention and storage errors.
         CommitUnknown: nothing was deleted.
-        What `service.plan` raises.
+        Exception: what `service.plan` raises.
     """
     env = timeline.fileio.env
     committer = Committer(timeline.fileio)

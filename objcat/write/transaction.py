@@ -133,7 +133,7 @@ class WriteOperation(Generic[D]):
             InvalidBatch, NullKey: nothing was written.
             CommitConflict, WriterFenced: nothing is visible.
             CommitUnknown: the commit may have landed.
-            Storage errors.
+            FileIOError: the store failed.
         """
         change = WriteBatch(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
         part = TableWriter(self.fileio, self.manifests, self.table, [change], advice=self.advice)
