@@ -183,8 +183,8 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
         found = self.namespaces.get(folded(text(name, what="name of a namespace")))
         if found is None:
             known = [namespace.name for namespace in self.namespaces.values()]
-            hint = nearest(name, known) if known else "there are none yet. Create it with lake.create_namespace(name)."
-            raise NamespaceNotFound(f"There is no namespace {name!r}: {hint}")
+            hint = nearest(name, known) if known else "there are none yet"
+            raise NamespaceNotFound(f"There is no namespace {name!r} ({hint}). Create it with lake.create_namespace({name!r}).")
         return found
 
     def not_found(self, name: str, *, where: str) -> TableNotFound:
@@ -197,8 +197,7 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
         if any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values()):
             then = f". Restore the dropped one with lake.undrop_table({name!r}), or {create}"
         elif known:
-            hint = nearest(name, known)
-            then = f": {hint} Or {create}" if hint.endswith("?") else f": {hint}. Or {create}"
+            then = f" ({nearest(name, known)}). Open an existing table, or {create}"
         return TableNotFound(f"There is no table {name!r} in {where}{then}")
 
     def held_by(self, namespace: str) -> list[str]:

@@ -106,7 +106,7 @@ def one_of(value: Any, choices: Iterable[str], *, what: str) -> str:
     known = [str(choice) for choice in choices]
     if not isinstance(value, str) or value not in known:
         hint = nearest(value, known) if isinstance(value, str) else f"valid ones are {', '.join(sorted(known))}"
-        raise InvalidInput(f"{what}={shown(value)} is not known to this version: {hint}")
+        raise InvalidInput(f"{what}={shown(value)} is not known to this version ({hint}).")
     return value
 
 

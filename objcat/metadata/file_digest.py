@@ -15,14 +15,17 @@ from objcat.errors import CorruptTable
 
 _PREFIX = "xxh3:"
 FILE_BYTES, FOOTER_BYTES = 16, 8
-"""Of the digests themselves, as manifests hold them."""
+"""Sizes of the digests in manifests, in bytes."""
 
 
 class Hash(Protocol):
     """An incremental digest."""
 
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
+    def update(self, data: bytes, /) -> None:
+        """Add the next bytes."""
+
+    def hexdigest(self) -> str:
+        """The digest so far, in hexadecimal digits."""
 
 
 class FileHash:

@@ -222,7 +222,7 @@ def decode_order(text: str | None) -> Order | None:
 
 
 def features_of(delta: TableDelta) -> dict[str, str]:
-    """The features that a reader of these changes needs, each with the first version of objcat that has it."""
+    """The features that a reader of these changes needs, each with its first version of objcat."""
     return dict(ORDERED_FEATURE) if any(base.order is not None for base in delta.bases) else {}
 
 

@@ -151,7 +151,7 @@ def _parse_field(text: str, schema: TableSchema) -> tuple[Column, str, int]:
     if call is not None:
         transform, argument = call.group(1).lower(), call.group(2)
         if transform not in TRANSFORMS:
-            raise InvalidInput(f"partition_by has {text!r}, but {transform!r} is no transform: {nearest(transform, TRANSFORMS)}")
+            raise InvalidInput(f"partition_by has {text!r}, but {transform!r} is no transform ({nearest(transform, TRANSFORMS)}).")
     if transform == TRUNCATE:
         argument, _, said = argument.rpartition(",")
         if not argument or not re.fullmatch(r"\s*[0-9]{1,19}\s*", said) or not 1 <= int(said) <= WIDTH_MAX:
@@ -177,7 +177,7 @@ def _column(argument: str, schema: TableSchema, text: str) -> Column:
     try:
         return schema.column(name)
     except KeyError:
-        raise InvalidInput(f"partition_by has {text!r}, but there is no column {name!r}: {nearest(name, schema.names)}") from None
+        raise InvalidInput(f"partition_by has {text!r}, but there is no column {name!r} ({nearest(name, schema.names)}).") from None
 
 
 def _free_name(column: str, transform: str, width: int, taken: Collection[str], count: int) -> str:

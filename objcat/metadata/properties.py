@@ -194,7 +194,7 @@ def check_statistics(properties: Mapping[str, str], columns: Sequence[str]) -> N
         if name.startswith(STATISTICS):
             column = name.removeprefix(STATISTICS)
             if column not in columns:
-                raise InvalidInput(f"Nothing was written. The property {name!r} names no column of the table: {nearest(column, columns)}")
+                raise InvalidInput(f"The property {name!r} names no column of the table ({nearest(column, columns)}). Nothing was written.")
             one_of(said, STATISTICS_KINDS, what=f"the property {name}")
 
 

@@ -130,8 +130,8 @@ class DropNotNull(ColumnChange):
 def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
     """The spec after some changes, one after another. New ids follow the highest one ever assigned.
 
-    Raises InvalidSchema and InvalidInput that name the column and what would fit: for a missing or taken name, a type that is not wider,
-    and columns that the key, the buckets, the partitions or the ordering need.
+    Raises InvalidSchema and InvalidInput that name the column and what would fit. The causes are a missing or taken name, a type that is
+    not wider, and columns that the key, the buckets, the partitions or the ordering need.
     """
     for change in changes:
         ids = Ids(spec.table_schema.last_id)
@@ -315,7 +315,7 @@ def _named(columns: Siblings, name: str, *, said: str) -> Column:
         if column.name == name:
             return column
     where = "" if said == name else f"{said!r} names {name!r}. "
-    raise InvalidInput(f"{where}There is no column {name!r}: {nearest(name, [column.name for column in columns])}")
+    raise InvalidInput(f"{where}There is no column {name!r} ({nearest(name, [column.name for column in columns])}).")
 
 
 def _asked(asked: pa.DataType | str, *, said: str) -> pa.DataType:
@@ -331,7 +331,7 @@ def _asked(asked: pa.DataType | str, *, said: str) -> pa.DataType:
             raise InvalidSchema(f"The type of {said!r} is {asked!r}. Give a decimal 1 to 38 digits, and at most as many after the point.")
     elif name not in _NAMED_TYPES:
         raise InvalidSchema(
-            f"The type of {said!r} is {asked!r}, which is no type. Give an Arrow type, or a name: {nearest(name, _NAMED_TYPES)}"
+            f"The type of {said!r} is {asked!r}, which is no type. Give an Arrow type, or a name ({nearest(name, _NAMED_TYPES)})."
         )
     return arrow_type(name)
 

@@ -352,9 +352,9 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     check_together(properties)
     check_statistics(properties, schema.names)
     if table_type not in TABLE_TYPES:
-        raise InvalidInput(f"table_type={table_type!r} is not a table type of this version: {nearest(table_type, TABLE_TYPES)}")
+        raise InvalidInput(f"table_type={table_type!r} is not a table type of this version ({nearest(table_type, TABLE_TYPES)}).")
     if key_scope not in KEY_SCOPES:
-        raise InvalidInput(f"key_scope={key_scope!r} is not known to this version: {nearest(str(key_scope), KEY_SCOPES)}")
+        raise InvalidInput(f"key_scope={key_scope!r} is not known to this version ({nearest(str(key_scope), KEY_SCOPES)}).")
     partitioning = parse_partitioning(partition_by, schema)
     if lateness_ms is not None:
         _check_lateness(schema, ordering, table_type)
@@ -491,4 +491,4 @@ def _named(schema: TableSchema, name: str) -> Column:
     try:
         return schema.column(name)
     except KeyError:
-        raise InvalidInput(f"The schema has no column {name!r}: {nearest(name, schema.names)}") from None
+        raise InvalidInput(f"The schema has no column {name!r} ({nearest(name, schema.names)}).") from None

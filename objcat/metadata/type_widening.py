@@ -22,8 +22,11 @@ from objcat.metadata.table_spec import TableSpec
 def is_wider(new: ColumnType, old: ColumnType) -> bool:
     """Whether a type holds every value of another, and every reader of old files reads them so.
 
-    Wider are: a larger integer type; double than float; a decimal with more digits before the point and the same scale; double than an
-    integer type of up to 32 bits; a decimal with at least 10 digits before the point than those, and with at least 20 than bigint.
+    These are wider:
+    - a larger integer type than a smaller one, and double than float;
+    - a decimal with more digits before the point and the same scale;
+    - double than an integer type of up to 32 bits;
+    - a decimal with at least 10 digits before the point than an integer type of up to 32 bits, and with at least 20 than bigint.
     """
     if not isinstance(new, str) or not isinstance(old, str) or new == old:
         return False

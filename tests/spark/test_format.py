@@ -195,7 +195,7 @@ def test_a_wrong_read_is_one_sentence(spark: SparkSession, tmp_path: Path) -> No
     objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"]).insert([{"id": 1, "value": "a"}])
     read = spark.read.format("objcat")
     for call, said in (
-        (lambda: read.load(f"{tmp_path}/tt"), "There is no table 'tt' in .*: did you mean 't'"),
+        (lambda: read.load(f"{tmp_path}/tt"), r"There is no table 'tt' in .* \(did you mean 't'"),
         (lambda: read.option("as_of", "9").load(f"{tmp_path}/t"), "has no slot 9. Use a slot from 0 to 1"),
         (lambda: spark.read.format("objcat").load(), r"needs the URL of a table.* objcat\.spark\.views"),
         (lambda: spark.read.format("objcat").schema("id long, valu string").load(f"{tmp_path}/t").count(), "did you mean 'value'"),

@@ -123,7 +123,7 @@ def test_the_key_and_the_ordering_column_may_be_renamed_and_moved_and_the_orderi
         (DropColumn("at"), "'at' is the ordering column"),
         (DropColumn("fares"), "did you mean 'fare'"),
         (DropColumn("fare.x"), "which is float and has no fields"),
-        (DropColumn("place.xx"), "no column 'xx': did you mean 'x'"),
+        (DropColumn("place.xx"), r"no column 'xx' \(did you mean 'x'"),
         (DropColumn("stops.element"), "can only be widened"),
         (DropColumn("stops.element.n"), "the only one there"),
         (DropColumn("stops.n"), "no column 'n'"),

@@ -176,9 +176,9 @@ def test_rows_meet_by_all_fields_together(values: list[tuple[str | None, int, in
 @pytest.mark.parametrize(
     ("by", "error", "says"),
     [
-        (["hours(t)"], InvalidInput, "'hours' is no transform: did you mean 'hour'"),
+        (["hours(t)"], InvalidInput, r"'hours' is no transform \(did you mean 'hour'"),
         (["hour(time)"], InvalidInput, "no column 'time'"),
-        (["citty"], InvalidInput, "no column 'citty': did you mean 'city'"),
+        (["citty"], InvalidInput, r"no column 'citty' \(did you mean 'city'"),
         (["hour(city)"], InvalidSchema, r"has the type string\. hour takes timestamp, timestamp_ntz"),
         (["truncate(t, 3)"], InvalidSchema, "truncate takes tinyint"),
         (["truncate(id)"], InvalidInput, "lacks a width"),
