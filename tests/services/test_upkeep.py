@@ -290,7 +290,7 @@ def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: st
 def test_a_policy_takes_the_newest_partitions_or_all_others(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     table = lake.create_table("t", SCHEMA, key=["id", "v"], partition_by=["v"], properties={"compact_partitions_newest": "2"})
-    with pytest.raises(InvalidInput, match="compact_partitions_newest and compact_partitions_older say what the other leaves"):
+    with pytest.raises(InvalidInput, match="compact_partitions_newest and compact_partitions_older exclude each other"):
         table.set_properties({"compact_partitions_older": "2"})
     with pytest.raises(InvalidInput, match=r"exclude each other.*Unset one of them"):
         lake.create_table("u", SCHEMA, key=["id"], properties={"compact_partitions_newest": "2", "compact_partitions_older": "2"})

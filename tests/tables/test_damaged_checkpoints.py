@@ -257,7 +257,7 @@ def test_where_no_way_is_left_the_error_says_what_to_restore(pristine: dict[str,
     for key in objects(store, "root.json"):
         store.put(key, b"broken", Overwrite())
     store.delete([log_key(5)])
-    with pytest.raises(CorruptTable, match=rf"{log_key(5)} is missing.*restore one of the two: checkpoints/\d+/root\.json"):
+    with pytest.raises(CorruptTable, match=rf"{log_key(5)} is missing.*Restore one of the two\. checkpoints/\d+/root\.json"):
         opened(store)
 
 

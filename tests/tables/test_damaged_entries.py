@@ -91,8 +91,8 @@ def swap_ranges(entry: dict[str, Any], table: str) -> None:
 
 LOG = "changes.T.logs.0"
 DAMAGES: dict[str, tuple[int, Change, str]] = {
-    "changes are missing": (2, drop("changes"), r"changes\..* its footprint says appends"),
-    "a change of another table": (2, put("changes", {"0123456789abcdef": {}}), r"changes\..* its footprint says appends"),
+    "changes are missing": (2, drop("changes"), r"changes\..* its footprint names appends"),
+    "a change of another table": (2, put("changes", {"0123456789abcdef": {}}), r"changes\..* its footprint names appends"),
     "the footprint is missing": (2, drop("footprint"), r"footprint\..*the file groups that `changes` write to"),
     "a file group of the footprint is missing": (
         2,
