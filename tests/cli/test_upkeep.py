@@ -74,7 +74,7 @@ def test_a_dropped_table_is_purged(table: objcat.Table, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "is not dropped" in refused.stderr
     objcat.connect(tmp_path).drop_table("city.trips")
     early = run("purge", url, "--older-than", "86400")
-    assert early.returncode == 2 and "nothing was deleted" in early.stderr
+    assert early.returncode == 2 and "Nothing was deleted" in early.stderr
     done = run("purge", url, "--older-than", "0", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"] > 0
