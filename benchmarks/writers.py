@@ -138,6 +138,7 @@ class Objcat(Side):
         return objcat.connect(f"{self.server.url}/lake", options=dict(self.server.options))
 
     def make(self) -> None:
+        """As `Side.make`."""
         if self.keys == "append":
             self._lake().create_table("t", SCHEMA, key=None)
             return
@@ -145,22 +146,28 @@ class Objcat(Side):
         self._lake().create_table("t", SCHEMA, key=["id"], **layout)
 
     def open(self) -> Any:
+        """As `Side.open`."""
         return self._lake().table("t")
 
     def commit(self, handle: Any, rows: pa.Table) -> Did:
+        """As `Side.commit`."""
         done = (handle.insert if self.keys == "append" else handle.upsert)(rows)
         return Did(done.attempts, done.slot, done.bytes)
 
     def rows(self) -> pa.Table:
+        """As `Side.rows`."""
         return self.open().scan().to_arrow()
 
     def commits(self) -> int:
+        """As `Side.commits`."""
         return int(self.open().snapshot.slot)
 
     def named_bytes(self, did: Sequence[Did]) -> int:
+        """As `Side.named_bytes`."""
         return sum(one.bytes for one in did)
 
     def is_data(self, path: str) -> bool:
+        """As `Side.is_data`."""
         return "/data/" in path
 
 
@@ -183,12 +190,15 @@ class Deltalake(Side):
         return f"{self.server.url}/t"
 
     def make(self) -> None:
+        """As `Side.make`."""
         DeltaTable.create(self._url, deltalake.Schema.from_arrow(SCHEMA), partition_by=["part"], storage_options=self._options)
 
     def open(self) -> Any:
+        """As `Side.open`."""
         return DeltaTable(self._url, storage_options=self._options)
 
     def commit(self, handle: Any, rows: pa.Table) -> Did:
+        """As `Side.commit`."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 self._try(handle, rows)
@@ -207,18 +217,22 @@ class Deltalake(Side):
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def rows(self) -> pa.Table:
+        """As `Side.rows`."""
         return pa.table(self.open().to_pyarrow_table())
 
     def commits(self) -> int:
+        """As `Side.commits`."""
         return int(self.open().version())
 
     def named_bytes(self, did: Sequence[Did]) -> int:  # noqa: ARG002 - its log tells
+        """As `Side.named_bytes`."""
         client, bucket = s3_client(self.server), self.server.url.removeprefix("s3://")
         entries = [path for path, _ in self.objects() if "/_delta_log/" in path and path.endswith(".json")]
         texts = (client.get_object(Bucket=bucket, Key=path)["Body"].read() for path in entries)
         return sum(json.loads(line).get("add", {}).get("size", 0) for text in texts for line in text.splitlines())
 
     def is_data(self, path: str) -> bool:
+        """As `Side.is_data`."""
         return path.endswith(".parquet") and "/_delta_log/" not in path
 
 
@@ -232,9 +246,11 @@ class Put(Side):
         """Does nothing: there are only objects."""
 
     def open(self) -> Any:
+        """As `Side.open`."""
         return s3_client(self.server)
 
     def commit(self, handle: Any, rows: pa.Table) -> Did:
+        """As `Side.commit`."""
         body = io.BytesIO()
         with pa.ipc.new_stream(body, SCHEMA) as stream:
             stream.write_table(rows)
@@ -244,17 +260,21 @@ class Put(Side):
         return Did(1, first, body.tell())
 
     def rows(self) -> pa.Table:
+        """As `Side.rows`."""
         client, bucket = self.open(), self.server.url.removeprefix("s3://")
         bodies = [client.get_object(Bucket=bucket, Key=path)["Body"].read() for path, _ in self.objects()]
         return pa.concat_tables([pa.ipc.open_stream(body).read_all() for body in bodies])
 
     def commits(self) -> int:
+        """As `Side.commits`."""
         return len(self.objects())
 
     def named_bytes(self, did: Sequence[Did]) -> int:
+        """As `Side.named_bytes`."""
         return sum(one.bytes for one in did)
 
     def is_data(self, path: str) -> bool:
+        """As `Side.is_data`."""
         return path.startswith("rows/")
 
 

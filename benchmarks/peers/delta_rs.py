@@ -23,13 +23,16 @@ class DeltalakeSide(LocalSide):
     """deltalake, without Spark."""
 
     def about(self) -> dict[str, str]:
+        """Versions and settings of this side."""
         return {"deltalake": deltalake.__version__, "layout": "no buckets, rows in the order of the source", "codec": CODEC}
 
     def create(self, table: BenchTable) -> str:
+        """As `Side.create`."""
         table.state["path"] = f"{self.settings.root()}/{table.name}"
         return str(table.state["path"])
 
     def load(self, table: BenchTable, path: Path) -> None:
+        """As `Side.load`."""
         kept = dict(deltalake_table(table.layout))
         write_deltalake(
             table.state["path"], reader_of(path), writer_properties=_PROPERTIES, configuration=kept, storage_options=self._options()
@@ -37,25 +40,32 @@ class DeltalakeSide(LocalSide):
         table.state["handle"] = self._opened(table)
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.upsert`."""
         newer = f"s.{table.layout.ordering} >= t.{table.layout.ordering}" if table.layout.ordering else None
         self._merge(table, batch).when_matched_update_all(predicate=newer).when_not_matched_insert_all().execute()
 
     def append(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.append`."""
         write_deltalake(table.state["handle"], batch, mode="append", writer_properties=_PROPERTIES)
 
     def delete(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.delete`."""
         self._merge(table, batch).when_matched_delete().execute()
 
     def compact(self, table: BenchTable) -> None:
+        """As `Side.compact`."""
         table.state["handle"].optimize.compact(writer_properties=_PROPERTIES)
 
     def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:  # noqa: ARG002 - of one column it is a sort
+        """As `Side.cluster`."""
         table.state["handle"].optimize.z_order(list(by), writer_properties=_PROPERTIES)
 
     def clean(self, table: BenchTable) -> None:
+        """As `Side.clean`."""
         table.state["handle"].vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
     def version(self, table: BenchTable) -> int:
+        """As `Side.version`."""
         return int(table.state["handle"].version())
 
     def incremental(self, table: BenchTable, query: Query, since: Any) -> Rows:
@@ -73,11 +83,13 @@ class DeltalakeSide(LocalSide):
         return asked(new, query)
 
     def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        """As `Side.changes`."""
         handle: DeltaTable = table.state["handle"]
         handle.update_incremental()
         return asked_by_type(handle.load_cdf(starting_version=since + 1), query, _CHANGE_TYPES)
 
     def reopen(self, table: BenchTable) -> None:
+        """As `Side.reopen`."""
         table.state["handle"] = None
 
     def plan(self, table: BenchTable, query: Query) -> int:
@@ -86,6 +98,7 @@ class DeltalakeSide(LocalSide):
         return len(table.state["handle"].file_uris()) if query.where else 0
 
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> Any:
+        """The newest rows, or those of a version, as Arrow."""
         handle: DeltaTable = table.state["handle"] if as_of is None else self._opened(table, version=as_of)
         if as_of is None:
             handle.update_incremental()

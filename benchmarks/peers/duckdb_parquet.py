@@ -18,24 +18,29 @@ class DuckdbSide(base.Side):
     """DuckDB on a plain Parquet file."""
 
     def start(self, settings: Settings) -> dict[str, str]:
+        """As `Side.start`."""
         self.settings = settings
         self._duck = duckdb.connect()
         self._duck.execute(f"set threads = {settings.cores}; set TimeZone = 'UTC'")
         return {"duckdb": duckdb.__version__, "layout": "one file, sorted by key", "codec": CODEC}
 
     def create(self, table: BenchTable) -> str:
+        """As `Side.create`."""
         place = self.settings.directory / table.name
         place.mkdir()
         table.state["generation"] = 0
         return str(place)
 
     def read(self, path: Path) -> Path:
+        """As `Side.read`."""
         return path
 
     def load(self, table: BenchTable, path: Path) -> None:
+        """As `Side.load`."""
         self._write(table, f"select * from '{path}'")
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.upsert`."""
         key, ordering = ", ".join(table.layout.key), table.layout.ordering
         both = f"select *, 0 as _new from {self._file(table)} union all by name select *, 1 as _new from '{batch}'"
         rank = f"{ordering} desc, _new desc" if ordering else "_new desc"
@@ -43,22 +48,27 @@ class DuckdbSide(base.Side):
         self._write(table, f"select * exclude (_new) from ({newest})")
 
     def version(self, table: BenchTable) -> int:
+        """As `Side.version`."""
         return int(table.state["generation"])
 
     def query(self, table: BenchTable, query: Query, *, as_of: Any = None) -> Rows:
+        """As `Side.query`."""
         if as_of is not None:
             raise NotAvailable("plain files have no versions")
         what, where = ", ".join(query.aggregates or query.columns), f" where {query.where}" if query.where else ""
         return list(self._duck.execute(f"select {what} from {self._file(table)}{where}").fetchall())
 
     def digest(self, table: BenchTable) -> Rows:
+        """As `Side.digest`."""
         return self.query(table, digest_query(table.layout.source, "duckdb"))
 
     def statement(self, tables: Mapping[str, BenchTable], statement: Statement) -> tuple[Rows, int]:
+        """As `Side.statement`."""
         sql = statement.sql.format(**{source: self._file(table) for source, table in tables.items()})
         return list(self._duck.execute(sql).fetchall()), 0
 
     def stop(self) -> None:
+        """As `Side.stop`."""
         self._duck.close()
 
     def _file(self, table: BenchTable) -> str:

@@ -23,9 +23,11 @@ class HudiSide(SparkSide):
     """Hudi on Spark."""
 
     def session_settings(self) -> Mapping[str, str]:
+        """The settings of its Spark session."""
         return HUDI_SESSION
 
     def about(self) -> dict[str, str]:
+        """Versions and settings of this side."""
         return {"layout": f"bucket index, {BUCKETS} buckets, sorted by key, where a work names no other index", "codec": CODEC}
 
     def create(self, table: BenchTable) -> str:
@@ -37,24 +39,30 @@ class HudiSide(SparkSide):
         return str(table.state["path"])
 
     def load(self, table: BenchTable, path: Path) -> None:
+        """As `Side.load`."""
         self._write(table, self.read(path), "bulk_insert")
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.upsert`."""
         self._write(table, batch, "upsert")
 
     def append(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.append`."""
         self._write(table, batch, "insert")
 
     def delete(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.delete`."""
         self._write(table, batch, "delete")
 
     def compact(self, table: BenchTable) -> None:
         # By itself it waits for five commits.
+        """As `Side.compact`."""
         options = "hoodie.compact.inline.max.delta.commits=1"
         if not self._call("run_compaction", table, f"op => 'scheduleandexecute', options => '{options}'"):
             raise RuntimeError("run_compaction found nothing to compact")
 
     def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
+        """As `Side.cluster`."""
         if table.layout.keyed and table.layout.index == "bucket":
             raise NotAvailable("its clustering gives file groups names in which its bucket index finds no bucket: the next upsert fails")
         strategy = "zorder" if zorder else "linear"
@@ -66,6 +74,7 @@ class HudiSide(SparkSide):
 
     def clean(self, table: BenchTable) -> None:
         # The procedure takes a table of the catalog.
+        """As `Side.clean`."""
         self.spark.sql(f"create table if not exists {table.name} using hudi location '{table.state['path']}'")
         self.spark.sql(f"call run_clean(table => '{table.name}', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 1)")
 
@@ -76,6 +85,7 @@ class HudiSide(SparkSide):
         return max(completed, key=lambda times: times[1])
 
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
+        """The newest rows, or those of a version, as a DataFrame."""
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "true")
         if as_of is not None:
             reader = reader.option("as.of.instant", as_of[0])
@@ -88,6 +98,7 @@ class HudiSide(SparkSide):
         return asked(frame, query)
 
     def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        """As `Side.changes`."""
         reader = self.spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
         reader = reader.option("hoodie.datasource.query.incremental.format", "cdc")
         feed = reader.option("hoodie.datasource.read.begin.instanttime", since[1]).load(table.state["path"])

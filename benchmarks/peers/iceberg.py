@@ -20,12 +20,15 @@ class IcebergSide(SparkSide):
     """Iceberg on Spark."""
 
     def session_settings(self) -> Mapping[str, str]:
+        """The settings of its Spark session."""
         return iceberg_session(self._warehouse())
 
     def about(self) -> dict[str, str]:
+        """Versions and settings of this side."""
         return {"layout": f"format 3, bucket({BUCKETS}), locally ordered by key", "codec": CODEC}
 
     def create(self, table: BenchTable) -> str:
+        """As `Side.create`."""
         layout = table.layout
         columns = ", ".join(f"{name} {kind}" for name, kind in layout.columns.items())
         (by,) = layout.bucket_columns[:1]
@@ -37,32 +40,41 @@ class IcebergSide(SparkSide):
         return f"{self._warehouse()}/db/{table.name}"
 
     def load(self, table: BenchTable, path: Path) -> None:
+        """As `Side.load`."""
         self.append(table, self.read(path))
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.upsert`."""
         merge_into(self, table, batch, _name(table))
 
     def append(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.append`."""
         batch.writeTo(_name(table)).append()
 
     def delete(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.delete`."""
         delete_from(self, table, batch, _name(table))
 
     def compact(self, table: BenchTable) -> None:
+        """As `Side.compact`."""
         self._rewrite(table, "options => map('delete-file-threshold', '1', 'min-input-files', '2')")
 
     def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
+        """As `Side.cluster`."""
         order = f"zorder({', '.join(by)})" if zorder else ", ".join(by)
         self._rewrite(table, f"strategy => 'sort', sort_order => '{order}', options => map('rewrite-all', 'true')")
 
     def clean(self, table: BenchTable) -> None:
+        """As `Side.clean`."""
         last = "older_than => current_timestamp(), retain_last => 1"
         self.spark.sql(f"call bench.system.expire_snapshots(table => 'db.{table.name}', {last})").collect()
 
     def version(self, table: BenchTable) -> int:
+        """As `Side.version`."""
         return int(self.spark.sql(f"select snapshot_id from {_name(table)}.snapshots order by committed_at desc limit 1").collect()[0][0])
 
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
+        """The newest rows, or those of a version, as a DataFrame."""
         reader = self.spark.read if as_of is None else self.spark.read.option("versionAsOf", as_of)
         return filtered(reader.table(_name(table)), where, columns)
 
@@ -74,14 +86,17 @@ class IcebergSide(SparkSide):
         return asked(self.spark.table("changed").where(f"{CHANGE_TYPE} = 'INSERT'"), query)
 
     def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        """As `Side.changes`."""
         key = ", ".join(f"'{name}'" for name in table.layout.key)
         self._changelog(table, since, f"identifier_columns => array({key})")
         return asked_by_type(self.spark.table("changed"), query, _CHANGE_TYPES)
 
     def reopen(self, table: BenchTable) -> None:
+        """As `Side.reopen`."""
         self.spark.sql(f"refresh table {_name(table)}")
 
     def drop(self, table: BenchTable) -> None:
+        """As `Side.drop`."""
         self.spark.sql(f"drop table {_name(table)}")
         super().drop(table)
 

@@ -22,6 +22,7 @@ class PyicebergSide(LocalSide):
     """pyiceberg, without Spark."""
 
     def start(self, settings: Settings) -> dict[str, str]:
+        """As `Side.start`."""
         about = super().start(settings)
         place = self.directory / "pyiceberg"
         place.mkdir()
@@ -31,43 +32,54 @@ class PyicebergSide(LocalSide):
         return about
 
     def about(self) -> dict[str, str]:
+        """Versions and settings of this side."""
         return {"pyiceberg": pyiceberg.__version__, "layout": "no buckets, rows in the order of the source", "codec": CODEC}
 
     def create(self, table: BenchTable) -> str:
+        """As `Side.create`."""
         types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "decimal(15,2)": pa.decimal128(15, 2)}
         schema = pa.schema([(name, types[kind]) for name, kind in table.layout.columns.items()])
         table.state["handle"] = self.catalog.create_table(f"db.{table.name}", schema, properties=dict(PYICEBERG_TABLE))
         return str(table.state["handle"].location().removeprefix("file://"))
 
     def load(self, table: BenchTable, path: Path) -> None:
+        """As `Side.load`."""
         self.append(table, pq.read_table(path))
 
     def append(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.append`."""
         table.state["handle"].append(batch)
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.upsert`."""
         if table.layout.ordering:
             raise NotAvailable("pyiceberg's upsert knows no ordering")
         table.state["handle"].upsert(batch, join_cols=list(table.layout.key))
 
     def delete(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.delete`."""
         (key,) = table.layout.key
         table.state["handle"].delete(In(key, batch.column(key).to_pylist()))
 
     def clean(self, table: BenchTable) -> None:
+        """As `Side.clean`."""
         raise NotAvailable(f"pyiceberg expires snapshots of {table.name} and leaves their files where they are")
 
     def version(self, table: BenchTable) -> int:
+        """As `Side.version`."""
         return int(table.state["handle"].current_snapshot().snapshot_id)
 
     def reopen(self, table: BenchTable) -> None:
+        """As `Side.reopen`."""
         table.state["handle"] = None
 
     def plan(self, table: BenchTable, query: Query) -> int:
+        """As `Side.plan`."""
         table.state["handle"] = self.catalog.load_table(f"db.{table.name}")
         return len(list(table.state["handle"].scan(row_filter=query.where or AlwaysTrue()).plan_files()))
 
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> Any:
+        """The newest rows, or those of a version, as Arrow."""
         chosen = {"row_filter": where.replace("date '", "'")} if where else {}
         return table.state["handle"].scan(selected_fields=tuple(columns or ("*",)), snapshot_id=as_of, **chosen).to_arrow()
 

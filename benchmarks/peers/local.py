@@ -21,24 +21,29 @@ class LocalSide(Side):
     directory: Path
 
     def start(self, settings: Settings) -> dict[str, str]:
+        """As `Side.start`."""
         self.settings, self.directory = settings, settings.directory
         pa.set_cpu_count(settings.cores)
         return {"pyarrow": pa.__version__, **self.about()}
 
     @abstractmethod
-    def about(self) -> dict[str, str]: ...
+    def about(self) -> dict[str, str]:
+        """Versions and settings of this side."""
 
     @abstractmethod
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> Any:
         """The table's newest rows, or those of a version, as an Arrow table or reader, as its users read them."""
 
     def read(self, path: Path) -> pa.Table:
+        """As `Side.read`."""
         return pq.read_table(path)
 
     def query(self, table: BenchTable, query: Query, *, as_of: Any = None) -> Rows:
+        """As `Side.query`."""
         return asked(self.rows(table, where=query.where, columns=query.columns, as_of=as_of), query)
 
     def digest(self, table: BenchTable) -> Rows:
+        """As `Side.digest`."""
         return asked(self.rows(table), digest_query(table.layout.source, "duckdb"))
 
     def statement(self, tables: Mapping[str, BenchTable], statement: Statement) -> tuple[Rows, int]:
@@ -50,7 +55,7 @@ class LocalSide(Side):
             return list(duck.execute(statement.sql.format(**{source: source for source in tables})).fetchall()), 0
 
     def stop(self) -> None:
-        pass
+        """As `Side.stop`."""
 
 
 def reader_of(path: Path) -> pa.RecordBatchReader:

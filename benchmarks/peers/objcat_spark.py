@@ -18,19 +18,24 @@ class ObjcatSparkSide(ObjcatTables, SparkSide):
     """objcat on Spark."""
 
     def about(self) -> dict[str, str]:
+        """Versions and settings of this side."""
         return ABOUT
 
     def load(self, table: BenchTable, path: Path) -> str:
+        """As `Side.load`."""
         return bulk_load(table, self.read(path))
 
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
+        """The newest rows, or those of a version, as a DataFrame."""
         frame: DataFrame = self.opened(table).scan(where=where, columns=columns, as_of=as_of).to_spark(self.spark)
         return frame
 
     def incremental(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        """As `Side.incremental`."""
         return asked(table.state["table"].incremental(since=since, columns=query.columns).to_spark(self.spark), query)
 
     def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        """As `Side.changes`."""
         own: Mapping[str, str] = {name: name for name in CHANGE_TYPES}
         return asked_by_type(table.state["table"].changes(since=since, columns=query.columns).to_spark(self.spark), query, own)
 

@@ -26,6 +26,7 @@ class ObjcatTables:
     settings: Settings
 
     def create(self, table: BenchTable) -> str:
+        """As `Side.create`."""
         layout = table.layout
         required = {*layout.key, layout.ordering}
         schema = pa.schema([pa.field(name, _TYPES[kind], nullable=name not in required) for name, kind in layout.columns.items()])
@@ -41,28 +42,36 @@ class ObjcatTables:
         return unquote(urlsplit(made._context.fileio.url).path) if self.settings.store is None else made._context.fileio.url
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.upsert`."""
         table.state["table"].upsert(batch)
 
     def append(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.append`."""
         table.state["table"].insert(batch)
 
     def delete(self, table: BenchTable, batch: Any) -> None:
+        """As `Side.delete`."""
         table.state["table"].delete(batch)
 
     def compact(self, table: BenchTable) -> None:
+        """As `Side.compact`."""
         table.state["table"].maintenance.compact()
 
     def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
+        """As `Side.cluster`."""
         if table.state["table"].maintenance.cluster(by, zorder=zorder) is None:
             raise RuntimeError("cluster() found nothing to gain")
 
     def clean(self, table: BenchTable) -> None:
+        """As `Side.clean`."""
         table.state["table"].maintenance.clean(keep_slots=1)
 
     def version(self, table: BenchTable) -> int:
+        """As `Side.version`."""
         return int(table.state["table"].refresh().slot)
 
     def reopen(self, table: BenchTable) -> None:
+        """As `Side.reopen`."""
         table.state["table"] = None
 
     def opened(self, table: BenchTable) -> Any:
@@ -72,6 +81,7 @@ class ObjcatTables:
         return table.state["table"]
 
     def requests(self, table: BenchTable) -> dict[str, int] | None:
+        """As `Side.requests`."""
         return dict(self.opened(table)._context.fileio.metrics.snapshot().requests)
 
     def _lake(self) -> Any:

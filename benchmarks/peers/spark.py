@@ -26,6 +26,7 @@ class SparkSide(Side):
     directory: Path
 
     def start(self, settings: Settings) -> dict[str, str]:
+        """As `Side.start`."""
         self.settings, self.directory = settings, settings.directory
         common = dict(spark_session(settings.directory, cores=settings.cores, memory=settings.memory))
         if store := settings.store:
@@ -41,6 +42,7 @@ class SparkSide(Side):
         return {"pyspark": pyspark.__version__, "java": java.System.getProperty("java.version"), **self.about()}
 
     def session_settings(self) -> Mapping[str, str]:
+        """The settings of its Spark session."""
         return {}
 
     def about(self) -> dict[str, str]:
@@ -52,16 +54,20 @@ class SparkSide(Side):
         """The table's newest rows, or those of a version, as its users read them."""
 
     def read(self, path: Path) -> DataFrame:
+        """As `Side.read`."""
         return self.spark.read.parquet(str(path))
 
     def query(self, table: BenchTable, query: Query, *, as_of: Any = None) -> Rows:
+        """As `Side.query`."""
         frame = self.frame(table, where=query.where, columns=query.columns, as_of=as_of)
         return _rows(frame.agg(*map(F.expr, query.aggregates)) if query.aggregates else frame)
 
     def digest(self, table: BenchTable) -> Rows:
+        """As `Side.digest`."""
         return digest(self.frame(table), table.layout.source)
 
     def statement(self, tables: Mapping[str, BenchTable], statement: Statement) -> tuple[Rows, int]:
+        """As `Side.statement`."""
         self.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         try:
             for source, table in tables.items():
@@ -78,6 +84,7 @@ class SparkSide(Side):
         return int(execution.toRdd().getNumPartitions())
 
     def stop(self) -> None:
+        """As `Side.stop`."""
         self.spark.stop()
 
 
