@@ -226,9 +226,9 @@ def test_what_needs_a_key_is_refused() -> None:
     table = create(lake)
     before = set(lake.fileio.list_keys())
     for write in (table.upsert, table.delete):
-        with pytest.raises(InvalidInput, match="the table has no key"):
+        with pytest.raises(InvalidInput, match="The table has no key"):
             write(batch(1))
-    with lake.transaction() as tx, pytest.raises(InvalidInput, match="the table has no key"):
+    with lake.transaction() as tx, pytest.raises(InvalidInput, match="The table has no key"):
         tx["t"].upsert(batch(1))
     with pytest.raises(InvalidInput, match="no buckets to split"):
         table.maintenance.split_buckets()
