@@ -19,7 +19,12 @@ RE_EXPORT = {"objcat", "objcat.spark", "fileio", "objcat.cli", "pyspark_objcat"}
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 DOCUMENTED_MIN = 0.88
-LONGER = {"objcat/table/table.py": 720, "objcat/lake/lake.py": 540}
+LONGER = {
+    "objcat/table/table.py": 720,
+    "objcat/lake/lake.py": 540,
+    "objcat/timeline/commit.py": 570,
+    "objcat/timeline/log_view.py": 530,
+}
 """Modules that are still too long, and may not grow."""
 SHARED_NAMES = {"Java"}
 """What py4j wants each class that implements an interface of Java to hold."""
