@@ -35,8 +35,9 @@ from objcat.metadata.replay import TablesReducer
 from objcat.metadata.table_spec import BucketIndex
 from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import parse_predicate
+from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.checkpoint import SPACING_SLOTS, TAIL_SLOTS_MAX
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, encode_entry, log_key, new_txn
 from objcat.timeline.log_view import LogView, Timeline
 

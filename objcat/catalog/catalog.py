@@ -26,7 +26,8 @@ from objcat.errors import (
     Contention,
     ObjcatError,
 )
-from objcat.timeline.commit import CommitAttempt, Committed, Committer
+from objcat.timeline.attempt import CommitAttempt, Committed
+from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Txn, check_writable, new_txn
 from objcat.timeline.log_view import LogView, Timeline

@@ -22,7 +22,8 @@ from objcat.metadata.schema_evolution import ColumnChange, evolve
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec, check_key_scope
 from objcat.metadata.table_state import Tables
-from objcat.timeline.commit import CommitAttempt, CommitRetryPolicy, Committed, Committer
+from objcat.timeline.attempt import CommitAttempt, CommitRetryPolicy, Committed
+from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Footprint, SchemaChange, Txn, new_txn
 from objcat.timeline.log_view import LogView, Timeline

@@ -412,7 +412,7 @@ class Lake:
         return sorted(found, key=lambda table: table.slot, reverse=True)
 
     def purge_table(self, name: str, *, older_than_s: float, table: str | None = None) -> CleanResult:
-        """Delete the data files of a dropped table. It cannot be brought back afterwards.
+        """Delete the data files of a dropped table. It cannot be restored afterwards.
 
         A slot in the table's log comes before the deletes. The log stays, and other tables of a shared log are not touched. An interrupted
         purge is finished by the next call.
@@ -427,7 +427,7 @@ class Lake:
 
         Raises:
             TableNotFound: no such table was dropped.
-            TableExists: the table was brought back.
+            TableExists: the table is there again.
             InvalidInput: it was dropped too recently, or has savepoints.
             ObjcatError: the errors of `Table.maintenance.clean`.
         """

@@ -92,5 +92,5 @@ class LakeNamespaces:
 
 
 def below_namespace(names: CatalogNames, namespace: str | None) -> str:
-    """The prefix of all case-folded names in a namespace; empty for all names."""
+    """The prefix that all names of a namespace have in their comparison form; empty for all names."""
     return "" if namespace is None else folded(names.namespace(namespace).name) + "."

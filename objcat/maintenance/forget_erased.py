@@ -267,5 +267,5 @@ def _claim(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound:
 
 
 def _is_settled(now: LogState, claimed: LogState, bound: int) -> bool:
-    """Whether no RESTORE above the bound brought back a state that may depend on void checkpoints."""
+    """Whether no RESTORE above the bound restored a state that may depend on void checkpoints."""
     return not any(slot > bound for slot, _ in now.restores) and now.root_bound == claimed.root_bound

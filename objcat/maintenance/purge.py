@@ -17,7 +17,7 @@ from objcat.timeline.log_view import LogView, Timeline
 
 
 def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanResult:
-    """Delete the data files of a table that was dropped at least `older_than_s` seconds ago. It cannot be brought back afterwards.
+    """Delete the data files of a table that was dropped at least `older_than_s` seconds ago. It cannot be restored afterwards.
 
     The age is measured by the store's clock, or by the local one where the store has none. Safe next to everything: an undrop that comes
     first wins, and a later one is refused. It may stop at any moment; called again it goes on.

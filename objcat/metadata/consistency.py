@@ -16,7 +16,7 @@ from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
 from objcat.metadata.schema import Column, StructType, arrow_type, walk
 from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, TIMES, BucketIndexSpec, NoIndex, TableSpec
-from objcat.timeline.commit import CommitAttempt
+from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
 from objcat.timeline.json_objects import RESTORE
 

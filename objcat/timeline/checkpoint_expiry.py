@@ -19,8 +19,9 @@ from fileio.store import FileIO
 from objcat.common.validation import whole_number
 from objcat.errors import CommitUnknown, CorruptTable, ObjcatError
 from objcat.timeline import checkpoint
+from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
 from objcat.timeline.checkpoint import BrokenRoot, FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
-from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import RESTORE

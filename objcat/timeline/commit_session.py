@@ -18,7 +18,8 @@ from typing import Self
 from fileio.errors import FileIOError
 from objcat.common.memory_errors import after_commit, is_full
 from objcat.errors import AlreadyDone, CommitUnknown, ObjcatError, SharedTransaction
-from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted, outcome_unknown_after
+from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
+from objcat.timeline.commit import Committer, outcome_unknown_after
 from objcat.timeline.entry import Action, Txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState

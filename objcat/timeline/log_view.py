@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import Log, with_changes
+from objcat.timeline.log_reducer import LogReducer
 from objcat.timeline.log_state import LogState
 from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcomes
 
@@ -39,41 +40,6 @@ TAIL_ENTRIES_MAX = 96
 PUBLISHING_S_MAX = 60.0
 """Seconds. While a checkpoint is being published, no second one begins, unless publishing takes longer than this."""
 HINT_PAUSE_S = 1.0
-
-
-class LogReducer(Protocol[S]):
-    """Replays the entries of a log to a state: of tables, or of names. Values of S are immutable and picklable."""
-
-    def begin(self) -> S:
-        """The state of an empty log."""
-
-    def advance(self, state: S, entry: Entry, at: Callable[[int], S]) -> S:
-        """The state after one more entry. Sends no request.
-
-        Args:
-            at: The state as of an earlier slot, for an entry that restores it.
-        """
-
-    def save(self, fileio: FileIO, state: S, folder: str) -> tuple[msgspec.Raw, S]:
-        """Write what a checkpoint of the state needs besides its root. These are immutable objects below `folder`, with unique names.
-
-        Objects that the state already uses are named again, not written again.
-
-        Returns:
-            What the root holds (JSON), and the same state, which now uses these objects.
-
-        Raises:
-            CheckpointCollected: An object of the state is gone.
-        """
-
-    def load(self, payload: msgspec.Raw) -> S:
-        """The state of a root. Sends no request: objects are read when they are needed. Raises CorruptTable.
-
-        A later read of a missing object raises CheckpointCollected, and the caller opens the log again.
-        """
-
-    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
-        """Paths of all objects that a root's state uses."""
 
 
 @dataclass(frozen=True, slots=True)

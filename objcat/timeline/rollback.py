@@ -15,7 +15,8 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.error_location import says_where

@@ -14,7 +14,8 @@ from objcat.errors import CheckpointCollected, CorruptTable, SnapshotExpired, Sp
 from objcat.metadata.consistency import check_own
 from objcat.metadata.files import decode_delta
 from objcat.metadata.table_state import Tables
-from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted, check_app_version, contended, outcome_unknown_after
+from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
+from objcat.timeline.commit import Committer, check_app_version, contended, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log

@@ -31,16 +31,8 @@ from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import Predicate
 from objcat.tasks.model import Operation, WriteLayout
-from objcat.timeline.commit import (
-    CommitAttempt,
-    Committed,
-    Committer,
-    Conflicted,
-    check_app_version,
-    check_log_unchanged,
-    fenced_by,
-    outcome_unknown_after,
-)
+from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
+from objcat.timeline.commit import Committer, check_app_version, check_log_unchanged, fenced_by, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log

@@ -66,7 +66,7 @@ def test_a_run_in_which_something_is_wrong_has_no_figures():
     rows = right("append")
     assert wrong_with(Held(rows, len(did)), wrote, did, commits=COMMITS) == []
     assert "has 11 commits" in wrong_with(Held(rows, 11), wrote, did, commits=COMMITS)[0]
-    assert "say that they are 11" in wrong_with(Held(rows, len(did)), wrote, [*did[1:], did[1]], commits=COMMITS)[0]
+    assert "have only 11 versions" in wrong_with(Held(rows, len(did)), wrote, [*did[1:], did[1]], commits=COMMITS)[0]
     found = _result(Held(rows.slice(1), len(did)), wrote, {"PUT": 24}, 1.0, commits=COMMITS, latency_ms=0)
     assert found.wrong
     assert found.commits_per_s == 0

@@ -15,7 +15,8 @@ import objcat
 from fileio.contract import GetResult, Overwrite
 from objcat.inspection.doctor import examine, examine_names
 from objcat.inspection.findings import Coverage, DoctorReport, Severity
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.cli.commands import run
 

@@ -18,14 +18,12 @@ RE_EXPORT = {"objcat", "objcat.spark", "fileio", "objcat.cli", "pyspark_objcat"}
 """Packages whose `__init__` is more than a docstring."""
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
-DOCUMENTED_MIN = 0.88
+DOCUMENTED_MIN = 0.95
 LONGER = {
     "objcat/table/table.py": 720,
     "objcat/lake/lake.py": 540,
-    "objcat/timeline/commit.py": 570,
-    "objcat/timeline/log_view.py": 530,
 }
-"""Modules that are still too long, and may not grow."""
+"""What users call: most lines are the lists of arguments that an editor shows. They may not grow."""
 SHARED_NAMES = {"Java"}
 """What py4j wants each class that implements an interface of Java to hold."""
 

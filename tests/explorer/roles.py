@@ -24,7 +24,8 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndex, TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.tasks.model import GroupRewrite, Operation, WriteResult, WriteTask
-from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
+from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, Keys, Txn, new_txn
 from objcat.timeline.intents import HEARTBEAT_S
 from objcat.timeline.log_state import AppVersion

@@ -21,7 +21,7 @@ class Name:
 
     def __call__(self, me: Participant) -> None:
         lake = Lake(me.fileio)
-        with mock.patch("objcat.lake.lake.check_commit_store"):
+        with mock.patch("objcat.lake.context.check_commit_store"):
             table = lake.create_table(self.name, SCHEMA, key=["k"], index=BucketIndex(BUCKETS), shared_log=self.domain)
         me.note(Named(self.name, table.id))
 

@@ -15,8 +15,9 @@ from objcat.errors import CommitUnknown
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.metadata.replay import TablesReducer
 from objcat.timeline import checkpoint
+from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import Timeline

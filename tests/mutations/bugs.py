@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import fileio.read_back
 import fileio.store
 import fileio.write_outcomes
 import objcat.timeline.commit
@@ -22,7 +23,8 @@ from fileio.errors import Throttled
 from fileio.store import FileIO
 from fileio.write_outcomes import Absent, Foreign, WriteIsOurs
 from objcat.errors import CommitConflict, CommitUnknown
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.conflicts import ConflictSide
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, encode_entry, log_key
 from objcat.timeline.intents import remove_files
@@ -68,12 +70,12 @@ def _not_ours(meta: Any, write_id: str, mode: Any) -> Any:
 
 @bug("own failed condition taken as defeat", "P0", "write, rollback: 1 fault")
 def _own_conflict(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fileio.store, "evidence_of", _not_ours)
+    patch.setattr(fileio.read_back, "evidence_of", _not_ours)
 
 
 @bug("own failed condition taken as defeat, and own entry not recognised", "P2", "write, write: 3 late requests", "write, write: 1 fault")
 def _own_conflict_and_own_entry(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fileio.store, "evidence_of", _not_ours)
+    patch.setattr(fileio.read_back, "evidence_of", _not_ours)
     judge = objcat.timeline.commit._settled_by
 
     def blind(candidate: CommitAttempt, found: Entry) -> Entry | None:
@@ -84,7 +86,7 @@ def _own_conflict_and_own_entry(patch: pytest.MonkeyPatch) -> None:
 
 @bug("whatever is found taken as one's own", "P3", "write, write: 1 fault", "write, write")
 def _all_ours(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fileio.store, "evidence_of", lambda meta, write_id, mode: WriteIsOurs(meta.version))
+    patch.setattr(fileio.read_back, "evidence_of", lambda meta, write_id, mode: WriteIsOurs(meta.version))
 
 
 @bug("a failed condition believed without reading back", "P0", "write, rollback: 1 fault")

@@ -39,8 +39,9 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.tasks.model import WriteResult
 from objcat.tasks.partition_moves import MoveResult
 from objcat.tasks.scan import scan_groups
+from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.checkpoint import Root, root_key
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, HistoryRow, Keys, Txn, log_key
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import TableLogState
@@ -491,4 +492,4 @@ def _taken_from_writers(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a table is taken back over what others have written meanwhile", "P3", "take back, write")
 def _taken_over_writers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.catalog.table_lifecycle, "AT_HEAD", objcat.timeline.commit.CommitRetryPolicy())
+    patch.setattr(objcat.catalog.table_lifecycle, "AT_HEAD", objcat.timeline.attempt.CommitRetryPolicy())

@@ -17,7 +17,8 @@ from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
 from objcat.errors import CommitUnknown, InvalidInput, SnapshotExpired
 from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.services.world import PLAIN, World, expiring, once, rows
 

@@ -12,7 +12,8 @@ from objcat.maintenance.compact import compact
 from objcat.maintenance.restore import restore
 from objcat.maintenance.savepoint import release, savepoint
 from objcat.metadata.files import TableDelta, encode_delta
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, SchemaChange, new_txn
 from objcat.timeline.log_state import AppVersion
 from tests.services.world import World, close, expiring, history, once, rows

@@ -21,7 +21,8 @@ from objcat.maintenance.savepoint import savepoint
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, Footprint, new_txn
 from objcat.timeline.log_view import Timeline
 

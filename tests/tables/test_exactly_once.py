@@ -15,7 +15,8 @@ from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
 from objcat.errors import CommitUnknown, InvalidInput, StreamRewound
 from objcat.metadata.replay import TablesReducer
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.log_view import Timeline
 from tests.tables.racing import RacingBackend

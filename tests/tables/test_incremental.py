@@ -124,7 +124,7 @@ def test_a_range_that_was_cleaned_can_still_begin_there_but_not_end() -> None:
         followed.upsert(key)
     followed.same(done=followed.table.maintenance.clean(keep_slots=2).slot)
     assert followed.read_changed(3) == followed.changed(3, followed.head)
-    with pytest.raises(SnapshotExpired, match="slot 4"):
+    with pytest.raises(SnapshotExpired, match="Slot 4 of"):
         followed.table.incremental(since=2, until=4)
 
 

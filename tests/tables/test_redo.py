@@ -19,7 +19,8 @@ from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, TableClos
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
 from objcat.tasks.model import Operation, WriteResult, WriteTask
-from objcat.timeline.commit import CommitAttempt, CommitRetryPolicy, Committer
+from objcat.timeline.attempt import CommitAttempt, CommitRetryPolicy
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, FileGroupId, Footprint, new_txn
 from objcat.timeline.log_view import Timeline
 from objcat.write.transaction import WriteOperation
@@ -195,7 +196,7 @@ def test_attempts_are_bounded_and_the_error_says_who_won(lake: objcat.Lake, back
     backend.races = [lambda: other.upsert(rows(1)), lambda: other.upsert(rows(1)), lambda: other.upsert(rows(1))]
     committer = Committer(table._context.fileio, CommitRetryPolicy(attempts_max=2))
     view = table._context.timeline.open()
-    with pytest.raises(CommitConflict, match="after 2 attempts") as caught:
+    with pytest.raises(CommitConflict, match="It was tried 2 times") as caught:
         operation(table, committer, rows(2)).run(view)
     winner = other.inspect.history()[2]
     assert caught.value.winner_slot == 2

@@ -19,9 +19,10 @@ from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CheckpointCollected, CorruptTable, InvalidInput, WriterFenced
 from objcat.timeline.archive import Archived, archive, unnamed_history
+from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
 from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
-from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, FileGroupId, Footprint, decode_entry, encode_entry, log_key, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState

@@ -16,7 +16,8 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, UnsupportedFormat, WriterFenced
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, encode_entry, log_key, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState

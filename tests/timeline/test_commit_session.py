@@ -12,7 +12,8 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import AlreadyDone, CommitConflict, CommitUnknown, ObjcatError, SharedTransaction
-from objcat.timeline.commit import CommitAttempt, Committed, Committer
+from objcat.timeline.attempt import CommitAttempt, Committed
+from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, FileGroupId, Footprint, Txn, data_prefix, intent_key, new_txn, requested_key
 from objcat.timeline.log import Log

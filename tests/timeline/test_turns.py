@@ -11,8 +11,9 @@ from fileio.contract import Create, require_written
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
+from objcat.timeline.attempt import CommitAttempt, Committed
 from objcat.timeline.backoff import SlotBackoff
-from objcat.timeline.commit import CommitAttempt, Committed, Committer
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState

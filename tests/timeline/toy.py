@@ -15,7 +15,8 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CheckpointCollected
-from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, Footprint, Txn, new_txn
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
