@@ -81,7 +81,7 @@ def test_azure_and_google_name_their_accounts(tmp_path: Path) -> None:
     ("url", "options", "error", "says"),
     [
         ("s3://b", {"regoin": "x"}, InvalidConfig, "did you mean 'region'"),
-        ("s3://b", {"profile": "p"}, InvalidInput, "'profile' of s3://b has no counterpart"),
+        ("s3://b", {"profile": "p"}, InvalidInput, "'profile' of s3://b has no known counterpart"),
         ("gs://b", {}, InvalidInput, "jar="),
         ("az://b", {"connection_string": "AccountName=a;AccountKey=b"}, InvalidInput, "option account"),
         ("memory://m", {}, InvalidInput, "no connector"),

@@ -248,6 +248,6 @@ def test_no_module_makes_a_connection_by_itself() -> None:
     makers = [
         path.relative_to(root).as_posix()
         for path in root.rglob("*.py")
-        if "duckdb.connect(" in path.read_text().replace("give duckdb.connect(", "")
+        if "duckdb.connect(" in path.read_text().replace("Give duckdb.connect(", "")
     ]
     assert makers == ["common/duckdb_sandbox.py"]
