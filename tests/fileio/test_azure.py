@@ -307,7 +307,7 @@ def test_gone_blocks_are_a_lost_upload_or_a_conflict_to_settle(stub: Stub) -> No
         ("data", {"account": "a", "acount_key": "x"}, "did you mean 'account_key'"),
         ("data", {"account": "a", "account_key": KEY, "sas_token": SAS}, "several kinds \\(account_key, sas_token\\)"),
         ("data", {"account": "a", "client_id": "c"}, "tenant_id, client_id and client_secret"),
-        ("data", {"account": "a", "connection_string": "AccountName=a"}, "leave out"),
+        ("data", {"account": "a", "connection_string": "AccountName=a"}, "Leave out"),
         ("data", {"connection_string": "nonsense"}, "cannot be opened"),
         ("data", {"endpoint": "127.0.0.1:10000", "anonymous": "true"}, "needs an endpoint"),
         ("data", {"endpoint": "https://u:p@host", "anonymous": "true"}, "needs an endpoint"),
