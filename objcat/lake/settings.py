@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -15,6 +15,8 @@ from objcat.errors import InvalidInput
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.table_spec import (
     KEY_SCOPES,
+    MERGE_ON_READ,
+    TABLE_SCOPE,
     TABLE_TYPES,
     BloomIndex,
     BucketIndex,
@@ -49,29 +51,19 @@ class NamedTableSettings(TableSettings, total=False):
     shared_log: str | None
 
 
-def check_settings(settings: Mapping[str, Any], of: type[TableSettings] = TableSettings) -> Any:
-    """The settings, if all of them are settings of a table. Raises InvalidInput that names the nearest one."""
+def check_settings(settings: Mapping[str, Any], of: type[TableSettings] = TableSettings) -> None:
+    """Raises InvalidInput for a name that is no setting of a table, with the nearest one."""
     known = of.__annotations__
     for setting in settings:
         if setting not in known:
             raise InvalidInput(f"{setting!r} is not a setting of a table: {nearest(setting, known)}")
-    return settings
 
 
-def new_spec(  # noqa: PLR0913 - one for each setting that a table has
-    fileio: FileIO,
-    schema: pa.Schema | StructType,
-    *,
-    key: Sequence[str] | None,
-    ordering: str | None = None,
-    allowed_lateness: str | dt.timedelta | None = None,
-    partition_by: Sequence[str] = (),
-    key_scope: KeyScope = "table",
-    index: Index | None = None,
-    table_type: TableType = "merge_on_read",
-    properties: Mapping[str, str] | None = None,
-) -> TableSpec:
-    """The spec of a new table. Raises InvalidInput."""
+def new_spec(fileio: FileIO, schema: pa.Schema | StructType, *, key: Sequence[str] | None, **settings: Unpack[TableSettings]) -> TableSpec:
+    """The spec of a new table. Settings that are left out have the defaults of `Lake.create_table`. Raises InvalidInput."""
+    check_settings(settings)
+    ordering, allowed_lateness = settings.get("ordering"), settings.get("allowed_lateness")
+    index, properties = settings.get("index"), settings.get("properties")
     columns = schema_from_arrow(schema_given(schema))
     if index is not None and not isinstance(index, (SimpleIndex, BloomIndex, MemoryIndex, RecordIndex)):
         instance(
@@ -88,9 +80,9 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
         key=None if key is None else name_list(key, what="key"),
         ordering=None if ordering is None else text(ordering, what="ordering"),
         lateness_ms=None if allowed_lateness is None else span_ms(allowed_lateness, what="allowed_lateness"),
-        partition_by=name_list(partition_by, what="partition_by"),
-        key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
+        partition_by=name_list(settings.get("partition_by", ()), what="partition_by"),
+        key_scope=one_of(settings.get("key_scope", TABLE_SCOPE), KEY_SCOPES, what="key_scope"),
         index=index,
-        table_type=one_of(table_type, TABLE_TYPES, what="table_type"),
+        table_type=one_of(settings.get("table_type", MERGE_ON_READ), TABLE_TYPES, what="table_type"),
         properties={} if properties is None else text_mapping(properties, what="properties"),
     )

@@ -14,7 +14,7 @@ from fileio.store import FileIO
 from objcat.catalog.table_lifecycle import create
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
 from objcat.lake.context import EMPTY_LOG_VIEW
-from objcat.lake.settings import TableSettings, check_settings, new_spec
+from objcat.lake.settings import TableSettings, new_spec
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
 from objcat.table.context import TableContext
@@ -53,7 +53,7 @@ def create_table_at(
         ObjcatError: the errors of `Lake.create_table`.
     """
     fileio = _opened(place, options)
-    spec = new_spec(fileio, schema, key=key, **check_settings(settings))
+    spec = new_spec(fileio, schema, key=key, **settings)
     check_commit_store(fileio)
     timeline = Timeline(fileio, TablesReducer())
     try:

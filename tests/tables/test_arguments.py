@@ -190,6 +190,17 @@ def test_settings_of_a_table(memory: MemoryBackend, lake: objcat.Lake, settings:
         assert objects(memory) == before
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"), [("shared_log", "'shared_log' is not a setting of a table"), ("orderin", "did you mean 'ordering'")]
+)
+def test_a_setting_that_a_table_without_a_lake_lacks_is_named(memory: MemoryBackend, lake: objcat.Lake, setting: str, says: str) -> None:
+    before = objects(memory)
+    given: dict[str, Any] = {setting: "d"}
+    with pytest.raises(InvalidInput, match=says):
+        objcat.create_table_at(lake.fileio.child("alone"), SCHEMA, key=["id"], **given)
+    assert objects(memory) == before
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, -0.001, 1e300, "60", None, True, [60]], ids=repr)
 def test_what_is_no_time_span(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
     table = lake.table("n.t")
