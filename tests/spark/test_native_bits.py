@@ -58,6 +58,7 @@ def jobs_of(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
     """How many jobs some work runs. group: as of `records_read`."""
     with counted(spark, group):
         work()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
@@ -66,6 +67,7 @@ def records_read(spark: SparkSession, group: str, work: Callable[[], object]) ->
     with counted(spark, group):
         work()
     context = spark.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()
     store = context._jsc.sc().statusStore()
     stages = {
         stage

@@ -84,13 +84,20 @@ def test_workers_are_asked_once_for_a_session(
     spark: SparkSession, table: objcat.Table, tmp_path: Path, runs: Callable[[object], None]
 ) -> None:
     """By a job, before the first frame that Python workers give; none where they run the driver's Python."""
-    tracker = spark.sparkContext.statusTracker()
+    context = spark.sparkContext
+    groups = iter(("asked-0", "asked-1", "asked-2"))
 
     def jobs() -> int:
-        # By their ids: Spark forgets the oldest jobs of a long session.
-        before = set(tracker.getJobIdsForGroup())
-        assert table.changes(since=-1).to_spark(spark).columns
-        return len(set(tracker.getJobIdsForGroup()) - before)
+        # A group of its own, since Spark forgets the oldest jobs of a long session.
+        group = next(groups)
+        context.setJobGroup(group, "asks its workers")
+        try:
+            assert table.changes(since=-1).to_spark(spark).columns
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None clears it
+        # What Spark knows of its jobs is written by a queue, beside them.
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        return len(context.statusTracker().getJobIdsForGroup(group))
 
     assert jobs() == 0
     script = tmp_path / "worker"
