@@ -59,7 +59,8 @@ class PyicebergSide(LocalSide):
     def delete(self, table: BenchTable, batch: Any) -> None:
         """As `Side.delete`."""
         (key,) = table.layout.key
-        table.state["handle"].delete(In(key, batch.column(key).to_pylist()))
+        within = In(key, batch.column(key).to_pylist())  # type: ignore[call-arg,arg-type]  # its types miss this form
+        table.state["handle"].delete(within)
 
     def clean(self, table: BenchTable) -> None:
         """As `Side.clean`."""

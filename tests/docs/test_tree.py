@@ -11,7 +11,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("fileio", "objcat", "pyspark_objcat")
 PACKAGES = {
-    *("catalog", "cli", "common", "datafile", "dml", "engine", "inspection", "lake", "maintenance", "metadata", "planning", "predicate"),
+    *(
+        "catalog",
+        "cli",
+        "common",
+        "datafile",
+        "dml",
+        "engine",
+        "inspection",
+        "lake",
+        "maintenance",
+        "metadata",
+        "mirror",
+        "planning",
+        "predicate",
+    ),
     *("spark", "sql", "table", "tasks", "timeline", "write"),
 }
 RE_EXPORT = {"objcat", "objcat.spark", "fileio", "objcat.cli", "pyspark_objcat"}
