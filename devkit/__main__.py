@@ -73,7 +73,9 @@ COMMANDS: Mapping[str, Command] = {
     "servers": Command("[NAME...]", "start all test servers, or some, and show how to reach them, until Ctrl-C", _servers),
     "bench": Command("SUITE [OPTIONS]", "run a benchmark; smoke runs all of them on a few rows", _module("benchmarks")),
     "docs": Command(
-        "[build [FOLDER] | reference]", f"serve the pages as a site on {ADDRESS}; build it; or write the pages that come from code", docs
+        "[build [FOLDER] | reference | vectors]",
+        f"serve the pages as a site on {ADDRESS}; build it; or write the pages, or the data of spec/, that come from code",
+        docs,
     ),
     "run": Command("COMMAND...", "run a command inside the project's environment", _run),
     "lock": Command("", "resolve requirements/*.in again and write requirements/*.lock", _lock),

@@ -12,16 +12,23 @@ from devkit import prepare
 from devkit.paths import ROOT, cache_dir
 
 ADDRESS = "127.0.0.1:8000"
-_USAGE = "dev docs: ./dev docs [MKDOCS OPTIONS] serves the site, ./dev docs build [FOLDER] builds it, ./dev docs reference writes pages"
+_USAGE = (
+    "dev docs: ./dev docs [MKDOCS OPTIONS] serves the site, ./dev docs build [FOLDER] builds it, ./dev docs reference writes pages, "
+    "./dev docs vectors writes spec/"
+)
 
 
 def docs(arguments: Sequence[str]) -> int:
-    """Serve the site, build it into a folder, or write the generated pages of `docs/reference/`. Returns the exit status."""
+    """Serve the site, build it into a folder, or write generated pages, or the data of `spec/`. Returns the exit status."""
     match list(arguments):
         case ["reference"]:
             from devkit.reference import write_pages
 
             return write_pages()
+        case ["vectors"]:
+            from devkit.spec_data import write_data
+
+            return write_data()
         case ["build"]:
             return build(cache_dir() / "site")
         case ["build", folder] if not folder.startswith("-"):
