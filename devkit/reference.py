@@ -265,7 +265,8 @@ def _returned(owner: type, name: str) -> str:
     """The full name of the class that a property of another class returns."""
     getter = inspect.getattr_static(owner, name).fget
     annotation = getter.__annotations__["return"]
-    cls = getattr(importlib.import_module(owner.__module__), annotation) if isinstance(annotation, str) else annotation
+    module = importlib.import_module(getter.__module__)
+    cls = getattr(module, annotation) if isinstance(annotation, str) else annotation
     return f"{cls.__module__}.{cls.__qualname__}"
 
 

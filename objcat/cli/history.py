@@ -16,7 +16,7 @@ from objcat.errors import InvalidInput
 from objcat.inspection.history import commit_facts
 from objcat.metadata.files import TableDelta, decode_delta
 from objcat.metadata.schema_differences import describe_changes
-from objcat.table.table import Table
+from objcat.table.reader import TableReader
 from objcat.timeline.entry import Action, Entry, Txn, intent_key, parse_txn, requested_key
 from objcat.timeline.intents import decode_intent
 from objcat.timeline.json_objects import encode_object
@@ -119,7 +119,7 @@ def _delta_of(entry: Entry, table: str) -> TableDelta:
     return decode_delta(entry.changes[table]) if table in entry.changes else TableDelta()
 
 
-def _find(table: Table, instant: str) -> Entry | None:
+def _find(table: TableReader, instant: str) -> Entry | None:
     """The entry of a slot or a transaction; None for a transaction without one. Raises InvalidInput."""
     if instant.isascii() and instant.isdigit():
         newest = table.snapshot.slot
@@ -133,7 +133,7 @@ def _find(table: Table, instant: str) -> Entry | None:
     return next((entry for entry in table.inspect.history() if txn in (entry.txn, entry.rollback_of)), None)
 
 
-def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
+def _show_intent(table: TableReader, txn: Txn, *, as_json: bool) -> None:
     """Print an instant that is only requested or under way. Raises InvalidInput for an unknown one."""
     for state, key in (("INFLIGHT", intent_key(txn)), ("REQUESTED", requested_key(txn))):
         try:
@@ -167,7 +167,7 @@ def _touched(entry: Entry, table: str) -> dict[str, list[str]]:
     return {part: [str(group_id) for group_id in getattr(footprint, part)] for part in parts if getattr(footprint, part)}
 
 
-def _changes_of_spec(table: Table, entry: Entry, delta: TableDelta) -> dict[str, str | None]:
+def _changes_of_spec(table: TableReader, entry: Entry, delta: TableDelta) -> dict[str, str | None]:
     """What an entry changes in the table's definition, in words; nothing for the entry that creates it."""
     restored = entry.footprint[table.id].restores if table.id in entry.footprint else None
     if entry.action is Action.CREATE or (delta.spec is None and restored is None):

@@ -20,7 +20,7 @@ from objcat.maintenance.metrics import began_ms
 from objcat.maintenance.savepoint import NAME_KEY
 from objcat.metadata.maintenance_policy import policy_of
 from objcat.metadata.manifest import Manifests
-from objcat.table.table import Table
+from objcat.table.reader import TableReader
 from objcat.timeline.entry import Action, Entry
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
 
@@ -60,7 +60,7 @@ def report(
         say(f"{file} tells of {table.name} at slot {table.snapshot.slot}: open it in a browser")
 
 
-def look(table: Table, url: str) -> Looked:
+def look(table: TableReader, url: str) -> Looked:
     """What the page says of the newest slot and the newest `COMMITS_MAX` commits. `url`: the table's name in commands."""
     stats = table.inspect.stats()
     snapshot, now_ms = table.snapshot, table._context.fileio.env.now_ms()
@@ -104,14 +104,14 @@ def _commit(entry: Entry, table: str) -> Commit:
     )
 
 
-def _time_of(table: Table, slot: int, known: dict[int, int]) -> int | None:
+def _time_of(table: TableReader, slot: int, known: dict[int, int]) -> int | None:
     if slot in known:
         return known[slot]
     entry = table._context.timeline.log.read_slot(slot)
     return None if entry is None else entry.committed_at_ms
 
 
-def _writers(table: Table) -> list[ShownWriter]:
+def _writers(table: TableReader) -> list[ShownWriter]:
     """Writers and plans in progress, the longest silent ones first."""
     found = [meta for page in table._context.fileio.list("intents/") for meta in page.objects]
     writers = []

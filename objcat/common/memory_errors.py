@@ -56,11 +56,11 @@ def reports_full_memory(kind: C) -> C:
     """
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (not name.startswith("_") or name in ("__enter__", "__exit__")):
-            setattr(kind, name, _reporting_method(method, f"{kind.__name__}.{name}()"))
+            setattr(kind, name, _reporting_method(method))
     return kind
 
 
-def _reporting_method(method: Callable[..., Any], what: str) -> Callable[..., Any]:
+def _reporting_method(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -70,6 +70,7 @@ def _reporting_method(method: Callable[..., Any], what: str) -> Callable[..., An
             cause = error.__cause__ if isinstance(error, OutOfMemory) else error
             if not isinstance(cause, Exception) or not is_full(cause):
                 raise
+            what = f"{type(self).__name__}.{method.__name__}()"
             raise out_of_memory(cause, what, self, args[0] if args else None) from cause
 
     return run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -16,19 +16,21 @@ from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import NameBinding, check_name, log_prefix
 from objcat.catalog.plans import PlanOutdated, plan_create, plan_drop
 from objcat.catalog.table_lifecycle import close, close_unchanged, create
-from objcat.common.validation import folded, name_list
+from objcat.common.validation import IfExists, folded, name_list, one_of
 from objcat.datafile.batch_checks import conform
+from objcat.engine.local import is_untyped, to_arrow_batch
 from objcat.errors import CommitUnknown, InvalidInput, ObjcatError, SharedTransaction, TableClosed, TableExists, TableNotFound
 from objcat.lake.context import ATTEMPTS_MAX, EMPTY_LOG_VIEW, LakeContext
 from objcat.lake.settings import NamedTableSettings, check_settings, new_spec
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.table.batch_input import prepare_batch
+from objcat.table.batch_input import prepare_batch, schema_of_batch, session_of
 from objcat.table.table import Table
 from objcat.tasks.model import Operation
 from objcat.timeline.entry import Txn, new_txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.transaction import CommitResult
 
 R = TypeVar("R")
 
@@ -114,6 +116,34 @@ def write_first(
     except Exception:
         drop_created_table(lake.catalog, table._context.timeline, table.id, opened=opened)
         raise
+
+
+def write_named_table(
+    lake: LakeContext, data: Any, name: str, key: Sequence[str] | None, if_exists: IfExists, settings: Mapping[str, Any]
+) -> CommitResult:
+    """See `Lake.write`."""
+    one_of(if_exists, get_args(IfExists), what="if_exists")
+    operation = Operation.INSERT if key is None or if_exists == "insert" else Operation.UPSERT
+
+    @cache
+    def rows() -> Any:
+        # A stream can be read once. Rows without types are read again, because the table says what is a map in them.
+        return data if is_untyped(data) or session_of(data) is not None else to_arrow_batch(data)
+
+    def check(spec: TableSpec) -> None:
+        check_rows(lake.fileio, rows(), spec, operation, table=name)
+
+    def write(table: Table) -> CommitResult:
+        return table.insert(rows()) if operation is Operation.INSERT else table.upsert(rows())
+
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            is_new = if_exists == "error"
+            return write_first(lake, name, lambda: schema_of_batch(rows())[1], key, settings, write, check=check, must_be_new=is_new)
+        except TableClosed:
+            # Another process dropped it, whose own first write was refused.
+            continue
+    raise lake.contended(f"The table {name!r} was dropped {ATTEMPTS_MAX} times meanwhile")
 
 
 def check_rows(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation, *, table: str) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
@@ -22,15 +21,7 @@ from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.write_outcomes import RetryPolicy
 from objcat.catalog.names import DroppedTable, check_name
-from objcat.catalog.plans import (
-    PlanOutdated,
-    find_dropped,
-    plan_purge,
-    plan_rename,
-    plan_undrop,
-    renamed,
-)
-from objcat.catalog.table_lifecycle import reopen
+from objcat.catalog.plans import plan_rename
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import (
     IfExists,
@@ -38,36 +29,30 @@ from objcat.common.validation import (
     KeyScope,
     TableType,
     folded,
-    one_of,
-    seconds,
     session,
-    text,
 )
-from objcat.engine.local import is_untyped, to_arrow_batch
 from objcat.errors import (
     TableClosed,
     TableNotFound,
 )
 from objcat.inspection.verify_files import VERIFIED_BYTES
-from objcat.lake.context import ATTEMPTS_MAX, LakeContext
-from objcat.lake.create import check_rows, checked_names, create_named_table, write_first
+from objcat.lake.context import LakeContext
+from objcat.lake.create import checked_names, create_named_table, write_first, write_named_table
+from objcat.lake.drop import drop_table, dropped_tables, purge_table, undrop_table
 from objcat.lake.import_parquet import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lake.namespaces import LakeNamespaces, below_namespace
 from objcat.lake.settings import NamedTableSettings, new_spec
 from objcat.maintenance.clean import CleanResult
 from objcat.maintenance.maintain import MaintenanceReport
 from objcat.maintenance.metrics import Sample, prometheus_text, samples_of
-from objcat.maintenance.purge import purge
-from objcat.metadata.table_spec import Index, TableSpec
+from objcat.metadata.table_spec import Index
 from objcat.sql.context import Context
 from objcat.sql.duckdb_runner import LocalRunner
 from objcat.sql.runner import Runner
 from objcat.sql.statements import run_statement
-from objcat.table.batch_input import schema_of_batch, session_of
 from objcat.table.maintenance import maintain_tables
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
-from objcat.tasks.model import Operation
 from objcat.timeline.entry import parse_txn
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.rollback import Resolution, resolve
@@ -207,36 +192,7 @@ class Lake:
             InvalidInput: the table has another key, or a setting is unknown.
             ObjcatError: the errors of `create_table` and `Table.upsert`.
         """
-        one_of(if_exists, ("upsert", "insert", "error"), what="if_exists")
-        operation = Operation.INSERT if key is None or if_exists == "insert" else Operation.UPSERT
-
-        @cache
-        def rows() -> Any:
-            # A stream can be read once. Rows without types are read again, because the table says what is a map in them.
-            return data if is_untyped(data) or session_of(data) is not None else to_arrow_batch(data)
-
-        def check(spec: TableSpec) -> None:
-            check_rows(self.fileio, rows(), spec, operation, table=name)
-
-        def write(table: Table) -> CommitResult:
-            return table.insert(rows()) if operation is Operation.INSERT else table.upsert(rows())
-
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                return write_first(
-                    self._context,
-                    name,
-                    lambda: schema_of_batch(rows())[1],
-                    key,
-                    settings,
-                    write,
-                    check=check,
-                    must_be_new=if_exists == "error",
-                )
-            except TableClosed:
-                # Another process dropped it, whose own first write was refused.
-                continue
-        raise self._context.contended(f"The table {name!r} was dropped {ATTEMPTS_MAX} times meanwhile")
+        return write_named_table(self._context, data, name, key, if_exists, settings)
 
     def import_parquet(
         self,
@@ -364,9 +320,7 @@ class Lake:
         Raises:
             TableNotFound: there is no such table.
         """
-        binding = self._context.binding_of(name).binding
-        self._context.catalog.check_writable()
-        self._context.finish_drop(binding.table, self._context.close_table(binding))
+        drop_table(self._context, name)
 
     def undrop_table(self, name: str, *, new_name: str | None = None, table: str | None = None) -> Table:
         """Bring a dropped table back as it was, under its old name or another one.
@@ -384,32 +338,11 @@ class Lake:
             TableExists: the name is taken.
             SnapshotExpired: its files were cleaned.
         """
-        target = check_name(new_name if new_name is not None else name)
-        for _ in range(ATTEMPTS_MAX):
-            names = self._context.catalog.refresh()
-            self._context.catalog.check_writable()
-            bound = names.table(name)
-            if bound is not None and self._context.complete_drop(bound):
-                names = self._context.catalog.names
-            dropped = find_dropped(names, name, table, where=self.fileio.url)
-            self._context.check_free(names, target)
-            timeline, view = self._context.open_log(dropped.binding.prefix)
-            view = reopen(timeline, view, dropped.table)
-            self._context.remember(dropped.binding.prefix, view)
-            binding = renamed(dropped.binding, target, opened=view.slot)
-            try:
-                self._context.catalog.change(partial(plan_undrop, dropped=dropped, binding=binding, first=names, where=self.fileio.url))
-            except PlanOutdated:
-                continue
-            return self._context.table(target, dropped.table, timeline, view)
-        raise self._context.contended(f"The table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile")
+        return undrop_table(self._context, name, new_name=new_name, table=table)
 
     def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
         """The dropped tables that can come back, the last one first; those of a namespace and below it, or all when None."""
-        names = self._context.catalog.refresh()
-        below = "" if namespace is None else folded(text(namespace, what="name of a namespace")) + "."
-        found = [table for table in names.dropped.values() if folded(table.name).startswith(below) and not table.is_purged]
-        return sorted(found, key=lambda table: table.slot, reverse=True)
+        return dropped_tables(self._context, namespace)
 
     def purge_table(self, name: str, *, older_than_s: float, table: str | None = None) -> CleanResult:
         """Delete the data files of a dropped table. It cannot be restored afterwards.
@@ -431,16 +364,7 @@ class Lake:
             InvalidInput: it was dropped too recently, or has savepoints.
             ObjcatError: the errors of `Table.maintenance.clean`.
         """
-        seconds(older_than_s, what="older_than_s")
-        names = self._context.catalog.refresh()
-        self._context.catalog.check_writable()
-        bound = names.table(check_name(name))
-        if bound is not None and self._context.complete_drop(bound):
-            names = self._context.catalog.names
-        dropped = find_dropped(names, name, table, where=self.fileio.url)
-        done = purge(self._context.timeline(dropped.binding.prefix), dropped.table, older_than_s=older_than_s)
-        self._context.catalog.change(lambda names: plan_purge(names, dropped))
-        return done
+        return purge_table(self._context, name, older_than_s=older_than_s, table=table)
 
     # ---- maintenance
 

@@ -1,18 +1,23 @@
-"""Tables that follow another one: its changes become a batch that counts once."""
+"""`apply_changes`: a table follows another one, whose changes become a batch that counts once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from objcat.common.validation import instance
+from objcat.common.validation import instance, text
 from objcat.errors import InvalidInput
 from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
 from objcat.planning.changes import ChangesPlan
 from objcat.table.change_feed import ChangeFeed
+from objcat.table.context import TableContext
+from objcat.table.write_batch import write_batch
 from objcat.tasks.change_columns import CHANGE_FIELDS, COMMIT_SLOT
+from objcat.tasks.model import Operation
 from objcat.timeline.log_state import AppVersion
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +26,18 @@ KIND = "objcat_change"
 """Column of the batch with the kind of a change."""
 DELETES = f"{KIND} = 'delete'"
 _CHANGE_TYPE = "_change_type"
+
+
+def apply_changes(
+    context: TableContext, source: ChangeFeed, *, app_id: str, metadata: Mapping[str, str] | None, spark: SparkSession | None
+) -> CommitResult | None:
+    """See `Table.apply_changes`."""
+    context.refresh()
+    known = context.view.log.marks(context.id).apps.get(text(app_id, what="app_id"))
+    check_follows(source, None if known is None else known.version, app_id=app_id)
+    app = version_of(source, app_id=app_id, rewound_at=None if known is None else known.rewound_at)
+    batch = batch_of(source, context.spec, spark, table=context.name)
+    return None if batch is None else write_batch(context, batch, Operation.UPSERT, metadata, app, delete_when=DELETES)
 
 
 def check_follows(feed: ChangeFeed, reached: int | None, *, app_id: str) -> None:

@@ -209,6 +209,16 @@ class TableContext:
             logger.warning("%r did not read what its service committed: %s", self, error)
         return result
 
+    def add_listener(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
+        """Call `listener` after every commit of rows. Returns a function that ends the calls."""
+        self.listeners.append(listener)
+
+        def end() -> None:
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+
+        return end
+
     def after_write(self, result: CommitResult, *, since_slot: int, spark: Any = None) -> None:
         """The end of every commit of rows: maintenance that is due (see `AutoMaintenance.after`), and listeners. `spark`: the session that
         wrote."""

@@ -1,4 +1,4 @@
-"""Deletes by a filter: rows are found and deleted in this process, or on Spark."""
+"""`delete`: rows of a batch of keys, or rows that a filter finds in this process or on Spark."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from objcat.common.validation import session, text_mapping
-from objcat.dml import delete
+from objcat.dml import delete as deletes
 from objcat.dml.computed_write import WriteTarget
+from objcat.errors import InvalidInput
 from objcat.planning.scan import ScanPlan
 from objcat.predicate.arrow import BeyondScans
 from objcat.table.batch_input import prepare_batch
+from objcat.table.context import TableContext
 from objcat.table.merge import delete_computed
 from objcat.table.scan import Scan
-from objcat.tasks.model import WriteResult, WriteTask
+from objcat.table.write_batch import write_batch
+from objcat.tasks.model import Operation, WriteResult, WriteTask
 from objcat.tasks.regroup_rows import DeleteTask, rewrite_without
+from objcat.timeline.log_state import AppVersion
 from objcat.write.index_lookup import LookupContext, write_with_index_lookup
 from objcat.write.service_commit import ServiceCommit
 from objcat.write.transaction import CommitResult
@@ -25,10 +29,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def delete(
+    context: TableContext, keys: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None, spark: SparkSession | None
+) -> CommitResult | None:
+    """See `Table.delete`."""
+    if not isinstance(keys, (str, pc.Expression)):
+        return write_batch(context, keys, Operation.DELETE, metadata, app)
+    if app is not None:
+        raise InvalidInput("delete() with a filter takes no app=, because what it deletes depends on when it runs. Leave out app=.")
+    return delete_where(context, keys, metadata=metadata, spark=spark)
+
+
 def delete_where(
     table: WriteTarget, where: str | pc.Expression, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
 ) -> CommitResult | None:
-    """See `Table.delete`."""
+    """Delete the rows that a filter finds; as an update that computes it, where a scan cannot apply it."""
     try:
         return delete_scanned(table, where, metadata=metadata, spark=spark)
     except BeyondScans:
@@ -49,7 +64,7 @@ def delete_scanned(
     engine = KeyDeleter(table, spark)
 
     def write() -> ServiceCommit[Any] | None:
-        return delete.delete_where(table.timeline, table.id, where, engine=engine, metadata=told, outright=outright)
+        return deletes.delete_where(table.timeline, table.id, where, engine=engine, metadata=told, outright=outright)
 
     return table.committed(write, spark=spark)
 

@@ -1,26 +1,50 @@
-"""Inserts that look up existing keys first: these are refused or skipped."""
+"""`insert`: rows that are declared new, or rows whose existing keys are looked up first and then refused or skipped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.common.validation import shown
+from objcat.common.validation import OnExisting, SchemaModeName, one_of, shown
 from objcat.dml.computed_write import DELETED, ComputedRows, Work, WriteTarget, run
 from objcat.dml.program import merge_program
 from objcat.engine.spooled_batch import SpooledBatch
 from objcat.errors import EmptyBatch, InvalidInput, KeyExists
+from objcat.metadata.properties import SchemaMode
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.table.batch_input import schema_of_batch, session_of
+from objcat.table.context import TableContext
 from objcat.table.merge import ALIASES, Merge, refuse_unknown
+from objcat.table.write_batch import write_batch
+from objcat.tasks.model import Operation
 from objcat.timeline.log_state import AppVersion
 from objcat.write.transaction import CommitResult
 
 _KEYS_SHOWN = 3
+
+
+def insert(
+    context: TableContext,
+    data: Any,
+    *,
+    on_existing: OnExisting,
+    metadata: Mapping[str, str] | None,
+    app: AppVersion | None,
+    schema_mode: SchemaModeName | None,
+) -> CommitResult | None:
+    """See `Table.insert`."""
+    if one_of(on_existing, get_args(OnExisting), what="on_existing") == "replace":
+        return write_batch(context, data, Operation.INSERT, metadata, app, schema_mode)
+    if schema_mode not in (None, SchemaMode.STRICT):
+        raise InvalidInput(
+            f"insert() with on_existing={on_existing!r} changes no schema. Nothing was written. Add the columns with "
+            "table.alter, or upsert the batch."
+        )
+    return insert_new(context, data, fails=on_existing == "fail", metadata=metadata, app=app)
 
 
 def insert_new(

@@ -1,58 +1,41 @@
 """`Table`: the handle that users hold of one table. It writes and reads rows, and gives access to everything else.
 
-Begin with `Table`; `Lake.table`, `Lake.create_table` and `objcat.table_at` return one. Rows: `upsert`, `insert`, `delete`, `merge`, `scan`,
-`changes`. Services are under `table.maintenance`, schema and partition changes under `table.alter`, metadata under `table.inspect`.
+Begin with `Table`; `Lake.table`, `Lake.create_table` and `objcat.table_at` return one. What only reads is in its base class, `TableReader`:
+`scan`, `changes`, the facts of the table. Here are the writes: `upsert`, `insert`, `delete`, `merge` and others. Services are under
+`table.maintenance`, schema and partition changes under `table.alter`, metadata under `table.inspect`.
 Every write is one commit. It returns after the commit is durable, or raises: after CommitConflict nothing is visible; after CommitUnknown,
 `resolve` tells. Each method is a few lines; the work is in the modules of `objcat.table` and below.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.catalog.table_lifecycle import change_properties
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import (
-    AsOf,
-    KeyScope,
     OnExisting,
-    ScanMode,
     SchemaModeName,
     SortName,
-    TableType,
-    name_list,
-    one_of,
     text,
 )
-from objcat.errors import InvalidInput
 from objcat.maintenance.restore import RestoreResult, restore
-from objcat.metadata.partitioning import fields_asked
-from objcat.metadata.properties import SchemaMode
-from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import Index, TableSpec, index_asked
-from objcat.planning.scan import SNAPSHOT
 from objcat.table.alter import TableAlterer
-from objcat.table.apply_changes import DELETES, batch_of, check_follows, version_of
+from objcat.table.apply_changes import apply_changes
 from objcat.table.batch_input import parse_layout
-from objcat.table.change_feed import ChangeFeed, changes, incremental
-from objcat.table.context import TableContext
-from objcat.table.delete import delete_where
+from objcat.table.change_feed import ChangeFeed
+from objcat.table.delete import delete
 from objcat.table.erase import ErasureCertificate, ErasurePlan, plan_erasure
 from objcat.table.erase import erase as erase_for_good
-from objcat.table.insert import insert_new
-from objcat.table.inspect import TableInspector
+from objcat.table.insert import insert
 from objcat.table.maintenance import TableMaintenance
 from objcat.table.merge import Merge, soft_delete, update, upsert_partial
-from objcat.table.notebook import SHOWN_COMMITS, table_html
-from objcat.table.open_scan import open_scan
 from objcat.table.overwrite import delete_partition, overwrite
-from objcat.table.scan import Scan
+from objcat.table.reader import TableReader
 from objcat.table.write_batch import write_batch
 from objcat.tasks.model import Operation
 from objcat.timeline.entry import parse_txn
@@ -67,33 +50,8 @@ logger = logging.getLogger("objcat")
 
 
 @reports_full_memory
-class Table:
+class Table(TableReader):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
-
-    def __init__(self, context: TableContext) -> None:
-        """Users get handles from `Lake.table`, `Lake.create_table` and `objcat.table_at`."""
-        self._context = context
-
-    def __repr__(self) -> str:
-        return f"Table({self.name!r} at {self.url!r}, slot {self._context.view.slot})"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: settings, columns and the newest commits. Reads the newest entries of the log, and no data."""
-        facts = [(name, getattr(self, name)) for name in ("url", "table_type", "key", "ordering", "index", "partitioning", "properties")]
-        commits = self.inspect.history(limit=SHOWN_COMMITS)
-        return table_html(repr(self), facts, self.spec, commits)
-
-    # ---- what it is
-
-    @property
-    def name(self) -> str:
-        """The name in the lake; the URL for a table without a lake."""
-        return self._context.name
-
-    @property
-    def id(self) -> str:
-        """The id of the table in its log, which renames do not change."""
-        return self._context.id
 
     @property
     def maintenance(self) -> TableMaintenance:
@@ -104,80 +62,6 @@ class Table:
     def alter(self) -> TableAlterer:
         """Changes of columns and of the partition spec."""
         return TableAlterer(self._context)
-
-    @property
-    def inspect(self) -> TableInspector:
-        """What the metadata says: files, partitions, statistics, history."""
-        return TableInspector(self._context)
-
-    def refresh(self) -> Snapshot:
-        """Read and return the newest snapshot: one GET when nothing is new."""
-        return self._context.refresh()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The newest snapshot that this handle has seen."""
-        return self._context.snapshot
-
-    @property
-    def spec(self) -> TableSpec:
-        """The definition of the table as its log stores it: columns by id."""
-        return self.snapshot.spec
-
-    @property
-    def url(self) -> str:
-        """Where the table's log and files are, without secrets."""
-        return self._context.fileio.url
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as Arrow fields, by their current names."""
-        return self.spec.table_schema.to_arrow()
-
-    @property
-    def key(self) -> list[str] | None:
-        """The key columns by name; None for a table without a key."""
-        return [column.name for column in self.spec.key_columns] or None
-
-    @property
-    def ordering(self) -> str | None:
-        """The name of the column whose greater value wins; None where the later commit wins."""
-        column = self.spec.ordering_column
-        return None if column is None else column.name
-
-    @property
-    def index(self) -> Index | None:
-        """The index as `create_table` takes it; None without a key. A bucket count is the current one; a partition split by itself has
-        more."""
-        snapshot = self.snapshot
-        return index_asked(snapshot.spec, snapshot.table.bucket_count(""))
-
-    @property
-    def table_type(self) -> TableType:
-        """ "merge_on_read" or "copy_on_write", as for `create_table`."""
-        return cast("TableType", self.spec.table_type)
-
-    @property
-    def partitioning(self) -> list[str]:
-        """The partition spec as `partition_by` of `create_table` takes it, such as `["city", "day(at)"]`; empty: one partition for all."""
-        spec = self.spec
-        return fields_asked(spec.partitioning, spec.table_schema)
-
-    @property
-    def key_scope(self) -> KeyScope:
-        """ "table" or "partition": where a key is unique."""
-        return cast("KeyScope", self.spec.key_scope)
-
-    @property
-    def allowed_lateness(self) -> dt.timedelta | None:
-        """How long before its commit a row's ordering time may be; None: no limit."""
-        lateness_ms = self.spec.lateness_ms
-        return None if lateness_ms is None else dt.timedelta(milliseconds=lateness_ms)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """Properties, text to text: settings, and notes of users."""
-        return dict(self.spec.properties)
 
     def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
         """Set and remove table properties, as one commit. Other properties stay, also those that others set meanwhile.
@@ -240,13 +124,7 @@ class Table:
         Returns:
             A function that ends the calls.
         """
-        self._context.listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._context.listeners:
-                self._context.listeners.remove(listener)
-
-        return end
+        return self._context.add_listener(listener)
 
     # ---- writing
 
@@ -340,14 +218,7 @@ class Table:
             MissingDependency: DuckDB, which joins the keys in this process, is missing.
             ObjcatError: the errors of `upsert`.
         """
-        if one_of(on_existing, get_args(OnExisting), what="on_existing") == "replace":
-            return write_batch(self._context, data, Operation.INSERT, metadata, app, schema_mode)
-        if schema_mode not in (None, SchemaMode.STRICT):
-            raise InvalidInput(
-                f"insert() with on_existing={on_existing!r} changes no schema. Nothing was written. Add the columns with "
-                "table.alter, or upsert the batch."
-            )
-        return insert_new(self._context, data, fails=on_existing == "fail", metadata=metadata, app=app)
+        return insert(self._context, data, on_existing=on_existing, metadata=metadata, app=app, schema_mode=schema_mode)
 
     def bulk_insert(
         self,
@@ -408,11 +279,7 @@ class Table:
             CommitConflict: others change the same buckets faster than they can be read.
             ObjcatError: the errors of `upsert`.
         """
-        if isinstance(keys, (str, pc.Expression)):
-            if app is not None:
-                raise InvalidInput("delete() with a filter takes no app=, because what it deletes depends on when it runs. Leave out app=.")
-            return delete_where(self._context, keys, metadata=metadata, spark=spark)
-        return write_batch(self._context, keys, Operation.DELETE, metadata, app)
+        return delete(self._context, keys, metadata=metadata, app=app, spark=spark)
 
     def plan_erasure(self, keys: str | Any) -> ErasurePlan:
         """What `erase` would do; only reads. `keys` as for `erase`. Raises InvalidPredicate, and the errors of `scan`."""
@@ -506,15 +373,6 @@ class Table:
         """
         return upsert_partial(self._context, data, metadata=metadata, app=app)
 
-    def app_version(self, app_id: str) -> int | None:
-        """The version that an application has reached in this table; None when it has written nothing.
-
-        One GET when nothing is new. `app_id`: the `app` of its AppVersion.
-        """
-        self.refresh()
-        reached = self._context.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
-        return None if reached is None else reached.version
-
     def apply_changes(
         self, source: ChangeFeed, *, app_id: str, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
     ) -> CommitResult | None:
@@ -537,12 +395,7 @@ class Table:
             CommitConflict: others have written some of them; read them again.
             ObjcatError: the errors of `upsert`.
         """
-        reached = self.app_version(app_id)
-        check_follows(source, reached, app_id=app_id)
-        known = self._context.view.log.marks(self.id).apps.get(app_id)
-        app = version_of(source, app_id=app_id, rewound_at=None if known is None else known.rewound_at)
-        batch = batch_of(source, self.spec, spark, table=self.name)
-        return None if batch is None else self.upsert(batch, metadata=metadata, app=app, delete_when=DELETES)
+        return apply_changes(self._context, source, app_id=app_id, metadata=metadata, spark=spark)
 
     def soft_delete(
         self,
@@ -628,83 +481,3 @@ class Table:
             InvalidPredicate, WriterFenced, CommitUnknown: see `objcat.errors`.
         """
         return delete_partition(self._context, where, metadata=metadata)
-
-    # ---- reading
-
-    def scan(
-        self,
-        *,
-        where: str | pc.Expression | None = None,
-        columns: Sequence[str] | None = None,
-        as_of: AsOf | None = None,
-        limit: int | None = None,
-        mode: ScanMode = SNAPSHOT,
-    ) -> Scan:
-        """Plan a scan of the newest snapshot, or of an earlier one. Rows are read when a method of the result is called.
-
-        Args:
-            where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`, or a `pyarrow.compute.Expression`.
-            columns: names, in order; all when None. `_file`, `_commit_slot` and `_commit_time` come only when named.
-            as_of: a slot, or a datetime or ISO text (UTC where it has no zone): the newest commit at or before it.
-            limit: rows at most, no particular ones.
-            mode: "snapshot": every row. "read_optimized": only base files, as fast as Parquet; a merge-on-read table then lacks rows not
-                yet compacted.
-
-        Returns:
-            A `Scan`: `to_arrow()`, `to_spark(spark)`, `to_pandas()` and others.
-
-        Raises:
-            InvalidPredicate: the filter does not parse or fit.
-            InvalidInput: an argument does not fit the table.
-            SnapshotExpired: the slot was cleaned.
-        """
-        return open_scan(self._context, where=where, columns=columns, as_of=as_of, limit=limit, mode=mode)
-
-    def incremental(
-        self, *, since: AsOf, until: AsOf | None = None, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None
-    ) -> ChangeFeed:
-        """The latest state, as of `until`, of every row that was inserted or updated after `since`.
-
-        Reads what was written in the range, not the table. Deleted keys do not appear, nor do rows that came late and lost. A compaction
-        adds nothing and hides nothing.
-
-        Args:
-            since: excluded: a slot, a txn, a datetime or ISO text (the newest commit at or before it); -1 is before the first. It may be
-                cleaned.
-            until: included, given like `since`; the newest when None.
-            where: see `scan`.
-            columns: see `scan`; may name `_commit_slot` and `_commit_time`, of the commit that wrote the row.
-
-        Returns:
-            A `ChangeFeed`.
-
-        Raises:
-            InvalidPredicate, InvalidInput: an argument does not fit.
-            SnapshotExpired: `until` was cleaned.
-        """
-        columns = None if columns is None else name_list(columns, what="columns")
-        return self._context.retry_on_new_checkpoint(
-            lambda: incremental(self._context.feed_context(), since, until, where=where, columns=columns)
-        )
-
-    def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> ChangeFeed:
-        """Exactly what every commit after `since` up to `until` inserted, updated and deleted.
-
-        Rows have `_change_type` ("insert", "update_before", "update_after" or "delete"), `_commit_slot`, `_commit_time` and the columns;
-        those of a delete and of update_before as they were. A late row that lost, a compaction and a split are no changes; a RESTORE is
-        what it changed. Reads the file groups that changed as of `since`, and what was written to them. Rows have the schema of `until`.
-
-        Args:
-            since, until: see `incremental`.
-            columns: names, in order; all when None.
-            net: at most one change per key over the whole range, at its last commit.
-
-        Returns:
-            A `ChangeFeed`.
-
-        Raises:
-            InvalidInput: an argument does not fit.
-            SnapshotExpired: files since `since` were cleaned; it names the slot from which on changes can be read.
-        """
-        columns = None if columns is None else name_list(columns, what="columns")
-        return self._context.retry_on_new_checkpoint(lambda: changes(self._context.feed_context(), since, until, columns=columns, net=net))

@@ -15,3 +15,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     python = (tmp_path / "site" / "reference" / "python.html").read_text()
     assert 'id="objcat.Table"' in python
     assert 'id="objcat.Table.upsert"' in python
+    assert 'id="objcat.Table.scan"' in python, "members of a base class are shown with the class"
