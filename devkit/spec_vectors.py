@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from devkit.spec_values import arrow_of, dumped, to_json, zoneless
-from objcat.common.validation import folded
+from objcat.common.validation import case_folded
 from objcat.datafile.bucket_hash import bucket_of, key_digests, spark_hash
 from objcat.datafile.statistics import bounds_of
 from objcat.metadata.file_digest import digest_of, footer_digest_of
@@ -264,5 +264,5 @@ NAMES = ("trips", "Trips", "STRASSE", "Straße", "é", "e\u0301", "É", "İ", "�
 
 def names() -> dict[str, Any]:
     """Comparison keys of names: two names are one if theirs are equal."""
-    made = [{"name": name, "comparison_key": folded(name)} for name in NAMES]
+    made = [{"name": name, "comparison_key": case_folded(name)} for name in NAMES]
     return {"about": "The comparison key of a name. Equal ones are one name.", "names": made}

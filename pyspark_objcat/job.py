@@ -180,14 +180,14 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
 def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tuple[SchemaMode, WriteTask]:
     """What tasks write to a table. Raises as `begin_job`."""
     spec = table.spec
-    if spec.rewrites and not spec.is_keyless:
+    if spec.rewrites and spec.has_key:
         raise InvalidInput(refused(table.name, COPY_ON_WRITE_REFUSED))
     if spec.is_located:
         raise InvalidInput(refused(table.name, LOCATED_REFUSED))
     operation = options.operation_of(spec)
     delete_when = None
     if "delete_when" in options.own:
-        if spec.is_keyless:
+        if not spec.has_key:
             raise InvalidInput("The table has no key, so nothing says which rows to delete. Leave out the option delete_when.")
         delete_when = parse_predicate(options.own["delete_when"], columns_from_arrow(given))
     mode = options.schema_mode_of(spec)

@@ -184,7 +184,7 @@ class FormatOptions:
         With a key, an insert is an upsert here: tasks that do not know of one another append log rows.
         """
         given = self.operation
-        if not spec.is_keyless:
+        if spec.has_key:
             return Operation.UPSERT if given in (None, Operation.INSERT) else Operation(given)
         if given not in (None, Operation.INSERT):
             raise InvalidInput(f"The table has no key, so nothing says which rows to {given}. Leave out the option operation.")

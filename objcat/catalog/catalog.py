@@ -19,7 +19,7 @@ import msgspec
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.catalog.names import NO_NAMES, SUBJECT, CatalogNames, CatalogState, NamesDelta, NamesFold, footprint_of
+from objcat.catalog.names import NO_NAMES, SUBJECT, CatalogNames, CatalogState, NamesDelta, NamesReducer, footprint_of
 from objcat.errors import (
     CheckpointCollected,
     CommitUnknown,
@@ -46,7 +46,7 @@ class Catalog:
 
     def __init__(self, lake: FileIO) -> None:
         self.fileio = lake.child(CATALOG_PREFIX)
-        self.timeline = Timeline(self.fileio, NamesFold())
+        self.timeline = Timeline(self.fileio, NamesReducer())
         self.where = lake.url
         self._committer = Committer(self.fileio)
         self._lock = threading.Lock()

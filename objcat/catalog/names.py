@@ -13,7 +13,7 @@ from fileio.contract import Create, require_written
 from fileio.errors import NotFound
 from fileio.options import nearest
 from fileio.store import FileIO
-from objcat.common.validation import folded, text
+from objcat.common.validation import case_folded, text
 from objcat.errors import (
     CheckpointCollected,
     CheckpointUnreadable,
@@ -69,7 +69,7 @@ def namespace_of(name: str) -> str:
 
 def log_prefix(name: str, nonce: str) -> str:
     """The prefix of a new log: readable, and different from every other in more than case."""
-    readable = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in folded(name))
+    readable = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in case_folded(name))
     return f"tables/{readable[:80].strip('.') or '_'}-{nonce}"
 
 
@@ -162,7 +162,7 @@ class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
     """All names of a lake as of one slot of its catalog.
 
-    Tables, namespaces and shared logs are by case-folded name, dropped tables by id.
+    Tables, namespaces and shared logs are by name without regard to case, dropped tables by id.
     """
 
     tables: dict[str, TableEntry] = {}
@@ -172,7 +172,7 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
 
     def table(self, name: str) -> TableEntry | None:
         """The table bound to a name; None if there is none."""
-        return self.tables.get(folded(name))
+        return self.tables.get(case_folded(name))
 
     def table_of(self, table: str) -> TableEntry | None:
         """The binding of a table, by its id."""
@@ -180,7 +180,7 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
 
     def namespace(self, name: str) -> Namespace:
         """The namespace of a name. Raises NamespaceNotFound that names the nearest one."""
-        found = self.namespaces.get(folded(text(name, what="name of a namespace")))
+        found = self.namespaces.get(case_folded(text(name, what="name of a namespace")))
         if found is None:
             known = [namespace.name for namespace in self.namespaces.values()]
             hint = nearest(name, known) if known else "there are none yet"
@@ -189,12 +189,12 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
 
     def not_found(self, name: str, *, where: str) -> TableNotFound:
         """The error for an unbound name."""
-        if folded(name) in self.namespaces:
+        if case_folded(name) in self.namespaces:
             return TableNotFound(f"{name!r} in {where} is a namespace, not a table. lake.tables({name!r}) lists what it holds.")
         known = [bound.binding.name for bound in self.tables.values()]
         create = f"create it with lake.create_table({name!r}, schema, key=[...])."
         then = f". C{create[1:]}"
-        if any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values()):
+        if any(case_folded(table.name) == case_folded(name) and not table.is_purged for table in self.dropped.values()):
             then = f". Restore the dropped one with lake.undrop_table({name!r}), or {create}"
         elif known:
             then = f" ({nearest(name, known)}). Open an existing table, or {create}"
@@ -202,7 +202,7 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
 
     def held_by(self, namespace: str) -> list[str]:
         """Names of all tables and namespaces below a namespace, sorted."""
-        below = folded(namespace) + "."
+        below = case_folded(namespace) + "."
         held = [bound.binding.name for key, bound in self.tables.items() if key.startswith(below)]
         return sorted([*held, *(found.name for key, found in self.namespaces.items() if key.startswith(below))])
 
@@ -214,9 +214,9 @@ class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
         """
         parts = name.split(".")
         wanted = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        missing = [namespace for namespace in wanted if folded(namespace) not in self.namespaces]
+        missing = [namespace for namespace in wanted if case_folded(namespace) not in self.namespaces]
         for namespace in missing:
-            if folded(namespace) in first.namespaces:
+            if case_folded(namespace) in first.namespaces:
                 raise NamespaceNotFound(
                     f"The namespace {namespace!r} was dropped while {name!r} was added to it. Nothing was written. "
                     "Begin again to create it."
@@ -234,35 +234,37 @@ def advance_names(names: CatalogNames, delta: NamesDelta, *, slot: int, txn: Txn
     tables, namespaces, dropped = dict(names.tables), dict(names.namespaces), dict(names.dropped)
     by_id = {bound.binding.table: bound.binding for bound in tables.values()} if delta.drops else {}
     for name in delta.unbinds:
-        tables.pop(folded(name), None)
+        tables.pop(case_folded(name), None)
     for table, closed in delta.drops.items():
         binding = by_id[table] if table in by_id else dropped[table].binding
         dropped[table] = DroppedTable(binding=binding, closed=closed, slot=slot, txn=txn, at_ms=at_ms)
     for table in delta.purges:
         dropped[table] = msgspec.structs.replace(dropped[table], is_purged=True)
     for name in delta.removes:
-        namespaces.pop(folded(name), None)
+        namespaces.pop(case_folded(name), None)
     for namespace in delta.creates:
-        namespaces[folded(namespace.name)] = namespace
+        namespaces[case_folded(namespace.name)] = namespace
     for name, changes in delta.properties.items():
-        before = namespaces[folded(name)]
+        before = namespaces[case_folded(name)]
         merged = {**before.properties, **changes}
-        namespaces[folded(name)] = Namespace(before.name, {key: value for key, value in merged.items() if value is not None})
+        namespaces[case_folded(name)] = Namespace(before.name, {key: value for key, value in merged.items() if value is not None})
     for binding in delta.binds:
-        tables[folded(binding.name)] = TableEntry(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
+        tables[case_folded(binding.name)] = TableEntry(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
         dropped.pop(binding.table, None)
-    shared_logs = {**names.shared_logs, **{folded(shared_log): prefix for shared_log, prefix in delta.shared_logs.items()}}
+    shared_logs = {**names.shared_logs, **{case_folded(shared_log): prefix for shared_log, prefix in delta.shared_logs.items()}}
     return CatalogNames(tables=tables, namespaces=namespaces, shared_logs=shared_logs, dropped=dropped)
 
 
 def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
     """Check that what a change refers to exists, and that logs are within the lake. Raises CorruptTable."""
     bound = {one.binding.table for one in names.tables.values()} if delta.drops else set[str]()
-    created = {folded(namespace.name) for namespace in delta.creates}
+    created = {case_folded(namespace.name) for namespace in delta.creates}
     unknown = [f"`drops` of table {table}" for table in delta.drops if table not in bound and table not in names.dropped]
     unknown += [f"`purges` of table {table}" for table in delta.purges if table not in names.dropped]
     unknown += [
-        f"`properties` of {name}" for name in delta.properties if folded(name) not in names.namespaces and folded(name) not in created
+        f"`properties` of {name}"
+        for name in delta.properties
+        if case_folded(name) not in names.namespaces and case_folded(name) not in created
     ]
     unknown += [f"`binds` of {binding.name} to {binding.prefix!r}" for binding in delta.binds if not is_path(binding.prefix)]
     unknown += [f"`domains` at {prefix!r}" for prefix in delta.shared_logs.values() if not is_path(prefix)]
@@ -277,13 +279,15 @@ def footprint_of(names: CatalogNames, delta: NamesDelta) -> Footprint:
     """
     binds = [binding.name for binding in delta.binds]
     created = [namespace.name for namespace in delta.creates]
-    parents = {folded(namespace_of(name)) for name in (*binds, *created)} - {"", *map(folded, created)}
+    parents = {case_folded(namespace_of(name)) for name in (*binds, *created)} - {"", *map(case_folded, created)}
     dropped = [_table_key(binding.table) for binding in delta.binds if binding.table in names.dropped]
     return Footprint(
-        binds=_keys([*map(folded, [*binds, *created]), *(f"domain:{folded(shared_log)}" for shared_log in delta.shared_logs), *dropped]),
-        unbinds=_keys([*map(folded, [*delta.unbinds, *delta.removes]), *map(_table_key, [*delta.drops, *delta.purges])]),
-        needs=_keys([*parents, *map(folded, delta.properties)]),
-        empties=_keys(map(folded, delta.removes)),
+        binds=_keys(
+            [*map(case_folded, [*binds, *created]), *(f"domain:{case_folded(shared_log)}" for shared_log in delta.shared_logs), *dropped]
+        ),
+        unbinds=_keys([*map(case_folded, [*delta.unbinds, *delta.removes]), *map(_table_key, [*delta.drops, *delta.purges])]),
+        needs=_keys([*parents, *map(case_folded, delta.properties)]),
+        empties=_keys(map(case_folded, delta.removes)),
     )
 
 
@@ -343,7 +347,7 @@ _NAMES = msgspec.json.Decoder(CatalogNames)
 _ROOTS = msgspec.json.Decoder(_CatalogRoot)
 
 
-class NamesFold:
+class NamesReducer:
     """The `LogReducer` of a catalog's log."""
 
     def begin(self) -> CatalogState:

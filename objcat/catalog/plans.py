@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from objcat.catalog.names import CatalogNames, DroppedTable, NameBinding, NamesDelta, namespace_of
-from objcat.common.validation import folded
+from objcat.common.validation import case_folded
 from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotFound
 
 
@@ -19,7 +19,7 @@ def check_name_free(names: CatalogNames, name: str, *, where: str, error: type[O
             f"The table {bound.binding.name!r} exists in {where} (named by {bound.txn} at slot {bound.slot} of the catalog). "
             f"Open it with lake.table({bound.binding.name!r})."
         )
-    if folded(name) in names.namespaces:
+    if case_folded(name) in names.namespaces:
         raise error(f"{name!r} is a namespace in {where}. A name means one thing only. Choose another one.")
     outer = namespace_of(name)
     while outer:
@@ -34,7 +34,7 @@ def plan_create(names: CatalogNames, binding: NameBinding, *, first: CatalogName
     check_name_free(names, binding.name, where=where)
     shared_logs: dict[str, str] = {}
     if binding.shared_log:
-        known = names.shared_logs.get(folded(binding.shared_log))
+        known = names.shared_logs.get(case_folded(binding.shared_log))
         if known not in (None, binding.prefix):
             raise PlanOutdated
         shared_logs = {} if known is not None else {binding.shared_log: binding.prefix}
@@ -49,7 +49,7 @@ def plan_rename(names: CatalogNames, before: NameBinding, new_name: str, *, firs
     bound = names.table(before.name)
     if bound is None or bound.binding.table != before.table:
         raise names.not_found(before.name, where=where)
-    if folded(before.name) != folded(new_name):
+    if case_folded(before.name) != case_folded(new_name):
         check_name_free(names, new_name, where=where)
     creates = names.missing_namespaces(new_name, first)
     return NamesDelta(unbinds=(bound.binding.name,), creates=creates, binds=(renamed(bound.binding, new_name),))
@@ -93,7 +93,7 @@ def plan_drop_namespace(names: CatalogNames, name: str, *, where: str) -> NamesD
 
 def find_dropped(names: CatalogNames, name: str, table: str | None, *, where: str) -> DroppedTable:
     """The dropped table of an id, or the last dropped one of a name. Raises TableExists, TableNotFound."""
-    found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
+    found = [d for d in names.dropped.values() if (case_folded(d.name) == case_folded(name) if table is None else d.table == table)]
     left = [dropped for dropped in found if not dropped.is_purged]
     if left:
         return max(left, key=lambda dropped: dropped.slot)

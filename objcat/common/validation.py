@@ -152,7 +152,7 @@ def moment_ms(value: Any, *, what: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def folded(name: str) -> str:
+def case_folded(name: str) -> str:
     """The comparison form of a name: equal for two names that mean the same.
 
     Names are stored as they were written. They are compared without case, by Unicode's full case folding, and without regard to composition
@@ -164,7 +164,7 @@ def folded(name: str) -> str:
 def nearest_name(name: str, valid: Iterable[str]) -> str:
     """As `nearest`, for names of columns. Where two look the same but differ, both are shown by their code points."""
     known = list(valid)
-    alike = [one for one in known if folded(one) == folded(name) and one.lower() != name.lower()]
+    alike = [one for one in known if case_folded(one) == case_folded(name) and one.lower() != name.lower()]
     if alike:
         same = "which differs in case or Unicode normalisation alone"
         return f"the table has {alike[0]!a}, and this is {name!a}, {same}. Use the spelling of the table"

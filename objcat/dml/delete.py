@@ -82,7 +82,7 @@ def delete_where(
         snapshot = snapshot_of(view, table, where=fileio.url)
         spec = snapshot.spec
         plan = plan_scan(snapshot, manifests, where=where, columns=_columns(spec, outright=outright))
-        if spec.is_keyless:
+        if not spec.has_key:
             return Deletion(snapshot, plan) if plan.groups else None
         keys = engine.keys(plan)
         return None if keys is None else Deletion(snapshot, plan, keys)
@@ -113,7 +113,7 @@ def _columns(spec: TableSpec, *, outright: bool) -> list[str]:
 
 def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion, txn: Txn, *, outright: bool) -> ServiceResult:
     snapshot, spec = work.snapshot, work.snapshot.spec
-    if spec.is_keyless:
+    if not spec.has_key:
         assert work.plan.where is not None, "a delete has a filter"
         rewritten = engine.rewrite(DeleteTask(spec, txn, work.plan.groups, work.plan.where))
         if not rewritten.bases:

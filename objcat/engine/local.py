@@ -90,7 +90,7 @@ class LocalEngine:
         # Routed rows are collected, and then written file group by file group.
         passes = 2 if task.routed else 1
         with shown_progress(self._fileio.env, f"objcat: {task.operation}", passes * data.num_rows, unit="rows") as advance:
-            if task.routed or task.spec.is_keyless or isinstance(data, SpooledBatch):
+            if task.routed or not task.spec.has_key or isinstance(data, SpooledBatch):
                 write_all = write_routed if task.routed else write_unrouted
                 return write_all(self._fileio, task, "local-0", counted(_batches(data), advance, _rows_in))
             pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]

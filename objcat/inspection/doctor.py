@@ -58,7 +58,7 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
     tell = on_step or (lambda _: None)
     own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
     tell("the state of the tables")
-    view = _fold(own)
+    view = _replay(own)
     if view is not None and own.entries:
         tell("the checkpoints")
         _check_checkpoints(own, deep=deep)
@@ -210,7 +210,7 @@ def _check_conflicts(fileio: FileIO, report: DoctorReport, entries: Sequence[Ent
         report.counts["entries judged"] += 1
 
 
-def _fold(own: Examination) -> LogView[Tables] | None:
+def _replay(own: Examination) -> LogView[Tables] | None:
     """P9: the log can be replayed, and a handle that opens by the shortest way gets the same state."""
     try:
         replayed = own.timeline.advance(LogView(LogState(), {}), own.entries)
@@ -295,8 +295,8 @@ def _check_checkpoints(own: Examination, *, deep: bool) -> None:
             own.report.broken("P9", key, f"cannot be read: {found.root.why}", CACHE)
             continue
         try:
-            state = own.timeline.fold.load(found.root.payload)
-            objects = own.timeline.fold.objects(found.root.payload) | {segment.path for segment in found.root.segments}
+            state = own.timeline.reducer.load(found.root.payload)
+            objects = own.timeline.reducer.objects(found.root.payload) | {segment.path for segment in found.root.segments}
         except CorruptTable as error:
             own.report.broken("P9", key, f"cannot be read: {error}", CACHE)
             continue

@@ -220,7 +220,7 @@ def _strays(rows: pa.Table, spec: TableSpec, group_id: FileGroupId) -> bool:
     found = {text for partitioning in of_shape for text in partitions_of(partitioning, (), (), spec.table_schema, rows).texts}
     if found != {group_id.partition}:
         return True
-    if spec.is_keyless or spec.is_located:
+    if not spec.has_key or spec.is_located:
         return False
     return bool(
         np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], group_id.bucket_count) != group_id.bucket)

@@ -64,16 +64,16 @@ def survey_of(
 ) -> SnapshotStats:
     """Statistics of the file groups that `Snapshot.file_groups` would return. mode: of the scan. Raises as `Manifests.load`."""
     live = snapshot.live(manifests, () if where is None else where.columns, hashes=hashes)
-    chosen = live.folded.is_live.copy()
+    chosen = live.merged.is_live.copy()
     if where is not None:
         chosen &= live.may_match(where, snapshot.spec)
-    plain, folded = live.is_plain, live.folded
+    plain, merged = live.is_plain, live.merged
     optimized = mode == READ_OPTIMIZED and not snapshot.spec.rewrites
     if optimized:
-        chosen &= folded.has_base
+        chosen &= merged.has_base
     # After a split several file groups share a base file.
-    base = np.unique(live.members.row[folded.winner[chosen & folded.has_base]])
-    slices = live.slices().take(pa.array(np.flatnonzero(chosen[folded.slice_group]))) if not optimized else live.slices().slice(0, 0)
+    base = np.unique(live.members.row[merged.winner[chosen & merged.has_base]])
+    slices = live.slices().take(pa.array(np.flatnonzero(chosen[merged.slice_group]))) if not optimized else live.slices().slice(0, 0)
     rows, sizes, counts = (np.asarray(values, dtype=np.int64) for values in (_lengths(slices), slices.field("bytes"), slices.field("rows")))
     return SnapshotStats(
         groups=int(chosen.sum()),
@@ -125,7 +125,7 @@ def stats_of(snapshot: Snapshot, manifests: Manifests) -> TableStats:
     return TableStats(
         slot=snapshot.slot,
         rows=rows,
-        rows_exact=snapshot.spec.is_keyless or not merges,
+        rows_exact=not snapshot.spec.has_key or not merges,
         bytes=survey.bytes,
         partitions=len(snapshot.live_partitions(manifests)),
         groups=survey.groups,
@@ -170,8 +170,8 @@ def files_of(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
 
 
 def _base_files(live: LiveFiles, snapshot: Snapshot) -> pa.Table:
-    folded = live.folded
-    rows = live.rows.take(pa.array(np.unique(live.members.row[folded.winner[folded.is_live & folded.has_base]])))
+    merged = live.merged
+    rows = live.rows.take(pa.array(np.unique(live.members.row[merged.winner[merged.is_live & merged.has_base]])))
     # A manifest row with log rows has bounds over all of its files.
     own = np.asarray(pc.fill_null(pc.equal(rows.column("rows"), rows.column("base_rows")), False))
     lower: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
@@ -248,12 +248,12 @@ log_bytes: of log objects, by the share of the partition's rows. slot: of the ne
 def partitions_of_snapshot(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
     """The live partitions, sorted, one row each, with the schema `PARTITIONS`. Reads only manifests. Raises as `Manifests.load`."""
     live = snapshot.live(manifests)
-    folded, count = live.folded, len(live.partitions.names)
-    is_live, slices = folded.is_live, live.slices()
-    of_slice = live.partition[folded.slice_group]
-    base = live.members.row[folded.winner[folded.has_base]]
+    merged, count = live.merged, len(live.partitions.names)
+    is_live, slices = merged.is_live, live.slices()
+    of_slice = live.partition[merged.slice_group]
+    base = live.members.row[merged.winner[merged.has_base]]
     base, first = np.unique(base, return_index=True)
-    of_base = live.partition[np.flatnonzero(folded.has_base)[first]]
+    of_base = live.partition[np.flatnonzero(merged.has_base)[first]]
     files = live.rows.select(["base_rows", "base_bytes", "slot"]).take(pa.array(base))
     rows, sizes, totals, slots = (
         np.asarray(values, dtype=np.int64) for values in (_lengths(slices), *(slices.field(name) for name in ("bytes", "rows", "slot")))
@@ -317,13 +317,13 @@ def extremes_of(
     Raises as `Manifests.load`.
     """
     live = snapshot.live(manifests, (column.id, *(() if where is None else where.columns)), hashes=hashes)
-    folded = live.folded
-    chosen = folded.is_live if where is None else folded.is_live & live.may_match(where, snapshot.spec)
+    merged = live.merged
+    chosen = merged.is_live if where is None else merged.is_live & live.may_match(where, snapshot.spec)
     if f"nulls_{column.id}" not in live.rows.column_names:
         return dict.fromkeys(live.group_ids(np.flatnonzero(chosen)), UNKNOWN)
     bounds = as_numbers(live.rows.column(f"{'lower' if least else 'upper'}_{column.id}")).to_pylist()
     nulls, rows, base_rows = (live.rows.column(name).to_pylist() for name in (f"nulls_{column.id}", "rows", "base_rows"))
-    used = np.flatnonzero(folded.used)
+    used = np.flatnonzero(merged.used)
     members: dict[int, list[int]] = {}
     for group, row in zip(live.members.group[used].tolist(), live.members.row[used].tolist(), strict=True):
         members.setdefault(group, []).append(row)

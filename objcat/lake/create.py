@@ -16,7 +16,7 @@ from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import NameBinding, check_name, log_prefix
 from objcat.catalog.plans import PlanOutdated, plan_create, plan_drop
 from objcat.catalog.table_lifecycle import close, close_unchanged, create
-from objcat.common.validation import IfExists, folded, name_list, one_of
+from objcat.common.validation import IfExists, case_folded, name_list, one_of
 from objcat.datafile.batch_checks import conform
 from objcat.engine.local import is_untyped, to_arrow_batch
 from objcat.errors import CommitUnknown, InvalidInput, ObjcatError, SharedTransaction, TableClosed, TableExists, TableNotFound
@@ -198,7 +198,7 @@ def _of_key(table: Table, key: list[str] | None) -> Table:
 
 
 def _place(lake: LakeContext, name: str, shared_log: str | None) -> _TablePlace:
-    known = None if shared_log is None else lake.catalog.names.shared_logs.get(folded(shared_log))
+    known = None if shared_log is None else lake.catalog.names.shared_logs.get(case_folded(shared_log))
     if known is not None:
         return _TablePlace(known, shared=True)
     return _TablePlace(log_prefix(shared_log or name, lake.fileio.env.new_id()), shared=False)

@@ -11,7 +11,7 @@ from functools import partial
 from objcat.catalog.names import CatalogNames, DroppedTable, check_name
 from objcat.catalog.plans import PlanOutdated, find_dropped, plan_purge, plan_undrop, renamed
 from objcat.catalog.table_lifecycle import reopen
-from objcat.common.validation import folded, seconds, text
+from objcat.common.validation import case_folded, seconds, text
 from objcat.lake.context import ATTEMPTS_MAX, LakeContext
 from objcat.maintenance.clean import CleanResult
 from objcat.maintenance.purge import purge
@@ -40,14 +40,14 @@ def undrop_table(lake: LakeContext, name: str, *, new_name: str | None, table: s
         except PlanOutdated:
             continue
         return lake.table(target, dropped.table, timeline, view)
-    raise lake.contended(f"The table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile")
+    raise lake.contended(f"The table {name!r} was dropped and restored {ATTEMPTS_MAX} times meanwhile")
 
 
 def dropped_tables(lake: LakeContext, namespace: str | None) -> list[DroppedTable]:
     """See `Lake.dropped_tables`."""
     names = lake.catalog.refresh()
-    below = "" if namespace is None else folded(text(namespace, what="name of a namespace")) + "."
-    found = [table for table in names.dropped.values() if folded(table.name).startswith(below) and not table.is_purged]
+    below = "" if namespace is None else case_folded(text(namespace, what="name of a namespace")) + "."
+    found = [table for table in names.dropped.values() if case_folded(table.name).startswith(below) and not table.is_purged]
     return sorted(found, key=lambda table: table.slot, reverse=True)
 
 

@@ -175,7 +175,7 @@ def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_B
                     "again."
                 )
     rows = table.scan().count()
-    if table.spec.is_keyless and rows < expected:
+    if not table.spec.has_key and rows < expected:
         raise CorruptTable(
             f"The import into {table.name!r} at {table.url} read {expected} rows, and the table has {rows}. Rows were deleted "
             "meanwhile. Compare the table with the files."

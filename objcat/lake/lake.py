@@ -28,7 +28,7 @@ from objcat.common.validation import (
     IsolationName,
     KeyScope,
     TableType,
-    folded,
+    case_folded,
     session,
 )
 from objcat.errors import (
@@ -303,7 +303,7 @@ class Lake:
         new_name = check_name(new_name)
         before = self._context.binding_of(name).binding
         first = self._context.catalog.names
-        if folded(name) != folded(new_name):
+        if case_folded(name) != case_folded(new_name):
             self._context.check_free(self._context.catalog.names, new_name)
 
         self._context.catalog.change(lambda names: plan_rename(names, before, new_name, first=first, where=self.fileio.url))

@@ -10,7 +10,7 @@ from objcat.catalog.names import CatalogNames, NamesDelta, Namespace, check_name
 from objcat.catalog.plans import check_name_free, plan_drop_namespace
 from objcat.catalog.table_lifecycle import check_changes
 from objcat.common.memory_errors import reports_full_memory
-from objcat.common.validation import folded, text_mapping
+from objcat.common.validation import case_folded, text_mapping
 from objcat.errors import NamespaceExists
 
 
@@ -93,4 +93,4 @@ class LakeNamespaces:
 
 def below_namespace(names: CatalogNames, namespace: str | None) -> str:
     """The prefix that all names of a namespace have in their comparison form; empty for all names."""
-    return "" if namespace is None else folded(names.namespace(namespace).name) + "."
+    return "" if namespace is None else case_folded(names.namespace(namespace).name) + "."

@@ -75,7 +75,7 @@ class AutoMaintenance:
         except InvalidInput as error:
             logger.warning("Automatic maintenance of table %s at %s is off: %s", table, where, error)
             return
-        work = partial(upkeep_after, timeline, view, table, manifests, since_slot=since_slot)
+        work = partial(maintain_after, timeline, view, table, manifests, since_slot=since_slot)
         try:
             timeline.fileio.env.submit(partial(self._quietly, where, table, view.slot, work, workers), idle=True)
         except RuntimeError as error:
@@ -103,7 +103,7 @@ class AutoMaintenance:
 
 
 def may_be_due(view: LogView[Tables], table: str, *, since_slot: int) -> bool:
-    """Whether `upkeep_after` might find anything to do. Sends no request. Raises InvalidInput for properties that are no policy."""
+    """Whether `maintain_after` might find anything to do. Sends no request. Raises InvalidInput for properties that are no policy."""
     if since_slot // SLOTS_BETWEEN_LOOKS == view.slot // SLOTS_BETWEEN_LOOKS or table not in view.state:
         return False
     policy = policy_of(view.state[table].spec.properties)
@@ -112,7 +112,7 @@ def may_be_due(view: LogView[Tables], table: str, *, since_slot: int) -> bool:
     return policy.compacts or has_index or policy.split_above_bytes is not None or (policy.auto_clean and long_enough)
 
 
-def upkeep_after(
+def maintain_after(
     timeline: Timeline[Tables],
     view: LogView[Tables],
     table: str,

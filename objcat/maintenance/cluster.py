@@ -158,7 +158,7 @@ def _reordered(
 def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
     """The number of small groups in the partition that has most of them; 0 for a table with a key, whose writers would look keys up
     again."""
-    if not snapshot.spec.is_keyless:
+    if snapshot.spec.has_key:
         return 0
     target = snapshot.spec.target_file_bytes
     small = Counter(group.group_id.partition for group in snapshot.file_groups(manifests) if size_of(group) * SMALL_SHARE < target)

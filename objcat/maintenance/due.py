@@ -71,7 +71,7 @@ def compactable(snapshot: Snapshot, manifests: Manifests, policy: Policy) -> lis
 def partitions_to_split(snapshot: Snapshot, manifests: Manifests, *, above_bytes: int) -> list[str]:
     """The partitions whose buckets hold more than `above_bytes` each on average, and can double."""
     spec = snapshot.spec
-    if spec.is_keyless or spec.is_located:
+    if not spec.has_key or spec.is_located:
         return []
     sizes: Counter[str] = Counter()
     for group in snapshot.file_groups(manifests):

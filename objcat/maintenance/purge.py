@@ -35,7 +35,7 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
     def plan(now: LogView[Tables]) -> CleanPlan | None:
         if _closed_at(now, table, where=timeline.fileio.url) != closed:
             raise TableExists(
-                f"Table {table} at {timeline.fileio.url} was brought back and dropped again meanwhile. Nothing was deleted. Purge "
+                f"Table {table} at {timeline.fileio.url} was restored and dropped again meanwhile. Nothing was deleted. Purge "
                 "it again when its new drop is old enough."
             )
         found = plan_clean(timeline, now, table, before=closed)

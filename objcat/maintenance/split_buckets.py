@@ -61,7 +61,7 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
 
 
 def _check_partition(spec: TableSpec, partition: str) -> None:
-    if spec.is_keyless:
+    if not spec.has_key:
         raise InvalidInput(
             "The table has no key, so it has no buckets to split. Its inserts begin new files when the existing ones are large."
         )

@@ -152,7 +152,7 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
         raise _wrong(f"{where}.key", spec.key, "columns, each once")
     if isinstance(spec.index, BucketIndexSpec) and not 0 < len(spec.index.columns) == len({*spec.index.columns} & {*spec.key}):
         raise _wrong(f"{where}.index.columns", spec.index.columns, f"some of the columns of the key, {spec.key}")
-    if isinstance(spec.index, NoIndex) != spec.is_keyless:
+    if isinstance(spec.index, NoIndex) == spec.has_key:
         raise _wrong(f"{where}.index", spec.index, "of type `none` in a table without a key, and only there")
     if spec.table_type not in TABLE_TYPES:
         raise _wrong(f"{where}.kind", spec.table_type, f"one of {', '.join(TABLE_TYPES)}")

@@ -20,7 +20,7 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
     def __init__(self, live: LiveFiles) -> None:
         self._live = live
         self._own: dict[FileGroupId, FileGroup] = {}
-        self._numbers = np.flatnonzero(live.folded.is_live)
+        self._numbers = np.flatnonzero(live.merged.is_live)
         self._keys = (live.partition[self._numbers] << BUCKET_BITS) | live.bucket[self._numbers]
         self._codes = {name: code for code, name in enumerate(live.partitions.names)}
 
@@ -97,9 +97,9 @@ class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
     def _sizes(self) -> Ints:
         """Bytes of every file group: its base file, and its share of the log files."""
         live = self._live
-        bases = np.asarray(pc.fill_null(live.rows.column("base_bytes"), 0).to_numpy())[live.members.row[live.folded.winner]]
+        bases = np.asarray(pc.fill_null(live.rows.column("base_bytes"), 0).to_numpy())[live.members.row[live.merged.winner]]
         slices = live.slices()
         end, start, rows, size = (slices.field(name).to_numpy() for name in ("end", "start", "rows", "bytes"))
         shares = size * (end - start) // np.maximum(1, rows)
-        logs = np.bincount(live.folded.slice_group, weights=shares, minlength=len(bases)).astype(np.int64)
-        return np.where(live.folded.has_base, bases, 0) + logs
+        logs = np.bincount(live.merged.slice_group, weights=shares, minlength=len(bases)).astype(np.int64)
+        return np.where(live.merged.has_base, bases, 0) + logs

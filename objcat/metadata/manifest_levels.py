@@ -36,7 +36,7 @@ It is merged into a base shard of which it changes at least one part in this man
 """
 ITEMS_SMALL = 1024
 """Below this, writing again costs less than reading one more object."""
-FOLDS_MAX = 8
+SHARDS_MERGED_MAX = 8
 """Base shards that one checkpoint rewrites, or a quarter of them if that is more. So a checkpoint is never as large as the table."""
 
 
@@ -49,11 +49,11 @@ def runs_to_merge(new: int, runs: Sequence[int]) -> int:
     return merged
 
 
-def shards_to_fold(changed: Sequence[int], base: Sequence[int]) -> list[int]:
+def shards_to_merge(changed: Sequence[int], base: Sequence[int]) -> list[int]:
     """The base shards to rewrite, most changed first. changed: items of the run in the range of each. base: items of each."""
     ratios = [(part / max(1, size), i) for i, (part, size) in enumerate(zip(changed, base, strict=True)) if part]
     due = [(ratio, i) for ratio, i in ratios if ratio * GROWTH >= 1 or base[i] <= ITEMS_SMALL]
-    return [i for _, i in sorted(due, reverse=True)[: max(FOLDS_MAX, len(base) // 4)]]
+    return [i for _, i in sorted(due, reverse=True)[: max(SHARDS_MERGED_MAX, len(base) // 4)]]
 
 
 def cut(items: Ints, partitions: Ints) -> list[int]:
@@ -155,7 +155,7 @@ def _merge_into_base(
         return put_shards(fileio, _shards(changed), folder, run=0), changed.slice(0, 0)
     range_of = _ranges(changed, [ref.first for ref in base])
     counts = np.bincount(range_of, weights=_items(changed), minlength=len(base)).astype(np.int64)
-    due = shards_to_fold(counts.tolist(), [ref.items for ref in base])
+    due = shards_to_merge(counts.tolist(), [ref.items for ref in base])
 
     def rewrite(i: int) -> list[ShardRef]:
         part = changed.take(pa.array(np.flatnonzero(range_of == i)))

@@ -75,7 +75,7 @@ CORE = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-_FOLDED = ("as_of", "logs", "rows")
+_MERGED = ("as_of", "logs", "rows")
 """Columns that a merge computes. The others are those of the row with the newest event."""
 BUCKET_BITS = 17
 """Buckets and bucket counts are below 2 to this power."""
@@ -328,7 +328,7 @@ class MergedManifest:
         return live
 
 
-def fold(rows: pa.Table, members: Members) -> MergedManifest:
+def merge_members(rows: pa.Table, members: Members) -> MergedManifest:
     """Merge the rows of every group. rows: in one chunk. Raises CorruptTable when a base file was written without the rows before it."""
     if not len(members.group):
         none = np.zeros(0, np.int64)
@@ -402,9 +402,9 @@ def merge_rows(
     partitions = Partitions.of(rows.column("partition"))
     unique, group = np.unique(order_keys(rows, partitions), return_inverse=True)
     members = Members(group.astype(np.int64), np.arange(rows.num_rows))
-    folded = fold(rows, members)
+    live = merge_members(rows, members)
     pause()
-    merged = _unchanged(rows, group) if len(unique) == rows.num_rows else _merged(rows, members, folded, pause)
+    merged = _unchanged(rows, group) if len(unique) == rows.num_rows else _merged(rows, members, live, pause)
     if whole is None:
         return merged
     counts = integers(rows, "bucket_count")
@@ -413,35 +413,35 @@ def merge_rows(
     np.minimum.at(least, partitions.codes, counts)
     np.maximum.at(most, partitions.codes, counts)
     settled = np.array([whole(name) for name in partitions.names], np.bool_) & (least == most)
-    return merged.filter(pa.array(folded.is_live | ~settled[unique >> (2 * BUCKET_BITS)]))
+    return merged.filter(pa.array(live.is_live | ~settled[unique >> (2 * BUCKET_BITS)]))
 
 
 def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:
     return rows.take(pa.array(np.argsort(group, kind="stable")))
 
 
-def _merged(rows: pa.Table, members: Members, folded: MergedManifest, pause: Callable[[], None]) -> pa.Table:
-    taken = rows.select([name for name in CORE.names if name not in _FOLDED]).take(pa.array(folded.winner))
-    lengths = np.bincount(folded.slice_group, minlength=len(folded.winner))
+def _merged(rows: pa.Table, members: Members, live: MergedManifest, pause: Callable[[], None]) -> pa.Table:
+    taken = rows.select([name for name in CORE.names if name not in _MERGED]).take(pa.array(live.winner))
+    lengths = np.bincount(live.slice_group, minlength=len(live.winner))
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
-    slices = rows.column("logs").combine_chunks().values.take(pa.array(folded.slices))
-    used = np.flatnonzero(folded.used)
+    slices = rows.column("logs").combine_chunks().values.take(pa.array(live.slices))
+    used = np.flatnonzero(live.used)
     group, row = members.group[used], members.row[used]
     known = rows.column("rows").fill_null(-1)
     of_row = np.asarray(known.to_numpy(), np.int64)[row]
-    counts = np.bincount(group, weights=of_row, minlength=len(folded.winner)).astype(np.int64)
-    unknown = np.zeros(len(folded.winner), np.bool_)
+    counts = np.bincount(group, weights=of_row, minlength=len(live.winner)).astype(np.int64)
+    unknown = np.zeros(len(live.winner), np.bool_)
     unknown[group[of_row < 0]] = True
     columns = dict(zip(taken.column_names, taken.columns, strict=True)) | {
-        "as_of": pa.array(folded.cut),
+        "as_of": pa.array(live.cut),
         "logs": pa.ListArray.from_arrays(offsets, slices),
         "rows": pa.array(counts, mask=unknown),
     }
     pause()
     # If one row of a group is used, its bounds stay as they are; -1 means none.
-    only = np.full(len(folded.winner), -1, dtype=np.int64)
+    only = np.full(len(live.winner), -1, dtype=np.int64)
     only[group] = row
-    several = np.bincount(group, minlength=len(folded.winner)) > 1
+    several = np.bincount(group, minlength=len(live.winner)) > 1
     names = [name for name in rows.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
     bounds = rows.select(names).take(pa.array(only, mask=only < 0))
     if names and several.any():

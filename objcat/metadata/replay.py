@@ -71,7 +71,7 @@ class TablesReducer:
                     raise CorruptTable(f"{log_key(entry.slot)} changes table {table}. No slot before it creates that table. {RESTORE}")
                 known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
             check_delta(delta, entry, table)
-            changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)
+            changed[table] = _with_index(_replay_delta(known, delta, entry), delta.index, entry)
         return changed
 
     def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
@@ -139,10 +139,10 @@ def _with_index(state: TableState, delta: TableDelta | None, entry: Entry) -> Ta
     if spec is None:
         return state
     index = TableState(spec) if state.index is None else replace(state.index, spec=spec)
-    return replace(state, index=index if delta is None else _fold(index, delta, entry))
+    return replace(state, index=index if delta is None else _replay_delta(index, delta, entry))
 
 
-def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
+def _replay_delta(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
     """The table with the changes of an entry."""
     split = state
     if delta.spec is not None or delta.splits:

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from objcat.common.validation import folded
+from objcat.common.validation import case_folded
 from objcat.errors import InvalidSchema
 
 HIDDEN_PREFIX = "_objcat_"
@@ -196,7 +196,7 @@ def check_names(names: list[str], *, where: str, nested: bool = False, known: It
         nested: Whether these are fields of a struct, which may have the names of columns that reads add.
         known: Names of existing neighbours. They are not checked themselves: a table may be older than this rule.
     """
-    seen = {folded(name): name for name in known}
+    seen = {case_folded(name): name for name in known}
     for name in names:
         if not name:
             raise InvalidSchema(f"{_capital(where)} has a column without a name. Name every column.")
@@ -208,10 +208,10 @@ def check_names(names: list[str], *, where: str, nested: bool = False, known: It
             raise InvalidSchema(
                 f"{_capital(where)} has the column {name!r}, but reads add a column of that name to every table. Rename it."
             )
-        if folded(name) in seen:
-            first = seen[folded(name)]
+        if case_folded(name) in seen:
+            first = seen[case_folded(name)]
             raise InvalidSchema(f"{_capital(where)} has both {first!r} and {name!r}, but names must {DIFFER}. Rename one.")
-        seen[folded(name)] = name
+        seen[case_folded(name)] = name
 
 
 def _capital(where: str) -> str:

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from fileio.options import nearest
-from objcat.common.validation import folded, shown, text
+from objcat.common.validation import case_folded, shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
 from objcat.metadata.properties import STATISTICS, SchemaMode
 from objcat.metadata.schema import (
@@ -239,7 +239,7 @@ def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids) -> Siblin
     field = pa.field(name, _asked(change.type, said=change.path), nullable=True)
     check_nesting([field])
     column = column_from_arrow(field, ids, path=change.path, joins=True)
-    same = [one.name for one in siblings if folded(one.name) == folded(name)]
+    same = [one.name for one in siblings if case_folded(one.name) == case_folded(name)]
     if same:
         raise InvalidSchema(f"There is a column {same[0]!r} already. Give {change.path!r} another name, since names must {DIFFER}.")
     check_names([name], where="the change")
@@ -266,7 +266,7 @@ def _dropped(siblings: Siblings, column: Column, change: DropColumn, roles: dict
 def _renamed(siblings: Siblings, column: Column, change: RenameColumn) -> Siblings:
     text(change.name, what="name")
     check_names([change.name], where="the change")
-    same = [one.name for one in siblings if one.id != column.id and folded(one.name) == folded(change.name)]
+    same = [one.name for one in siblings if one.id != column.id and case_folded(one.name) == case_folded(change.name)]
     if same:
         raise InvalidSchema(f"There is a column {same[0]!r} already. Give {change.path!r} another name, since names must {DIFFER}.")
     return tuple(msgspec.structs.replace(one, name=change.name) if one.id == column.id else one for one in siblings)

@@ -27,8 +27,8 @@ from objcat.metadata.manifest_rows import (
     MergedManifest,
     Partitions,
     aligned,
-    fold,
     integers,
+    merge_members,
     rows_of,
 )
 from objcat.metadata.partition_values import PartitionRanges, leading_bounds
@@ -93,7 +93,7 @@ class Snapshot:
             CheckpointCollected, CorruptTable: As `Manifests.load`.
         """
         live = self.live(manifests, () if where is None else where.columns, group_ids, partitions, hashes, where)
-        chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)
+        chosen = live.merged.is_live if where is None else live.merged.is_live & live.may_match(where, self.spec)
         if unmerged:
             chosen &= ~live.is_plain
         return live.groups(np.flatnonzero(chosen))
@@ -108,12 +108,12 @@ class Snapshot:
     ) -> frozenset[FileGroupId]:
         """The ids of the live file groups: what `file_groups` would return, for a fraction of its cost."""
         live = self.live(manifests, (), group_ids, partitions)
-        return frozenset(live.group_ids(np.flatnonzero(live.folded.is_live)))
+        return frozenset(live.group_ids(np.flatnonzero(live.merged.is_live)))
 
     def live_partitions(self, manifests: Manifests) -> frozenset[str]:
         """The partitions with a live file group."""
         live = self.live(manifests)
-        return frozenset(live.partitions.names[code] for code in np.unique(live.partition[live.folded.is_live]).tolist())
+        return frozenset(live.partitions.names[code] for code in np.unique(live.partition[live.merged.is_live]).tolist())
 
     def paths(self, manifests: Manifests) -> frozenset[str]:
         """Every data file that the snapshot needs, including those of an index."""
@@ -245,7 +245,7 @@ class LiveFiles:
     partition: Ints
     bucket: Ints
     members: Members
-    folded: MergedManifest
+    merged: MergedManifest
 
     def group_ids(self, chosen: Ints) -> list[FileGroupId]:
         """The ids of the chosen file groups."""
@@ -255,31 +255,31 @@ class LiveFiles:
 
     def may_match(self, where: Pruning, spec: TableSpec) -> Mask:
         """By file group, whether a row may match. A row lies whole in one file, so all live rows of a group must rule out a match."""
-        of_member = where.may_match(self.rows, spec)[self.members.row] & self.folded.used
-        mask = np.zeros(len(self.folded.winner), np.bool_)
+        of_member = where.may_match(self.rows, spec)[self.members.row] & self.merged.used
+        mask = np.zeros(len(self.merged.winner), np.bool_)
         mask[self.members.group[of_member]] = True
         return mask
 
     @property
     def is_plain(self) -> Mask:
         """By file group, as `FileGroup.is_plain`."""
-        row = self.members.row[self.folded.winner]
+        row = self.members.row[self.merged.winner]
         whole = integers(self.rows, "bucket_count")[row] % self.counts[self.partition] == 0
         counts_as = self.slices().field("slot").to_numpy()
         later = np.zeros(len(row), np.bool_)
-        later[self.folded.slice_group[counts_as > self.folded.cut[self.folded.slice_group]]] = True
-        result: Mask = self.folded.has_base & whole & ~later
+        later[self.merged.slice_group[counts_as > self.merged.cut[self.merged.slice_group]]] = True
+        result: Mask = self.merged.has_base & whole & ~later
         return result
 
     def paths(self) -> frozenset[str]:
         """The paths of all live files."""
-        row = self.members.row[self.folded.winner[self.folded.has_base]]
+        row = self.members.row[self.merged.winner[self.merged.has_base]]
         bases = self.rows.column("base_path").take(pa.array(row)).to_pylist()
         return frozenset(bases) | frozenset(self.slices().field("path").unique().to_pylist())
 
     def files(self) -> pa.Table:
         """Every live file once: `path`, `bytes` and `xxh3`, the digest (null: not known)."""
-        bases = np.unique(self.members.row[self.folded.winner[self.folded.has_base]])
+        bases = np.unique(self.members.row[self.merged.winner[self.merged.has_base]])
         found = self.rows.select(["base_path", "base_bytes", "base_xxh3"]).take(pa.array(bases)).rename_columns(["path", "bytes", "xxh3"])
         slices = self.slices()
         encoded = slices.field("path").dictionary_encode()
@@ -289,26 +289,26 @@ class LiveFiles:
 
     def bounds(self) -> pa.Table:
         """See `Snapshot.bounds`."""
-        used = np.unique(self.members.row[self.folded.used])
+        used = np.unique(self.members.row[self.merged.used])
         names = [name for name in self.rows.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
         return self.rows.select(["base_path", "rows", *names]).take(pa.array(used))
 
     def slices(self) -> pa.StructArray:
-        """The live log slices, in the order of `folded.slices`."""
+        """The live log slices, in the order of `merged.slices`."""
         values = self.rows.column("logs").combine_chunks().values
-        return values.take(pa.array(self.folded.slices))
+        return values.take(pa.array(self.merged.slices))
 
     def groups(self, chosen: Ints) -> list[FileGroup]:
         """File groups as Python values. It is a plain loop, so pass only those that a plan uses."""
         if not len(chosen):
             return []
-        folded = self.folded
+        merged = self.merged
         bases = self.rows.select([*("partition", "bucket", "bucket_count", "slot"), *BASE_COLUMNS])
-        bases = bases.take(pa.array(self.members.row[folded.winner[chosen]]))
+        bases = bases.take(pa.array(self.members.row[merged.winner[chosen]]))
         columns = zip(*(column.to_pylist() for column in bases.columns), strict=True)
         logs = self._logs(chosen)
         groups = []
-        for number, group_id, as_of, row in zip(chosen.tolist(), self.group_ids(chosen), folded.cut[chosen].tolist(), columns, strict=True):
+        for number, group_id, as_of, row in zip(chosen.tolist(), self.group_ids(chosen), merged.cut[chosen].tolist(), columns, strict=True):
             partition, bucket, count, slot, path, size, rows, txn, order, digest, footer = row
             if path is None:
                 groups.append(FileGroup(group_id, as_of=as_of, logs=logs.get(number, ())))
@@ -322,19 +322,19 @@ class LiveFiles:
 
     def _logs(self, chosen: Ints) -> dict[int, tuple[LogSlice, ...]]:
         """The log slices of the chosen file groups, by group."""
-        folded = self.folded
-        wanted = np.zeros(len(folded.winner), np.bool_)
+        merged = self.merged
+        wanted = np.zeros(len(merged.winner), np.bool_)
         wanted[chosen] = True
-        kept = np.flatnonzero(wanted[folded.slice_group])
+        kept = np.flatnonzero(wanted[merged.slice_group])
         slices = self.slices().take(pa.array(kept))
-        group_ids = self.rows.select(["partition", "bucket", "bucket_count"]).take(pa.array(folded.slice_row[kept]))
+        group_ids = self.rows.select(["partition", "bucket", "bucket_count"]).take(pa.array(merged.slice_row[kept]))
         addressed = zip(*(column.to_pylist() for column in group_ids.columns), strict=True)
         values = zip(*(slices.field(field.name).to_pylist() for field in SLICE), strict=True)
         objects: dict[str, LogObject] = {}
         known: dict[tuple[str, int, int], FileGroupId] = {}
         found: dict[int, list[LogSlice]] = {}
         for number, key, (slot, named_at, turn, at_ms, path, size, rows, row_group_rows, start, end, digest, footer) in zip(
-            folded.slice_group[kept].tolist(), addressed, values, strict=True
+            merged.slice_group[kept].tolist(), addressed, values, strict=True
         ):
             if path not in objects:
                 objects[path] = LogObject(
@@ -373,7 +373,9 @@ def _group(
         keys, row = keys[kept], row[kept]
     unique, group = np.unique(keys, return_inverse=True)
     members = Members(group.astype(np.int64), row)
-    return LiveFiles(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
+    return LiveFiles(
+        rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, merge_members(rows, members)
+    )
 
 
 def _keys_of(group_ids: Collection[FileGroupId], partitions: Partitions, counts: Ints) -> Ints:

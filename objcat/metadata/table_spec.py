@@ -273,9 +273,9 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         return Statistics(always=self.bounded - never, never=never)
 
     @property
-    def is_keyless(self) -> bool:
-        """Whether rows have no key. Such a table is append-only."""
-        return not self.key
+    def has_key(self) -> bool:
+        """Whether rows have a key. A table without one is append-only."""
+        return bool(self.key)
 
     @property
     def is_located(self) -> bool:
@@ -359,7 +359,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     if lateness_ms is not None:
         _check_lateness(schema, ordering, table_type)
     if key is None:
-        _check_keyless(ordering, index)
+        _check_without_key(ordering, index)
         return TableSpec(
             table=table,
             table_schema=schema,
@@ -449,7 +449,7 @@ def _located(
 
 def check_key_scope(spec: TableSpec) -> None:
     """Check that equal keys cannot be in two partitions of a table whose keys are unique. Raises InvalidInput."""
-    if spec.is_keyless or spec.is_located or spec.key_scope == PARTITION_SCOPE:
+    if not spec.has_key or spec.is_located or spec.key_scope == PARTITION_SCOPE:
         return
     for field in spec.partitioning.fields:
         if field.column not in spec.key:
@@ -478,7 +478,7 @@ def _check_lateness(schema: TableSchema, ordering: str | None, table_type: str) 
         )
 
 
-def _check_keyless(ordering: str | None, index: Index | None) -> None:
+def _check_without_key(ordering: str | None, index: Index | None) -> None:
     if ordering is not None:
         raise InvalidInput(
             f"ordering={ordering!r} decides which row of a key wins, but the table has no key. Leave ordering out, or give a key."

@@ -128,7 +128,7 @@ def plan_changes(within: ChangeRange, manifests: Manifests, *, columns: Sequence
     touched = sorted(classes.steps)
     before: dict[_Class, list[FileGroup]] = {}
     # Without a key, added rows are changes whatever the table holds.
-    measured = [one for one in touched if not spec.is_keyless or any(step.replaces for step in classes.steps[one])]
+    measured = [one for one in touched if spec.has_key or any(step.replaces for step in classes.steps[one])]
     if within.before is not None and within.table in within.before.state and measured:
         group_ids = [FileGroupId(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
         for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, group_ids=group_ids):
@@ -157,7 +157,7 @@ def _parts_keys(spec: TableSpec, specs: Iterable[TableSpec], happened: Iterable[
 
     That happens if its rows move, or if a RESTORE or an end of whole partitions took it to a partition of another spec.
     """
-    if spec.is_keyless or spec.key_scope != TABLE_SCOPE:
+    if not spec.has_key or spec.key_scope != TABLE_SCOPE:
         return False
     if any(one.is_global for one in specs):
         return True
@@ -189,7 +189,7 @@ def _happened(entry: Entry, within: ChangeRange) -> _Event | None:
         return _Event(entry, TableDelta(), footprint.restores)
     if within.table not in entry.changes:
         return None
-    if entry.action is Action.COMPACTION and (within.until.spec.is_keyless or footprint is None or not footprint.retires):
+    if entry.action is Action.COMPACTION and (not within.until.spec.has_key or footprint is None or not footprint.retires):
         return None
     delta = decode_delta(entry.changes[within.table])
     return _Event(entry, delta, None) if delta.bases or delta.logs or delta.retires else None

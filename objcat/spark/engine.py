@@ -30,7 +30,7 @@ from objcat.metadata.table_spec import MemoryIndexSpec, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.spark import frames
 from objcat.spark.batches import in_batches_of_rows
-from objcat.spark.frames import CachedFrame, kept_frame, unpersist_quietly
+from objcat.spark.frames import CachedFrame, cached_frame, unpersist_quietly
 from objcat.spark.index_lookup import (
     GatheredFrame,
     LocatedFrame,
@@ -113,7 +113,7 @@ class SparkEngine:
                 data = data.where(in_buckets_of(task.spec, task.only))
             if task.routed:
                 data = by_group(data, task.spec, keeps_order=task.operation is not Operation.DELETE)
-            elif not task.spec.is_keyless and is_worth_a_shuffle(data, task.spec):
+            elif task.spec.has_key and is_worth_a_shuffle(data, task.spec):
                 data = by_bucket(data, task.spec)
             if task.layout is not None:
                 data = _laid_out(data, task.spec, task.layout)
@@ -140,8 +140,8 @@ class SparkEngine:
         with ExitStack() as held:
             with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
                 schema = self.schema(data)
-                frame = held.enter_context(kept_frame(data))
-                rows = frame.brought(schema) if here else None
+                frame = held.enter_context(cached_frame(data))
+                rows = frame.collected(schema) if here else None
             if rows is None:
                 yield self, frame
             else:

@@ -28,7 +28,7 @@ class CachedFrame:
     rows: DataFrame
     names: tuple[str, ...]
 
-    def brought(self, schema: pa.Schema) -> pa.Table | None:
+    def collected(self, schema: pa.Schema) -> pa.Table | None:
         """All rows, when there are few but some; else None. `schema`: of the batch. Computes the batch."""
         if not 0 < self._bytes() <= BYTES_MAX:
             return None
@@ -52,7 +52,7 @@ class CachedFrame:
 
 
 @contextmanager
-def kept_frame(data: DataFrame) -> Iterator[CachedFrame]:
+def cached_frame(data: DataFrame) -> Iterator[CachedFrame]:
     """Cache a frame, until the end of the block at the latest."""
     names = tuple(data.columns)
     rows = persist_unshared(data.toDF(*map(str, range(len(names)))))

@@ -54,7 +54,7 @@ def parse_layout(sort: str | Sequence[str], spec: TableSpec) -> WriteLayout:
     if isinstance(sort, str):
         return WriteLayout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
     names = name_list(sort, what="sort")
-    if not spec.is_keyless:
+    if spec.has_key:
         raise InvalidInput("sort= names columns, but rows of a table with a key are sorted by bucket and key. Leave sort= out.")
     for name in names:
         if name not in spec.table_schema.names:
@@ -87,7 +87,7 @@ def prepare_batch(
         InvalidBatch, InvalidSchema, InvalidPredicate: see `objcat.errors`.
     """
     mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
-    if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
+    if not spec.has_key and operation in (Operation.UPSERT, Operation.DELETE):
         raise InvalidInput(
             f"The table has no key, so nothing says which rows to {operation}. Nothing was written. Insert rows into it, or "
             "create a table with a key."

@@ -236,7 +236,7 @@ def _changes(source: FeedContext, since: int, until: Snapshot, *, columns: Seque
     _check_whole(source, since)
     entries = source.entries(since, until.slot)
     # File groups are followed from one clustering to the next, which changes no rows; keys are followed through them.
-    clusterings = clusterings_of(entries, source.table) if until.spec.is_keyless else []
+    clusterings = [] if until.spec.has_key else clusterings_of(entries, source.table)
     points = [since, *(slot for slot in clusterings if slot < until.slot), until.slot]
     plans = [
         plan_changes(
@@ -256,7 +256,7 @@ def _changes(source: FeedContext, since: int, until: Snapshot, *, columns: Seque
     classes = tuple(one for plan in plans for one in plan.classes)
     restored = any(found is not None and found.restores is not None for found in (entry.footprint.get(source.table) for entry in entries))
     wide = with_widest(until.spec, [plan.wide for plan in plans])
-    return replace(plans[-1], wide=wide, classes=classes, moved=until.spec.is_keyless and (len(plans) > 1 or restored))
+    return replace(plans[-1], wide=wide, classes=classes, moved=not until.spec.has_key and (len(plans) > 1 or restored))
 
 
 def _check(source: FeedContext, slot: int) -> None:

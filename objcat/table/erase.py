@@ -220,7 +220,7 @@ def _manifests(table: TableContext, view: LogView[Tables]) -> tuple[set[str], se
         found = read_root(table.fileio, slot)
         if found is None or not isinstance(found.root, Root):
             continue
-        for name, state in table.timeline.fold.load(found.root.payload).items():
+        for name, state in table.timeline.reducer.load(found.root.payload).items():
             index = () if state.index is None else state.index.manifest
             if name == table.id:
                 of_index |= {ref.path for ref in index}
@@ -342,7 +342,7 @@ def _meant(table: TableContext, keys: str | Any) -> tuple[str, pa.Table | None]:
     if isinstance(keys, str):
         return keys, None
     spec = table.spec
-    if spec.is_keyless:
+    if not spec.has_key:
         raise InvalidInput(f"{table.name} has no key. Give a filter of the rows to erase, such as \"visitor = 'ana'\".")
     given = to_arrow_batch(keys, spec.table_schema)
     batch = None if given is None else given if isinstance(given, pa.Table) else pa.Table.from_batches(given.to_batches(), given.schema)

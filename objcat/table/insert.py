@@ -73,7 +73,7 @@ def insert_new(
 
 
 def _check_table(table: WriteTarget, spec: TableSpec) -> None:
-    if spec.is_keyless:
+    if not spec.has_key:
         raise InvalidInput(f"The table {table.name!r} has no key, so no key can exist. Leave on_existing= out.")
     if spec.lateness_ms is not None:
         raise InvalidInput(

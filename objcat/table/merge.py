@@ -34,7 +34,7 @@ from objcat.predicate.arrow import BeyondScans, terms_of, utc_moment, with_momen
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.parse import parse_predicate
 from objcat.table.batch_input import schema_of_batch, session_of
-from objcat.table.partial_rows import folded, is_ragged
+from objcat.table.partial_rows import is_ragged, merge_by_key
 from objcat.table.scan import Scan
 from objcat.tasks.model import TXN_FIELD, Filter
 from objcat.tasks.regroup_rows import RewriteResult, rewrite_groups
@@ -137,7 +137,7 @@ class Merge:
     def check_table(self, spec: TableSpec) -> None:
         """Raises InvalidInput for a table that takes no merge."""
         _check_computable(spec, "merge()")
-        if spec.is_keyless:
+        if not spec.has_key:
             raise InvalidInput(
                 f"The table {self.table.name!r} has no key, so rows cannot be matched. Update or delete by a filter, or insert."
             )
@@ -240,7 +240,7 @@ def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, wher
     spec, fileio, manifests = snapshot.spec, table.fileio, table.manifests
     plan = _plan(snapshot, manifests, where)
     target = Scan(fileio, plan, manifests)
-    if spark is not None and not spec.is_keyless:
+    if spark is not None and spec.has_key:
         from objcat.spark.dml import check_on_spark, evaluate_on_spark
 
         check_on_spark(program, spec, None, spark, table=table.name)
@@ -255,7 +255,7 @@ def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, wher
     check_program(program, spec, None)
     if not plan.groups:
         return None
-    if spec.is_keyless:
+    if not spec.has_key:
         _check_groups(spec, program)
         zone = "UTC" if spark is None else str(spark.conf.get("spark.sql.session.timeZone"))
         return lambda txn: _rewritten_groups(fileio, program, plan, txn, zone)
@@ -294,7 +294,7 @@ def _upsert_ragged(
         rows = to_arrow_batch(data, snapshot.spec.table_schema)
         assert isinstance(rows, pa.Table), "a list of dicts is a table"
         refuse_unknown(rows.schema, snapshot.spec)
-        given = folded(data, rows, snapshot.spec, former_of(snapshot, table.manifests))
+        given = merge_by_key(data, rows, snapshot.spec, former_of(snapshot, table.manifests))
         program = merge_program(snapshot.spec, given.rows.column_names, given.clauses, None, ALIASES)
         return merge.prepared(given.rows, given.rows.schema, program, snapshot)
 

@@ -41,14 +41,14 @@ class _MergeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedRows:
+class MergedRows:
     """Rows of a batch with each key once, and the clauses of the merge that writes them."""
 
     rows: pa.Table
     clauses: tuple[Clause, ...]
 
 
-def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, former: Collection[str]) -> FoldedRows:
+def merge_by_key(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, former: Collection[str]) -> MergedRows:
     """The rows of `said`, reduced to one for each key.
 
     Args:
@@ -78,7 +78,7 @@ def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, f
             numbers = np.array([NOTHING if step is None else step.values.get(name, NOTHING) for step in here])
             found[_given(place, name)] = pa.chunked_array([pa.array(numbers != NOTHING)])
             found[_value(place, name)] = columns[name].take(pa.array(numbers, mask=numbers == NOTHING))
-    return FoldedRows(pa.table(found), _clauses(spec, names, depth))
+    return MergedRows(pa.table(found), _clauses(spec, names, depth))
 
 
 def _add(chain: list[_MergeStep], step: _MergeStep) -> None:

@@ -41,7 +41,7 @@ def write_batch(
     )
     # Blind writes need no refresh: the put of the slot shows whether the view is the newest. Other writes begin from the newest view.
     # Rows without a key are appended as blindly as an upsert.
-    places = operation is Operation.INSERT and not context.spec.is_keyless
+    places = operation is Operation.INSERT and context.spec.has_key
     if places or context.spec.rewrites or context.spec.is_located or app is not None:
         context.refresh()
     write: WriteOperation[Any] = WriteOperation(

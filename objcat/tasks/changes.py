@@ -210,7 +210,7 @@ def _needed(spec: TableSpec, names: set[str] | tuple[()]) -> list[str]:
 
 
 def _merged(rows: pa.Table, spec: TableSpec, *, keep_deletes: bool = False) -> pa.Table:
-    if spec.is_keyless:
+    if not spec.has_key:
         return rows
     ordering = spec.ordering_column
     key = [column.physical for column in spec.key_columns]
@@ -402,7 +402,7 @@ def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec
     if not step.replaces:
         return state
     kept = state.slice(0, 0)
-    if not step.whole and not spec.is_keyless and not spec.is_located:
+    if not step.whole and spec.has_key and not spec.is_located:
         # Without hash buckets a class is one file group.
         kept = _without(state, [group.group_id for group in step.groups], spec)
     return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])

@@ -40,7 +40,7 @@ def current_cuts(
         batch: pieces sorted by key, each key once, with operation and txn.
     """
     names = current_names(spec)
-    if spec.is_keyless:
+    if not spec.has_key:
         for rows in (*_base(fileio, spec, group), *(rows for part in group.logs for rows in _log(spec, group, part, logs))):
             yield rows.select(names), None
         return

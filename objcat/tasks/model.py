@@ -95,7 +95,7 @@ class WriteTask:
     def routed(self) -> bool:
         """Whether all rows of a file group must meet in one task."""
         spec = self.spec
-        return not spec.is_keyless and (spec.rewrites or spec.is_located or self.operation is Operation.INSERT)
+        return spec.has_key and (spec.rewrites or spec.is_located or self.operation is Operation.INSERT)
 
     def bucket_count(self, partition: str) -> int:
         """Number of buckets of a partition."""

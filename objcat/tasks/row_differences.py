@@ -48,7 +48,7 @@ def row_difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: Ta
     """The changes of a step. Two versions of a row are the same if one transaction wrote them."""
     before, after = (rows.filter(pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)) for rows in (before, after))
     both = pa.concat_tables([before, after])
-    if spec.is_keyless:
+    if not spec.has_key:
         return _by_row(both, before.num_rows, step)
     first, last = _pairs(both, spec)
     is_after = last >= before.num_rows
@@ -130,7 +130,7 @@ def net_changes(changes: pa.Table, spec: TableSpec) -> pa.Table:
     Without a key, rows that appeared and vanished are left out.
     """
     kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy())
-    if spec.is_keyless:
+    if not spec.has_key:
         same = changes.select([*physical_columns(spec), TXN_COLUMN])
         return changes.filter(pa.array(unpaired_rows(same, kinds == CHANGES.index(INSERT))))
     first, last = _pairs(changes, spec)

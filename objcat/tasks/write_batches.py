@@ -21,4 +21,4 @@ def write_routed(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[p
 
 def write_unrouted(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     """Write batches with any rows of the transaction. Raises as `write_rows`."""
-    return (append_rows if task.spec.is_keyless else write_rows)(fileio, task, name, batches)
+    return (write_rows if task.spec.has_key else append_rows)(fileio, task, name, batches)

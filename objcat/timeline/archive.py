@@ -159,8 +159,8 @@ def _first_whole(log: Log, end: int) -> int:
 @says_where
 def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
     """Read every object that a checkpoint depends on. Raises CorruptTable when one is missing, CheckpointCollected when it was deleted."""
-    timeline.fold.load(root.payload)
-    paths = sorted({*timeline.fold.objects(root.payload), *(segment.path for segment in root.segments)})
+    timeline.reducer.load(root.payload)
+    paths = sorted({*timeline.reducer.objects(root.payload), *(segment.path for segment in root.segments)})
 
     def read(path: str) -> None:
         try:

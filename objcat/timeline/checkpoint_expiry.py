@@ -90,7 +90,7 @@ def plan_collection(timeline: Timeline[Any], *, keep: int) -> CollectedCheckpoin
     survey = {slot: found.root for slot, found in _survey(fileio, view.slot) if found is not None and isinstance(found.root, Root)}
     bound = max(list(survey)[-keep:][0] if survey else 0, view.log.root_bound)
     kept = _kept(replace(view.log, root_bound=bound), list(survey))
-    named = {slot: {*timeline.fold.objects(root.payload), *(one.path for one in root.segments)} for slot, root in survey.items()}
+    named = {slot: {*timeline.reducer.objects(root.payload), *(one.path for one in root.segments)} for slot, root in survey.items()}
     # A slot that is saved may be older than every checkpoint.
     needed = {path for slot in kept for path in named.get(slot, ())}
     gone = {path for slot in survey.keys() - kept for path in named[slot]} - needed
@@ -229,7 +229,7 @@ def sweep_objects(timeline: Timeline[Any], log: LogState) -> int:
     named: set[str] = set()
     for _, found in _survey(fileio, log.slot - 1):
         if found is not None and isinstance(found.root, Root):
-            named |= {*timeline.fold.objects(found.root.payload), *(segment.path for segment in found.root.segments)}
+            named |= {*timeline.reducer.objects(found.root.payload), *(segment.path for segment in found.root.segments)}
     later = timeline.log.read_after(log.slot)
     if any(footprint.root_bound is not None for entry in later for footprint in entry.footprint.values()):
         return 0

@@ -110,7 +110,7 @@ class LogState:
             if entry.slot != state.slot + 1:
                 raise CorruptTable(f"Slot {entry.slot} does not follow slot {state.slot}. Open the table again.")
             lasting = {name: since for name, since in entry.features.items() if name not in ERASED_PARTITIONS}
-            touched = {table: _fold(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}
+            touched = {table: _replay(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}
             state = LogState(
                 slot=entry.slot,
                 committed_at_ms=entry.committed_at_ms,
@@ -121,11 +121,11 @@ class LogState:
                 pins=state.pins,
                 restores=state.restores,
             )
-            state = _fold_roots(state, entry)
+            state = _replay_roots(state, entry)
         return state
 
 
-def _fold_roots(state: LogState, entry: Entry) -> LogState:
+def _replay_roots(state: LogState, entry: Entry) -> LogState:
     """What the expiry of checkpoints must know: how far it went, what it must leave, and which older states were restored since."""
     for footprint in entry.footprint.values():
         if footprint.root_bound is not None and footprint.root_bound > state.root_bound:
@@ -140,7 +140,7 @@ def _fold_roots(state: LogState, entry: Entry) -> LogState:
     return state
 
 
-def _fold(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
+def _replay(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
     """The state of a table after one more entry."""
     footprint = entry.footprint.get(table)
     reached = entry.apps.get(table, {})

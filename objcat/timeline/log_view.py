@@ -69,9 +69,9 @@ class LogView(Generic[S]):
 class Timeline(Generic[S]):
     """One log and what it means. Holds no view: callers do. Safe for many threads."""
 
-    def __init__(self, fileio: FileIO, fold: LogReducer[S]) -> None:
+    def __init__(self, fileio: FileIO, reducer: LogReducer[S]) -> None:
         self.fileio = fileio
-        self.fold = fold
+        self.reducer = reducer
         self.log = Log(fileio)
         self._publishing_until_s: float | None = None
         self._failed_at_slot: int | None = None
@@ -145,7 +145,7 @@ class Timeline(Generic[S]):
             light = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
             view = LogView(
                 view.log.advance([entry]),
-                self.fold.advance(view.state, entry, partial(self._restored, view.log)),
+                self.reducer.advance(view.state, entry, partial(self._restored, view.log)),
                 view.checkpoint,
                 view.outcomes.advance([entry]),
                 (*view.tail[1 - TAIL_ENTRIES_MAX :], light),
@@ -234,7 +234,7 @@ class Timeline(Generic[S]):
         target = self.at(slot)
         if target.checkpoint == slot:
             return None
-        payload, _ = self.fold.save(self.fileio, renew(target.state, folder), folder)
+        payload, _ = self.reducer.save(self.fileio, renew(target.state, folder), folder)
         outcomes = target.outcomes.spilled(self.fileio, folder)
         root = _root_of(target, payload, outcomes)
         match checkpoint.put_root(self.fileio, root, Create()):
@@ -310,10 +310,10 @@ class Timeline(Generic[S]):
         return self._as_of(slot, self._newest_root(slot) if kept else None).state
 
     def _empty(self) -> LogView[S]:
-        return LogView(LogState(), self.fold.begin())
+        return LogView(LogState(), self.reducer.begin())
 
     def _standing_on(self, root: Root) -> LogView[S]:
-        return LogView(root.log, self.fold.load(root.payload), root.slot, root.all_outcomes())
+        return LogView(root.log, self.reducer.load(root.payload), root.slot, root.all_outcomes())
 
     def _catch_up(self, view: LogView[S], *, window: int, reach: int) -> LogView[S]:
         """The newest view: read up to `reach` entries in order, and jump when there are more."""
@@ -342,7 +342,7 @@ class Timeline(Generic[S]):
         why = root.why if isinstance(root, BrokenRoot) else ""
         if isinstance(root, Root):
             try:
-                self.fold.load(root.payload)
+                self.reducer.load(root.payload)
                 if self._unusable.isdisjoint(self._objects(root.payload, root.segments)):
                     return True
             except CorruptTable as error:
@@ -446,12 +446,12 @@ class Timeline(Generic[S]):
 
     def _write_objects(self, target: LogView[S], folder: str) -> tuple[msgspec.Raw, S, TxnOutcomes]:
         """What a root of the view holds, and the state and outcomes that use it. Raises CheckpointCollected."""
-        payload, state = self.fold.save(self.fileio, target.state, folder)
+        payload, state = self.reducer.save(self.fileio, target.state, folder)
         return payload, state, target.outcomes.spilled(self.fileio, folder)
 
     def _objects(self, payload: msgspec.Raw, segments: Sequence[OutcomeSegment]) -> frozenset[str]:
         """Everything that a root names."""
-        return self.fold.objects(payload) | {segment.path for segment in segments}
+        return self.reducer.objects(payload) | {segment.path for segment in segments}
 
     def _publish_quietly(self, view: LogView[S], keep: Callable[[LogView[S]], None]) -> None:
         """`publish` in the background: a successful commit stays a success whatever happens here."""

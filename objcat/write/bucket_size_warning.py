@@ -30,7 +30,7 @@ class BucketSizeWarning:
 
     def look(self, groups: Collection[FileGroup], spec: TableSpec) -> None:
         """Check the file groups that a write has read anyway."""
-        if self._warned or spec.is_keyless or spec.is_located or not groups:
+        if self._warned or not spec.has_key or spec.is_located or not groups:
             return
         sizes = {group.group_id: size_of(group) for group in groups}
         largest = max(sizes, key=lambda group_id: sizes[group_id])

@@ -152,7 +152,7 @@ class TableWriter:
             return
         before, self.written = self.written, []
         for number, earlier in enumerate(before):
-            if self._spec.is_keyless:
+            if not self._spec.has_key:
                 # Files without a key are assigned to other file groups, and nothing is written again.
                 self.written.append(self._packed(self._pieces[number], snapshot, txn, fills=False))
                 continue
@@ -231,7 +231,7 @@ class TableWriter:
         former: frozenset[str] = frozenset()
         if spec.former and not self._whole:
             former = frozenset(filter(spec.is_former, snapshot.live_partitions(self._manifests)))
-        if spec.is_keyless:
+        if not spec.has_key:
             return self._append_task(change, snapshot, txn, former)
         if spec.is_located:
             return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
@@ -327,7 +327,7 @@ class TableWriter:
         written = change.engine.write(change.data, task)
         if self._within is not None:
             check_partitions({group_id.partition for group_id in _group_ids([written])}, self._within)
-        if task.spec.is_keyless:
+        if not task.spec.has_key:
             self._pieces[number] = written
             return self._packed(written, snapshot, txn, fills=change.layout is None)
         group_ids = [base.group_id for base in written.bases]

@@ -332,9 +332,7 @@ class _WriteTransaction:
                 overlap.table for found, overlap in outcome.overlaps if overlap.table and _moves_rows(found.footprint[overlap.table])
             }
             # The file group of such a row depends on the partitions that others replaced meanwhile.
-            rewritten_whole |= {
-                table for table in group_ids if self._snapshot(table).spec.former and not self._snapshot(table).spec.is_keyless
-            }
+            rewritten_whole |= {table for table in group_ids if self._snapshot(table).spec.former and self._snapshot(table).spec.has_key}
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)

@@ -140,7 +140,7 @@ def perform(job: Job) -> None:
         if job.writes is not None:
             table = lake.table("beside" if job.work == "purge" else "t")
             some = [{"id": job.writes, "v": 1}]
-            done = table.insert(some) if table.spec.is_keyless else table.upsert(some)
+            done = table.upsert(some) if table.spec.has_key else table.insert(some)
             report(txn=done.txn, key=job.writes)
         result = WORKS[job.work].serve(lake, job.place.sources)
         report(result=repr(result), requests=suicide.seen)
@@ -165,7 +165,7 @@ class Beside:
         some = rows(1000 + self.turns, 1100 + self.turns % 2 if self._table.spec.key_columns else 1200 + self.turns, v=self.turns)
         try:
             self._table.refresh()
-            write = self._table.insert if self._table.spec.is_keyless else self._table.upsert
+            write = self._table.upsert if self._table.spec.has_key else self._table.insert
             self.acknowledged[write([{"id": key, "v": value} for key, value in some.items()]).txn] = some
         except (CommitConflict, WriterFenced):
             return
@@ -395,7 +395,7 @@ def _needed(timeline: Timeline[Any], view: LogView[Any]) -> set[str]:
         if found is not None:
             named.add(f"checkpoints/{slot:020d}/root.json")
             if isinstance(found.root, Root):
-                named |= {*timeline.fold.objects(found.root.payload), *(segment.path for segment in found.root.segments)}
+                named |= {*timeline.reducer.objects(found.root.payload), *(segment.path for segment in found.root.segments)}
     return named
 
 

@@ -45,7 +45,7 @@ class Story:
 
     def upsert(self, rows: Rows) -> None:
         batch = [{"id": key, "v": value} for key, value in rows.items()]
-        slot = (self.table.insert if self.table.spec.is_keyless else self.table.upsert)(batch).slot
+        slot = (self.table.upsert if self.table.spec.has_key else self.table.insert)(batch).slot
         assert slot == len(self.states)
         self.states.append({**self.states[-1], **rows})
 

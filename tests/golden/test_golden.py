@@ -145,9 +145,9 @@ def test_every_table_takes_an_upsert_and_keeps_its_past(lake: objcat.Lake) -> No
         before = table.scan().to_arrow()
         newest = table.refresh().slot
         assert newest == slots[-1] or name in SHARED
-        write = table.insert if table.spec.is_keyless else table.upsert
+        write = table.upsert if table.spec.has_key else table.insert
         assert write(before.slice(0, 1)).slot == newest + 1
-        again = [before.slice(0, 1)] if table.spec.is_keyless else []
+        again = [] if table.spec.has_key else [before.slice(0, 1)]
         assert rows_content(table.scan().to_arrow()) == rows_content(pa.concat_tables([before, *again]))
         assert rows_at(open_by_name(lake, name), slots[-1]) == expected["rows"][str(slots[-1])]
         if expected["key"] and table.spec.lateness_ms is None:

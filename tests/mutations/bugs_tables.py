@@ -325,13 +325,13 @@ def _savepoint_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a restore that forgets savepoints", "P8", "savepoint, restore, clean")
 def _restore_forgets(patch: pytest.MonkeyPatch) -> None:
-    fold = objcat.timeline.log_state._fold
+    replay = objcat.timeline.log_state._replay
 
     def forgetful(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
-        folded = fold(marks, table, entry)
-        return replace(folded, saved=frozenset()) if entry.action is Action.RESTORE else folded
+        replayed = replay(marks, table, entry)
+        return replace(replayed, saved=frozenset()) if entry.action is Action.RESTORE else replayed
 
-    patch.setattr(objcat.timeline.log_state, "_fold", forgetful)
+    patch.setattr(objcat.timeline.log_state, "_replay", forgetful)
 
 
 @bug("a smaller clean bound after a larger one", "P7", "clean, clean, save")

@@ -49,7 +49,7 @@ def made(
 
 
 def write(table: objcat.Table, rows: list[dict[str, Any]], **said: Any) -> None:
-    (table.insert if table.spec.is_keyless else table.upsert)(rows, **said)
+    (table.upsert if table.spec.has_key else table.insert)(rows, **said)
 
 
 def lived(table: objcat.Table) -> None:
@@ -57,9 +57,9 @@ def lived(table: objcat.Table) -> None:
     write(table, [other(i) for i in range(10)])
     write(table, [OLDER], metadata={"who": "Ada Q. Lovelace"})
     write(table, [other(10)])
-    if table.spec.is_keyless and table.spec.partition_columns:
+    if not table.spec.has_key and table.spec.partition_columns:
         table.delete("ssn = '123-45-6789'")
-    elif table.spec.is_keyless:
+    elif not table.spec.has_key:
         table.update({"name": f"'{HER['name']}'", "mail": f"'{HER['mail']}'", "salary": "98765.25"}, where="ssn = '123-45-6789'")
     write(table, [HER])
     write(table, [other(11)])
@@ -135,7 +135,7 @@ def deleted_and_back(table: objcat.Table, backend: MemoryBackend) -> None:
 
 
 def died(_table: objcat.Table, backend: MemoryBackend) -> None:
-    if not _table.spec.is_keyless:
+    if _table.spec.has_key:
         die_with(backend, [{**HER, "name": "Ada Q. Lovelace of the dead"}])
 
 

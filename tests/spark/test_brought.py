@@ -135,8 +135,8 @@ def test_what_is_large_stays_with_spark(spark: SparkSession, tmp_path: Path, wha
 def test_what_a_write_keeps_is_its_own(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(10).selectExpr("id", "id * 2 as few")
     cached = frame.toDF("name", "other").persist()
-    with frames.kept_frame(frame) as one:
-        with frames.kept_frame(frame):
+    with frames.cached_frame(frame) as one:
+        with frames.cached_frame(frame):
             pass
         assert one.rows.storageLevel.useMemory
     assert cached.storageLevel.useMemory

@@ -76,7 +76,7 @@ def test_a_table_is_made_of_a_query(lake: objcat.Lake) -> None:
         lake.sql("CREATE TABLE best AS SELECT 1 AS x")
     assert lake.sql("CREATE TABLE IF NOT EXISTS best AS SELECT 1 AS x").num_rows == 0
     lake.sql("CREATE TABLE log AS SELECT 1 AS x")
-    assert lake.table("log").spec.is_keyless
+    assert not lake.table("log").spec.has_key
 
 
 def test_rows_are_inserted_by_position_and_by_name(lake: objcat.Lake) -> None:

@@ -1,4 +1,4 @@
-"""Entries made by hand, for tests of what a table's log folds to: no data file is written."""
+"""Entries made by hand, for tests of what a table's log replays to: no data file is written."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ def log(slot: int, group_ids: Iterable[FileGroupId], *, number: int = 0, bounds:
 
 
 class History:
-    """A log in memory that folds as it grows, and remembers every state that it had."""
+    """A log in memory that is replayed as it grows, and remembers every state that it had."""
 
     def __init__(self, spec: TableSpec | None = None) -> None:
         self.spec = spec or make_table()
         backend = MemoryBackend("metadata")
         self.fileio = FileIO(backend)
         self._unmeasured = FileIO(backend)
-        self.fold = TablesReducer()
-        self.state: Tables = self.fold.begin()
+        self.reducer = TablesReducer()
+        self.state: Tables = self.reducer.begin()
         self.states: list[Tables] = []
         self.manifests = Manifests(self.fileio)
         self.add(TableDelta(spec=self.spec), action=Action.CREATE)
@@ -94,17 +94,17 @@ class History:
 
     def add(self, delta: TableDelta | None, **more: Any) -> None:
         new = entry(self.slot + 1, delta, **more)
-        self.state = self.fold.advance(self.state, new, self.states.__getitem__)
+        self.state = self.reducer.advance(self.state, new, self.states.__getitem__)
         self.states.append(self.state)
 
     def save(self) -> msgspec.Raw:
         """A checkpoint; from now on the log goes on from what its root says. Returns the payload."""
-        payload, saved = self.fold.save(self.fileio, self.state, f"checkpoints/{self.slot:020d}")
-        loaded = self.fold.load(payload)
+        payload, saved = self.reducer.save(self.fileio, self.state, f"checkpoints/{self.slot:020d}")
+        loaded = self.reducer.load(payload)
         assert loaded == saved, "a state is not what its root says"
         assert all(not table.overlay for table in saved.values())
         named = {ref.path for ref in saved[TABLE].manifest}
-        assert self.fold.objects(payload) == named
+        assert self.reducer.objects(payload) == named
         assert named <= set(self._unmeasured.list_keys("checkpoints/"))
         self.state = loaded
         self.states[-1] = loaded

@@ -85,7 +85,7 @@ def test_a_table_that_has_such_columns_is_read_written_and_altered(tmp_path: Pat
     """As older versions made them, which looked at simple case."""
     with monkeypatch.context() as older:
         for module in (schema, schema_evolution):
-            older.setattr(module, "folded", str.lower)
+            older.setattr(module, "case_folded", str.lower)
         made(tmp_path, (COMPOSED, pa.int64()), (DECOMPOSED, pa.int64()))
     table = objcat.connect(tmp_path).table("t")
     table.upsert([{"id": 1, COMPOSED: 1, DECOMPOSED: 2}])

@@ -17,7 +17,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.catalog.catalog import Catalog
-from objcat.catalog.names import CatalogNames, NamesDelta, NamesFold, Namespace
+from objcat.catalog.names import CatalogNames, NamesDelta, Namespace, NamesReducer
 from objcat.errors import (
     CommitConflict,
     CorruptTable,
@@ -457,20 +457,20 @@ def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.La
     create(lake, "kept", shared_log="d")
     for number in range(count):
         lake._context.catalog.change(lambda names, n=number: _namespace(names, f"n.of_some_length_so_that_they_add_up_{n:04}" * 4))  # type: ignore[misc]
-    fold, fileio = NamesFold(), lake._context.catalog.fileio
+    reducer, fileio = NamesReducer(), lake._context.catalog.fileio
     view = Catalog(lake.fileio).timeline.open()
-    payload, saved = fold.save(fileio, view.state, "checkpoints/x/")
-    objects = fold.objects(payload)
+    payload, saved = reducer.save(fileio, view.state, "checkpoints/x/")
+    objects = reducer.objects(payload)
     assert len(objects) == (count > 100)
     assert all(key.startswith("checkpoints/x/") for key in objects)
-    loaded = fold.load(payload)
+    loaded = reducer.load(payload)
     assert loaded.read(fileio) == saved.read(fileio) == view.state.read(fileio) == lake._context.catalog.names
     # What a state stands on already is named again, and further entries go on top.
-    assert fold.objects(fold.save(fileio, loaded, "checkpoints/y/")[0]) == objects
+    assert reducer.objects(reducer.save(fileio, loaded, "checkpoints/y/")[0]) == objects
     lake.rename_table("kept", "moved")
     entry = lake._context.catalog.timeline.log.read_slot(lake._context.catalog.slot)
     assert entry is not None
-    assert fold.advance(loaded, entry, lambda slot: loaded).read(fileio) == lake._context.catalog.names
+    assert reducer.advance(loaded, entry, lambda slot: loaded).read(fileio) == lake._context.catalog.names
 
 
 def _namespace(_: CatalogNames, name: str) -> NamesDelta:
@@ -480,4 +480,4 @@ def _namespace(_: CatalogNames, name: str) -> NamesDelta:
 @pytest.mark.parametrize("payload", [b"{}", b'{"names":{},"object":{"path":"p","bytes":1,"sha256":""}}'])
 def test_a_checkpoint_without_names_is_none(payload: bytes) -> None:
     with pytest.raises(CorruptTable, match="must say either `names` or `object`"):
-        NamesFold().load(msgspec.Raw(payload))
+        NamesReducer().load(msgspec.Raw(payload))

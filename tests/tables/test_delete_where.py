@@ -51,7 +51,7 @@ def rows(table: objcat.Table) -> dict[int, int | None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
     table = make(tmp_path, table_type=kind, **settings)
-    if table.spec.is_keyless:
+    if not table.spec.has_key:
         table.insert([{"id": 70, "city": "a", "v": None, "at": 5}])
     else:
         table.upsert([{"id": 1, "city": "b", "v": 100, "at": 6}, {"id": 70, "city": "a", "v": None, "at": 5}])
@@ -74,7 +74,7 @@ def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, setting
 def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, settings: dict[str, Any], where: str) -> None:
     table = make(tmp_path, table_type=kind, **settings)
     table.insert([{"id": 70, "city": "a", "v": None, "at": 5}])
-    if not table.spec.is_keyless:
+    if table.spec.has_key:
         table.upsert([{"id": 1, "city": "b", "v": 100, "at": 6}, {"id": 2, "city": "c", "v": 23, "at": 6}])
 
     def passes(city: str, v: int | None) -> bool:
@@ -130,7 +130,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
 ) -> None:
     table = make(tmp_path, table_type=kind, **settings)
     other = objcat.connect(tmp_path).table("t")
-    module, name = ("objcat.tasks.regroup_rows", "current_cuts") if table.spec.is_keyless else ("objcat.table.scan", "scan_groups")
+    module, name = ("objcat.table.scan", "scan_groups") if table.spec.has_key else ("objcat.tasks.regroup_rows", "current_cuts")
     real = getattr(import_module(module), name)
     done: list[bool] = []
 
@@ -138,7 +138,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
         found = list(real(*args, **kwargs))
         if not done:
             done.append(True)
-            if table.spec.is_keyless:
+            if not table.spec.has_key:
                 other.delete("id = 13")
                 other.insert([{"id": 80, "city": "b", "v": 1000, "at": 5}])
             else:
@@ -151,7 +151,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
     assert result is not None and done
     monkeypatch.undo()
     found = rows(table)
-    if table.spec.is_keyless:
+    if not table.spec.has_key:
         # The insert came first or came later: both are right, but the delete of the other stands.
         assert 13 not in found and not {i for i in found if i < 60 and i % 3 == 1 and i >= 10}
     else:

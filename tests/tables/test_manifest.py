@@ -22,7 +22,7 @@ from objcat.maintenance.split_buckets import split_buckets
 from objcat.metadata import manifest, manifest_levels
 from objcat.metadata.files import TableDelta
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.manifest_levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
+from objcat.metadata.manifest_levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_merge
 from objcat.metadata.replay import TablesReducer
 from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_view import Timeline
@@ -102,8 +102,8 @@ def test_the_same_plan_twice_shows_what_was_written_between(history: History) ->
 def test_opening_reads_no_manifest(history: History) -> None:
     before = history.fileio.metrics.snapshot().requests
     payload = history.save()
-    history.fold.objects(payload)
-    assert history.fold.load(payload) == history.state
+    history.reducer.objects(payload)
+    assert history.reducer.load(payload) == history.state
     assert history.fileio.metrics.snapshot().requests == before, "a state that stands on its manifests already is only named again"
 
 
@@ -206,9 +206,9 @@ def test_runs_of_like_size_are_merged_and_never_more_than_a_few_stay() -> None:
 
 
 def test_base_shards_are_written_anew_when_a_good_part_of_them_changed() -> None:
-    assert shards_to_fold([0, 10, 5_000, 10], [16_000, 16_000, 16_000, 500]) == [2, 3]
-    assert len(shards_to_fold([10_000] * 100, [16_000] * 100)) == 25
-    assert shards_to_fold([], []) == []
+    assert shards_to_merge([0, 10, 5_000, 10], [16_000, 16_000, 16_000, 500]) == [2, 3]
+    assert len(shards_to_merge([10_000] * 100, [16_000] * 100)) == 25
+    assert shards_to_merge([], []) == []
 
 
 def test_shards_are_even_and_keep_small_partitions_whole() -> None:
@@ -237,7 +237,7 @@ def test_a_row_is_written_a_bounded_number_of_times(touched: int) -> None:
             new = new + runs.pop()
         spent = 0
         if not runs:
-            for shard in shards_to_fold(new.tolist(), [size] * shards):
+            for shard in shards_to_merge(new.tolist(), [size] * shards):
                 spent += size + int(new[shard])
                 new[shard] = 0
         if new.sum():

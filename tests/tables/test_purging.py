@@ -262,7 +262,7 @@ def test_an_undrop_and_another_drop_begin_the_age_anew(world: World) -> None:
         world.lake().drop_table("t")
 
     slow = world.lake(FaultyBackend(world.memory, before=before_slot(again)))
-    with pytest.raises(TableExists, match="brought back and dropped again meanwhile\\. Nothing was deleted"):
+    with pytest.raises(TableExists, match="restored and dropped again meanwhile\\. Nothing was deleted"):
         slow.purge_table("t", older_than_s=0)
     assert rows_of(world.lake().undrop_table("t")) == ROWS
 

@@ -55,20 +55,20 @@ def assert_sound(timeline: Timeline[Toy]) -> None:
     logs, states = [LogState()], [Toy()]
     for entry in timeline.log.read_after(-1):
         logs.append(logs[-1].advance([entry]))
-        states.append(timeline.fold.advance(states[-1], entry, lambda slot: states[slot + 1]))
+        states.append(timeline.reducer.advance(states[-1], entry, lambda slot: states[slot + 1]))
     opened = timeline.open()
     assert opened.log == logs[-1]
     assert rows_of(fileio, opened.state) == states[-1].overlay
     for slot, root in valid_roots(fileio).items():
         assert root.log == logs[slot + 1]
-        assert rows_of(fileio, timeline.fold.load(root.payload)) == states[slot + 1].overlay
+        assert rows_of(fileio, timeline.reducer.load(root.payload)) == states[slot + 1].overlay
     for slot in range(0, opened.slot + 1, 29):
         assert rows_of(fileio, timeline.at(slot).state) == states[slot + 1].overlay
 
 
 def garbage(timeline: Timeline[Toy]) -> set[str]:
     """Objects of checkpoints that no root names."""
-    named = {path for root in valid_roots(timeline.fileio).values() for path in timeline.fold.objects(root.payload)}
+    named = {path for root in valid_roots(timeline.fileio).values() for path in timeline.reducer.objects(root.payload)}
     named |= {segment.path for root in valid_roots(timeline.fileio).values() for segment in root.segments}
     return {key for key in timeline.fileio.list_keys("checkpoints/") if not key.endswith("/root.json")} - named
 

@@ -88,7 +88,7 @@ class _SnapshotFrame:
         plain, merging = [], []
         if alone.bases:
             plain.append(self._base(alone.bases, buckets))
-        if layered.logs and not self.spec.is_keyless:
+        if layered.logs and self.spec.has_key:
             merging = merged(self._merge(layered, buckets))
         else:
             if layered.bases:
