@@ -32,6 +32,7 @@ class MirroredFile:
         rows: all its rows, masked ones too.
         bounds: by column id, as entries have them. Columns that are missing are not known.
         masked: rows that do not count: they are deletes, or were replaced by newer rows.
+        nulls_at_most: the counts of nulls in `bounds` are not exact: there are no more nulls than that.
     """
 
     path: str
@@ -39,13 +40,15 @@ class MirroredFile:
     rows: int
     bounds: Mapping[int, Bound] = field(default_factory=dict)
     masked: Positions
+    nulls_at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorChange:
     """What a mirror changes from one slot to the next.
 
-    A file that gets masked rows back as live rows, after a restore, is in both `removed` and `added`.
+    A file that gets masked rows back as live rows, after a restore, is in both `removed` and `added`. A file all of whose rows are masked
+    is in no mirror. So `removed` and `masked` may name files that a mirror does not have; it ignores them.
 
     Attributes:
         slot: that the mirror has afterwards.
@@ -57,7 +60,7 @@ class MirrorChange:
         spec: the settings of the table at that slot.
         removed: paths of files without live rows from now on.
         added: new files, with all their masked rows.
-        masked: files that stay, with the rows that are masked in addition. Some of these may have been masked before.
+        masked: files that stay, with the rows that are masked in addition, and without bounds. Some rows may have been masked before.
         oldest_slot: slots below it may be unreadable, except saved ones.
         saved: slots with a savepoint.
     """
