@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devkit.paths import ROOT
+from devkit.spec_examples import write_examples
 from devkit.spec_features import FEATURES
 from devkit.spec_tables import make, write
 from devkit.spec_vectors import vectors
@@ -21,4 +22,6 @@ def write_data() -> int:
         if not (TABLES / feature.name).exists():
             write(TABLES / feature.name, make(feature, number))
             print(f"dev docs: spec/tables/{feature.name} is written")
+    write_examples()
+    print("dev docs: docs/spec/examples.md is written")
     return 0

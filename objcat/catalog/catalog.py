@@ -1,7 +1,7 @@
 """`Catalog`: the table names and namespaces of a lake, in a log of their own.
 
 A catalog entry binds a name to a table, or creates, changes or drops a namespace. Everything else of a table, including schema and
-properties, is in the table's own log. `docs/spec/protocol.md` is the specification.
+properties, is in the table's own log. `docs/spec/services.md` is the specification.
 
 It promises that a change of names commits as one slot, or not at all. Begin with `Catalog.change`, which repeats a plan (`plans`) when
 another writer was first. `names` holds the stored values and their replay. `table_lifecycle` writes the table's own log. `Lake` calls them

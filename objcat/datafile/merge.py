@@ -1,4 +1,4 @@
-"""The merge of `docs/spec/protocol.md`: replays the rows of each key, for all keys of a file group. Arrow in, Arrow out."""
+"""The merge of `docs/spec/reading.md`: replays the rows of each key, for all keys of a file group. Arrow in, Arrow out."""
 
 from __future__ import annotations
 

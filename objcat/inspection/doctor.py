@@ -2,7 +2,7 @@
 
 `examine` checks one log: entries, conflicts, checkpoints, and every file that a readable snapshot needs. With `deep` it reads every byte.
 `examine_names` checks the names of a lake, `examine_lake` the names and all logs.
-Each finding says what is wrong and what to do about it. The invariants have the numbers of `docs/spec/protocol.md`.
+Each finding says what is wrong and what to do about it. The invariants have the numbers of `docs/contributing/verification.md`.
 Nothing here writes or deletes, so an examination is safe while others write. `objcat doctor` calls it. Begin with `examine`.
 """
 

@@ -75,7 +75,7 @@ INVARIANTS = {
     "P10": "reads are prefixes of the log (only readers can tell)",
     "P11": "writers progress (only the writers can tell)",
 }
-"""The guarantees, in the numbers of `docs/spec/protocol.md`, as far as an examination can check them."""
+"""The guarantees, in the numbers of `docs/contributing/verification.md`, as far as an examination can check them."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Partition specs: how rows are grouped by column values, and the text that names a partition.
 
 The text has `name=value` parts with slashes between them, like Hive's: `pickup_at_hour=2026-11-20-09/city=Rome`. It is ASCII and legal in
-keys of every store. No two partitions have the same text. See `docs/spec/protocol.md`.
+keys of every store. No two partitions have the same text. See `docs/spec/format.md`.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ _ESCAPED = re.compile(rb"[^A-Za-z0-9._-]")
 
 
 def encoded(text: str, *, most: int) -> str:
-    """Text as a part of a partition's text, of at most `most` bytes: see `docs/spec/protocol.md`."""
+    """Text as a part of a partition's text, of at most `most` bytes: see `docs/spec/format.md`."""
     raw = text.encode()
     kept = _ESCAPED.sub(lambda found: b"%%%02X" % found.group()[0], raw).decode()
     if kept.startswith("_"):

@@ -59,7 +59,7 @@ class AddColumn(ColumnChange):
 
     Args:
         path: Its name, or `struct.name`.
-        type: An Arrow type, or a name as in `docs/spec/protocol.md`: `bigint`, `decimal(10,2)`.
+        type: An Arrow type, or a name as in `docs/spec/format.md`: `bigint`, `decimal(10,2)`.
         after: The neighbour that it follows. None: it is the last one.
         first: Whether it comes before all others.
     """
@@ -112,7 +112,7 @@ class WidenColumn(ColumnChange):
 
     Args:
         path: A column, a field, or the `element` or `value` in one.
-        type: An Arrow type, or a name as in `docs/spec/protocol.md`.
+        type: An Arrow type, or a name as in `docs/spec/format.md`.
     """
 
     type: pa.DataType | str

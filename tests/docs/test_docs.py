@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
-import json
 import re
 import sys
 import types
@@ -18,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from devkit.pages import FENCE, Block, blocks_of, modules_of, pages
-from objcat.timeline.entry import decode_entry, encode_entry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = pages()
@@ -133,17 +131,6 @@ def test_every_decision_is_whole_and_listed() -> None:
         assert re.search(r"^Status: (accepted|replaced by \[\d{4}\]\(.+\))\.$", text, re.MULTILINE), page.name
         for path in re.findall(r"`((?:objcat|fileio|pyspark_objcat|tests)/[\w/]+\.(?:py|java))(?: \w+)?`", text):
             assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
-
-
-def test_the_entries_of_the_protocol_are_entries() -> None:
-    fences = FENCE.findall((ROOT / "docs" / "spec" / "protocol.md").read_text())
-    entries = [body for language, body in fences if language == "json"]
-    assert len(entries) == 2
-    for body in entries:
-        written = json.loads(encode_entry(decode_entry(body.encode(), key="docs/spec/protocol.md")))
-        # The page shows entries without the digest of their bytes, which are other bytes there.
-        assert len(written.pop("digest")) == 64
-        assert written == json.loads(body)
 
 
 def test_a_block_that_fails_or_prints_something_else_is_found() -> None:

@@ -1,9 +1,11 @@
-"""The specification names every field that is stored: another implementation has only that page."""
+"""The specification names every field that is stored, as it is stored: another implementation has only these pages."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +13,8 @@ import pytest
 import objcat
 from devkit.pages import FENCE
 from devkit.paths import ROOT
+from devkit.prose import Limits, words_of
+from devkit.spec_examples import EXAMPLES, PAGE, examples_page, laid_out
 from objcat.catalog import names
 from objcat.metadata import files, manifest, partitioning, replay, schema, table_spec
 from objcat.timeline import checkpoint, entry, json_objects, redaction, txn_outcomes
@@ -19,6 +23,11 @@ STORED = (entry, files, table_spec, schema, partitioning, manifest, replay, name
 """The modules whose structs are bytes of a bucket."""
 NOT_STORED = {"LogSlice", "_Step", "_Version", "_RootVersion"}
 """Structs of these modules that stay in memory, or are the first look at an object that is then decoded."""
+FOLDER = ROOT / "docs" / "spec"
+PAGES = ("protocol", "reading", "format", "writing", "services")
+WORDS_MAX = 12_000
+MIRRORS_WORDS = 200
+"""What `services.md` may have besides, for the section on mirrors."""
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
@@ -43,7 +52,8 @@ def missing(text: str, fields: tuple[str, ...]) -> list[str]:
     return [field for field in fields if not re.search(rf"(?<![\w-]){re.escape(field)}(?![\w-])", code)]
 
 
-SPEC = (ROOT / "docs" / "spec" / "protocol.md").read_text()
+TEXTS = {name: (FOLDER / f"{name}.md").read_text() for name in PAGES}
+SPEC = "\n".join(TEXTS.values())
 
 
 @pytest.mark.parametrize("struct", list(structs()), ids=lambda struct: f"{struct.__module__}.{struct.__name__}")
@@ -68,3 +78,104 @@ def test_a_field_is_found_in_code(text: str) -> None:
 @pytest.mark.parametrize("text", ["slot\n", "`slots`\n", "`slot_min`\n", "`time-slot`"])
 def test_a_field_that_is_missing_is_found(text: str) -> None:
     assert missing(text, ("slot", "at")) == ["slot", "at"]
+
+
+# ------------------------------------------------------------------------------------------------------------ tables of fields
+
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "## Entry": entry.Entry,
+    "### Changes": files.TableDelta,
+    "### Base file": files.BaseFile,
+    "### Log file": files.LogObject,
+    "### Footprint": entry.Footprint,
+    "## Spec": table_spec.TableSpec,
+    "### Columns": schema.Column,
+    "## Partitions": partitioning.Partitioning,
+    "### Root": checkpoint.Root,
+    "## Intents and plans": entry.Intent,
+}
+"""Headings of the format whose first table has the fields of a struct."""
+BESIDES = {"min_client", "digest"}
+"""Fields of an entry and of a root that are read before the struct is."""
+SINCE = ("", "`1+`", "1+")
+
+
+def fields_of(heading: str) -> dict[str, tuple[str, str]]:
+    """The default and the format of every field of a table."""
+    section = TEXTS["format"].partition(f"\n{heading}\n")[2]
+    found = {}
+    for row in section[section.index("| field |") :].partition("\n\n")[0].splitlines()[2:]:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        for name in re.findall(r"`(\w+)`", cells[0]):
+            found[name] = (cells[2].strip("`"), cells[3])
+    return found
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> str:
+    """The default of a field as the format says it."""
+    if field.required:
+        return "required"
+    value: Any = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return json.dumps(json.loads(msgspec.json.encode(value)))
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_a_table_has_the_fields_and_defaults_of_the_code(heading: str) -> None:
+    said = fields_of(heading)
+    stored = {field.encode_name: default_of(field) for field in msgspec.structs.fields(TABLES[heading])}
+    besides = {name for name in said if name in BESIDES and name not in stored}
+    assert {name: default for name, (default, _) in said.items() if name not in besides and default} | {
+        name: stored[name] for name, (default, _) in said.items() if name in stored and not default
+    } == stored
+    assert all(since in SINCE for _, since in said.values())
+
+
+def test_requirements_are_numbered_in_order() -> None:
+    for page, letter, least in (("reading", "R", 12), ("writing", "W", 12)):
+        numbers = [int(number) for number in re.findall(rf"^- \*\*{letter}(\d+)\*\* ", TEXTS[page], re.MULTILINE)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) >= least
+        assert f"{letter}1 to {letter}{len(numbers)}," in TEXTS["protocol"]
+        named = {int(number) for text in TEXTS.values() for number in re.findall(rf"\b{letter}(\d+)\b", text)}
+        assert named <= set(numbers)
+
+
+def test_the_specification_is_short() -> None:
+    limits = Limits.load()
+    assert sum(limits.words[f"docs/spec/{name}.md"] for name in PAGES) <= WORDS_MAX + MIRRORS_WORDS
+    assert sum(map(words_of, TEXTS.values())) <= WORDS_MAX + MIRRORS_WORDS
+
+
+def test_the_smallest_reader_is_small() -> None:
+    pseudocode = next(body for _, body in FENCE.findall(TEXTS["reading"]) if body.startswith("read(table, slot)"))
+    assert 40 < len(pseudocode.splitlines()) <= 65
+
+
+def test_every_feature_of_the_code_is_in_the_table_of_versions() -> None:
+    versions = TEXTS["protocol"].partition("## Versions of the format")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", versions, re.MULTILINE)) == entry.READER_FEATURES | entry.WRITER_FEATURES
+
+
+# -------------------------------------------------------------------------------------------------------------------- examples
+
+
+def test_the_examples_are_those_of_the_tables() -> None:
+    assert PAGE.read_text() == examples_page(), "run ./dev docs vectors"
+    assert len(EXAMPLES) >= 15
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
+def test_an_example_is_what_objcat_reads_and_writes(example: Any) -> None:
+    data = (ROOT / "spec" / "tables" / example.feature / "objects" / example.key).read_bytes()
+    assert json.loads(laid_out(example.content())) == json.loads(data)
+    if example.key.endswith("head.json"):
+        assert msgspec.json.encode(msgspec.json.decode(data, type=checkpoint.Hint)) == data
+    elif example.key.endswith("root.json"):
+        root = checkpoint.decode_root(data, slot=json.loads(data)["slot"])
+        assert checkpoint.encode_root(root) == data
+    else:
+        decoded = entry.decode_entry(data, key=example.key)
+        assert entry.encode_entry(decoded) == data
+        for raw in decoded.changes.values():
+            delta = names.NamesDelta if "_catalog" in example.key else files.TableDelta
+            assert json.loads(msgspec.json.encode(msgspec.json.decode(raw, type=delta))) == json.loads(bytes(raw))

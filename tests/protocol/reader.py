@@ -1,7 +1,7 @@
-"""A second reader of lakes, written from docs/spec/protocol.md alone: it shares no code with objcat, and prefers plain to fast.
+"""A second reader of lakes, written from the pages of docs/spec/ alone: it shares no code with objcat, and prefers plain to fast.
 
-Whatever the page says of an object that is read here is checked on the way (sizes, hashes, order of rows, bounds, file groups), so that a
-lake on which this reader agrees with objcat is evidence for the page as well as for the code.
+Whatever they say of an object that is read here is checked on the way (sizes, hashes, order of rows, bounds, file groups), so that a
+lake on which this reader agrees with objcat is evidence for the pages as well as for the code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/spec/protocol.md says of partitions is enough: the second reader sees what objcat sees, and has every row where it lies."""
+"""What docs/spec/ says of partitions is enough: the second reader sees what objcat sees, and has every row where it lies."""
 
 from __future__ import annotations
 
