@@ -26,7 +26,7 @@ PACKAGES = {
         "planning",
         "predicate",
     ),
-    *("spark", "sql", "table", "tasks", "timeline", "write"),
+    *("serve", "spark", "sql", "table", "tasks", "timeline", "write"),
 }
 RE_EXPORT = {"objcat", "objcat.spark", "fileio", "objcat.cli", "pyspark_objcat"}
 """Packages whose `__init__` is more than a docstring."""

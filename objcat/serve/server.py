@@ -1,0 +1,55 @@
+"""`run_server`: the catalog of a lake on a socket, by uvicorn, until the process is told to end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from fileio.store import FileIO
+from objcat.serve.app import create_app
+from objcat.serve.settings import ServerSettings
+
+KEEP_ALIVE_S = 75
+GRACE_S = 10
+"""How many seconds requests under way may still take when the server ends."""
+HEAD_BYTES_MAX = 32 * 1024
+"""The most bytes of a request's line and headers."""
+BACKLOG = 1024
+
+
+def run_server(lake: FileIO, settings: ServerSettings, *, host: str, port: int, started: Callable[[str], None], access_log: bool) -> None:
+    """Serve until SIGINT or SIGTERM. Requests under way are answered first.
+
+    Args:
+        lake: the opened prefix of the lake.
+        settings: how to answer.
+        host: the address to listen at.
+        port: 0 lets the system choose one.
+        started: called with the URL as soon as clients can connect.
+        access_log: whether each request is a line in the log `uvicorn.access`.
+
+    Raises:
+        InvalidConfig: see `create_app`.
+        OSError: the address cannot be used.
+        KeyboardInterrupt: a signal ended the server, in good order.
+    """
+    app = create_app(lake, settings)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=BACKLOG) as listening:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=access_log,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+        started(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,52 @@
+"""`ServerSettings`: how a server answers, apart from where it listens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fileio.options import Secret
+from objcat.catalog.names import check_name
+from objcat.common.validation import seconds, whole_number
+from objcat.errors import InvalidInput
+
+TOKEN_CHARACTERS_MIN = 16
+"""A shorter token could be guessed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Settings of a server of the REST catalog.
+
+    Args:
+        tokens: bearer tokens, of which a request needs one. Empty: anybody who reaches the server may read the catalog.
+        root_namespace: the namespace in which tables without one are shown.
+        cache_s: how many seconds names and the newest slots of mirrors may be old. 0: ask the store at every request.
+        request_s: how many seconds a request may take.
+        body_s: how many seconds the body of a request may take.
+        requests_max: how many requests may be under way at once.
+        body_bytes_max: the largest body of a request.
+        client_properties: properties for clients, beside those that follow from the options of the store.
+    """
+
+    tokens: tuple[Secret, ...] = ()
+    root_namespace: str = "default"
+    cache_s: float = 1.0
+    request_s: float = 30.0
+    body_s: float = 10.0
+    requests_max: int = 256
+    body_bytes_max: int = 1024 * 1024
+    client_properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises InvalidInput for a setting that does not fit."""
+        if "." in check_name(self.root_namespace, what="namespace"):
+            raise InvalidInput(
+                f"The namespace of tables without one cannot be {self.root_namespace!r}, which has two parts. Give one part."
+            )
+        if any(len(token.reveal()) < TOKEN_CHARACTERS_MIN for token in self.tokens):
+            raise InvalidInput(f"A token has fewer than {TOKEN_CHARACTERS_MIN} characters. Make one with `openssl rand -hex 32`.")
+        for what in ("cache_s", "request_s", "body_s"):
+            seconds(getattr(self, what), what=what)
+        for what in ("requests_max", "body_bytes_max"):
+            whole_number(getattr(self, what), what=what, least=1)

@@ -1,0 +1,86 @@
+"""What the catalog answers for one table: the newest metadata of its mirror, or why there is none."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import OrderedDict
+
+from objcat.errors import ObjcatError, TableClosed, TableNotFound
+from objcat.lake.context import LakeContext
+from objcat.serve.answers import no_mirror, no_such_table
+from objcat.serve.mirrored_metadata import MetadataReader, MirroredMetadata
+from objcat.serve.request_metrics import RequestMetrics
+from objcat.serve.served_names import ServedTable
+from objcat.table.table import Table
+
+logger = logging.getLogger("objcat.serve")
+
+CACHED_TABLES_MAX = 10_000
+"""The most tables of which a process remembers the newest metadata."""
+MIRRORS = "mirrors"
+"""The property of a table that names its mirrors."""
+ICEBERG = "iceberg"
+
+
+class TableLoader:
+    """Loads the metadata of tables. Safe for many threads.
+
+    Args:
+        lake: with the logs of the tables.
+        metrics: where to note what was served.
+        cache_s: how many seconds an answer may be old.
+    """
+
+    def __init__(self, lake: LakeContext, metrics: RequestMetrics, *, cache_s: float) -> None:
+        self._lake = lake
+        self._metrics = metrics
+        self._cache_s = cache_s
+        self._reader = MetadataReader(lake.fileio)
+        self._lock = threading.Lock()
+        self._loaded: OrderedDict[str, tuple[MirroredMetadata, float]] = OrderedDict()
+
+    def load(self, served: ServedTable) -> MirroredMetadata:
+        """The newest metadata of a table.
+
+        Raises:
+            Refusal: the table was dropped, or has no mirror.
+            CorruptMirror, ForeignMetadata: what is there is not a mirror by objcat.
+            FileIOError: the store failed.
+        """
+        key = served.entry.binding.table
+        now_s = self._lake.fileio.env.monotonic_s()
+        with self._lock:
+            known, loaded_s = self._loaded.get(key, (None, 0.0))
+        if known is not None and now_s - loaded_s < self._cache_s:
+            return known
+        table = self._open(served)
+        if table is not None and not has_iceberg_mirror(table):
+            raise no_mirror(table.name)
+        found = self._reader.newest(served.entry.binding, known=0 if known is None else known.version)
+        if found is None:
+            raise no_mirror(served.entry.binding.name)
+        self._metrics.note_table(served.entry.binding.name, found.slot, None if table is None else max(0, table.snapshot.slot - found.slot))
+        with self._lock:
+            self._loaded[key] = (found, now_s)
+            self._loaded.move_to_end(key)
+            while len(self._loaded) > CACHED_TABLES_MAX:
+                self._loaded.popitem(last=False)
+        return found
+
+    def _open(self, served: ServedTable) -> Table | None:
+        """A handle of the table. None where objcat cannot read its log: what was mirrored before is still served."""
+        name = served.entry.binding.name
+        try:
+            return self._lake.open_table(name)
+        except (TableNotFound, TableClosed) as error:
+            raise no_such_table(name) from error
+        except ObjcatError as error:
+            logger.warning("The log of %s cannot be read, so its last mirrored slot is served: %s", name, error)
+            return None
+
+
+def has_iceberg_mirror(table: Table) -> bool:
+    """Whether the properties of a table ask for Iceberg metadata."""
+    return ICEBERG in re.split(r"[,\s]+", table.properties.get(MIRRORS, "").lower())
