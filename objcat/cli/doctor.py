@@ -13,7 +13,7 @@ from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
 from objcat.inspection.doctor import examine, examine_lake
 from objcat.inspection.findings import Coverage, DoctorReport, Severity
 from objcat.lake.lake import connect
-from objcat.lake.urls import find_log
+from objcat.lake.urls import find_log, split_url
 from objcat.metadata.files import files_named_by
 from objcat.table.table import Table
 from objcat.timeline.dead_writers import find_leftovers
@@ -38,7 +38,13 @@ def doctor(
             healthy = healthy and report.healthy
             if as_json:
                 findings = [asdict(finding) for finding in report.findings]
-                said = {"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings}
+                said = {
+                    "url": report.url,
+                    "tables": report.tables,
+                    "healthy": report.healthy,
+                    "looked_at": report.counts,
+                    "findings": findings,
+                }
                 say_json({**said, "invariants": report.coverage})
             else:
                 with shown.away():
@@ -51,7 +57,7 @@ def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[s
     lake = connect(url, options)
     lake._context.catalog.refresh()
     if lake._context.catalog.slot < 0:
-        yield examine(find_log(url, options), deep=deep, on_step=tell)
+        yield examine(find_log(url, options), deep=deep, tables=[split_url(url)[1]], on_step=tell)
         return
     yield from examine_lake(lake.fileio, deep=deep, on_step=tell)
 
@@ -113,8 +119,9 @@ def _print_outcome(txn: str, outcome: Resolution, *, files: int | None = None, a
 
 
 def _print_report(report: DoctorReport) -> None:
+    of = ", ".join(report.tables) or "the names of the lake"
     if report.findings:
-        shown = sheet(f"findings in {report.url}")
+        shown = sheet(f"findings in {of} at {report.url}")
         for title in ("", "what", "what was found, and what mends it"):
             shown.add_column(title, overflow="fold")
         for finding in report.findings:
@@ -124,7 +131,7 @@ def _print_report(report: DoctorReport) -> None:
         draw(shown)
     looked = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
     verdict = "what was examined holds" if report.healthy else "the table is not whole"
-    draw(words(f"{verdict} ({looked})", style="bold green" if report.healthy else "bold red"))
+    draw(words(f"{of}: {verdict} ({looked})", style="bold green" if report.healthy else "bold red"))
     for coverage in Coverage:
         which = [name for name, found in report.coverage.items() if found is coverage]
         if which:

@@ -39,11 +39,14 @@ from objcat.timeline.side_objects import get_digests
 from objcat.timeline.txn_outcomes import outcomes_of
 
 
-def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> DoctorReport:
+def examine(
+    timeline: Timeline[Tables], *, deep: bool = False, tables: Iterable[str] = (), on_step: Callable[[str], None] | None = None
+) -> DoctorReport:
     """Examine a log and the files that it names. Sends only reads and lists, and is safe while others write.
 
     Args:
         deep: also read every byte: files are as committed, keys in the right bucket, each once, as many as the log says.
+        tables: the names of the tables of the log, for the report.
         on_step: called with the name of each step.
 
     Returns:
@@ -54,7 +57,7 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
         FileIOError: the store failed.
     """
     fileio = timeline.fileio
-    report = DoctorReport(fileio.url)
+    report = DoctorReport(fileio.url, tuple(tables))
     tell = on_step or (lambda _: None)
     own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
     tell("the state of the tables")
@@ -118,12 +121,16 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
 
 
 def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[DoctorReport]:
-    """Examine the names of a lake, then the log of each current or former table, one report each. Otherwise as `examine`."""
+    """Examine the names of a lake, then the log of each table, dropped ones too, one report each. Otherwise as `examine`."""
     names = Catalog(lake).refresh()
     yield examine_names(lake, on_step=on_step)
-    places = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
-    for prefix in sorted(places):
-        yield examine(Timeline(lake.child(prefix), TablesReducer()), deep=deep, on_step=on_step)
+    held: dict[str, list[str]] = {}
+    for bound in names.tables.values():
+        held.setdefault(bound.binding.prefix, []).append(bound.binding.name)
+    for dropped in names.dropped.values():
+        held.setdefault(dropped.binding.prefix, []).append(f"{dropped.name} (dropped)")
+    for prefix, tables in sorted(held.items()):
+        yield examine(Timeline(lake.child(prefix), TablesReducer()), deep=deep, tables=sorted(tables), on_step=on_step)
 
 
 def _check_log(

@@ -84,12 +84,14 @@ class DoctorReport:
 
     Attributes:
         url: the store of the log.
+        tables: the names of the tables whose log this is, as far as they are known. Empty for the log of a lake's names.
         findings: what was found.
         counts: how much was examined, by name.
         coverage: how far each invariant was examined.
     """
 
     url: str
+    tables: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     coverage: dict[str, Coverage] = field(default_factory=lambda: dict.fromkeys(INVARIANTS, Coverage.NOT_LOOKED_AT))

@@ -96,7 +96,7 @@ def call(context: Context, text: str) -> Any:
 
 
 def _doctor_of_table(table: Table, *, deep: bool = False) -> pa.Table:
-    return _told([examine(table._context.timeline, deep=deep)])
+    return _told([examine(table._context.timeline, deep=deep, tables=[table.name])])
 
 
 def _doctor_of_lake(lake: SqlLake, *, deep: bool = False) -> pa.Table:
@@ -117,6 +117,7 @@ def _told(reports: Iterable[DoctorReport]) -> pa.Table:
     rows = [
         {
             "url": report.url,
+            "tables": ", ".join(report.tables),
             "healthy": report.healthy,
             "looked_at": json.dumps(report.counts),
             "findings": json.dumps([asdict(finding) for finding in report.findings]),

@@ -144,8 +144,29 @@ def test_a_lake_is_examined_with_all_its_tables(table: objcat.Table, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert [report["healthy"] for report in reports] == [True] * 4
     assert reports[0]["looked_at"]["names"] == 2
+    assert reports[0]["tables"] == [] and sorted(name for report in reports for name in report["tables"]) == [
+        "city.trips",
+        "gone (dropped)",
+        "notes",
+    ]
     lost_file(table)
-    assert run("doctor", str(tmp_path)).returncode == 1
+    done = run("doctor", str(tmp_path))
+    assert done.returncode == 1
+    assert [line.partition(" (")[0] for line in done.stdout.splitlines() if "what was examined holds" in line or "not whole" in line] == [
+        "the names of the lake: what was examined holds",
+        "city.trips: the table is not whole",
+        "gone",
+        "notes: what was examined holds",
+    ]
+
+
+def test_one_table_and_a_shared_log_are_named(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    for name in ("orders", "items"):
+        lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], shared_log="shop")
+    assert "\nitems, orders: what was examined holds" in run("doctor", str(tmp_path)).stdout
+    objcat.create_table_at(tmp_path / "alone", pa.schema([("id", pa.int64())]), key=["id"])
+    assert run("doctor", f"{tmp_path}/alone").stdout.startswith("alone: what was examined holds")
 
 
 def test_a_lake_is_examined_to_the_end_when_one_log_cannot_be_read(table: objcat.Table, tmp_path: Path) -> None:
