@@ -235,7 +235,8 @@ class NotErased(ObjcatError):
 
 
 class CommitConflict(ObjcatError):
-    """Another commit won, for certain. Nothing of this commit is visible, and its files are removed.
+    """Another commit won, for certain. Nothing of this commit is visible, and its files are removed. A write that can be repeated is: this
+    error then comes after 100 rewrites or 300 seconds, which all conflicted.
 
     What to do: Read the table again, and repeat the write.
 
@@ -258,7 +259,7 @@ def _commit_conflict(kind: type[CommitConflict], message: str, winner_slot: int,
 
 
 class Contention(CommitConflict):
-    """Other writers took every slot that this commit tried, until it reached its retry limit. Nothing was written.
+    """Other writers took every slot that this commit tried, up to its limit of 10,000 slots or 300 seconds. Nothing was written.
 
     What to do: Write again later, or with fewer writers.
     """
