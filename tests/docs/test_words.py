@@ -15,6 +15,8 @@ from devkit.paths import ROOT
 from devkit.prose import REFUSED
 
 SOURCES = sorted(path for package in ("fileio", "objcat", "pyspark_objcat") for path in (ROOT / package).rglob("*.py"))
+JAVA_SOURCES = sorted((ROOT / "objcat").rglob("*.java"))
+_JAVA_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _REFUSED = re.compile(rf"\b(?:{'|'.join(REFUSED)})\b", re.IGNORECASE)
 _CODE = re.compile(r"`[^`]*`|case[- ]fold\w*")
 """Code, and the one sense in which a word is right: Unicode's case folding."""
@@ -34,9 +36,24 @@ def refused_in(source: str) -> list[tuple[int, str]]:
     return sorted((line, found[0]) for line, text in prose_of(source) for found in _REFUSED.finditer(_CODE.sub("", text)))
 
 
+def refused_in_java(source: str) -> list[tuple[int, str]]:
+    comments = ((source.count("\n", 0, found.start()) + 1, found[0]) for found in _JAVA_COMMENT.finditer(source))
+    return [(line, found[0]) for line, text in comments for found in _REFUSED.finditer(_CODE.sub("", text))]
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_refused_word(path: Path) -> None:
     assert refused_in(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", JAVA_SOURCES, ids=lambda path: path.name)
+def test_no_refused_word_in_java(path: Path) -> None:
+    assert refused_in_java(path.read_text()) == []
+
+
+@pytest.mark.parametrize("source", ["int x; // written anew\n", "/** A home. */\n", "/**\n * Whoever asks.\n */\n"])
+def test_a_refused_word_is_found_in_java(source: str) -> None:
+    assert len(refused_in_java(source)) == 1 and refused_in_java('String home = "anew"; // `home`\n') == []
 
 
 @pytest.mark.parametrize(

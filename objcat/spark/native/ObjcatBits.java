@@ -1,6 +1,6 @@
-// Filters in the place of the joins of a merge, where keys are whole numbers close together: rows of base files are kept whose key no log
-// row has, and log rows whose key no later one has. What is left out is a set of bits, one for each row that may be. Other joins of many
-// base rows get a set of bits in front: a row whose key hashes to none that a log row has need not be looked for.
+// Replaces the joins of a merge by filters, where keys are whole numbers close together. A base row is kept if no log row has its key, and a
+// log row if no later log row has its key. The rows to leave out are a set of bits, with one bit for each possible row. Other joins of many
+// base rows get such a filter in front: a row whose key has the hash of no log row's key does not enter the join.
 // objcat/spark/native/relation.py hands this source to the Janino that Spark itself ships. Only the driver loads these classes; what executors run is
 // Spark's own. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
 
@@ -43,7 +43,7 @@ public class ObjcatBits {
   static final String KEY = "_objcat_key_0", OWN_KEY = "_objcat_own_key_0", RANK = "_objcat_rank", THEIR_RANK = "_objcat_their_rank", PLACE = "_objcat_place", START = "_objcat_start";
   static final String LOW = "objcat.key.low", HIGH = "objcat.key.high", ROWS = "objcat.base.rows", LOG_ROWS = "objcat.log.rows";
   static final long BITS_MAX = 1L << 29;
-  /** Base rows for each log row from which a set of hashes is worth it. */
+  /** From so many base rows for each log row on, a set of hashes pays. */
   static final long GATED_SHARE = 4;
   static final int GATE_BITS_OF_KEY = 8, GATE_SEED = 20261;
 
@@ -66,15 +66,15 @@ public class ObjcatBits {
   }
 
   /**
-   * Runs last in the optimizer, when filters have found their places: one on the key has reached the log rows too. Reads their keys, as
-   * Spark's broadcast of them would.
+   * Runs last in the optimizer, when all filters are pushed down: a filter on the key has reached the log rows too. It reads the keys of the
+   * log rows, as Spark's broadcast of them would.
    */
   public static class WithoutKeys extends Rule {
     public String ruleName() { return "ObjcatWithoutKeys"; }
 
     public TreeNode apply(TreeNode plan) { return changed((LogicalPlan) plan, new HashMap()); }
 
-    /** known: the keys that were read for this plan, so that those of the same log rows are read once. */
+    /** known: the keys that were read for this plan, so that the keys of the same log rows are read once. */
     private static LogicalPlan changed(LogicalPlan plan, Map known) {
       scala.collection.immutable.Seq children = plan.children();
       List made = new ArrayList();
@@ -117,7 +117,7 @@ public class ObjcatBits {
         } else return join;
       }
       if (key == null || rank == null || !(theirs.dataType() instanceof IntegralType) || !key.references().subsetOf(rows.outputSet())) return join;
-      if (theirs.name().equals(OWN_KEY)) return withoutBeaten(join, Keys.of(logs, theirs, rank, known), mine);
+      if (theirs.name().equals(OWN_KEY)) return withoutSuperseded(join, Keys.of(logs, theirs, rank, known), mine);
       HadoopFsRelation files = relation(rows);
       // Every log row is later than any base row: the key alone decides.
       if (files == null || !files.options().contains(LOW)) return join;
@@ -125,13 +125,13 @@ public class ObjcatBits {
       return Keys.of(logs, theirs, rank, known).between(low, high).without(key, rows);
     }
 
-    /** Log rows against each other: the rows that are beaten are known by now. Each has a rank of its own. */
-    private static LogicalPlan withoutBeaten(Join join, Keys keys, Expression rank) {
+    /** The log rows that no later log row supersedes. Each row has a rank of its own. */
+    private static LogicalPlan withoutSuperseded(Join join, Keys keys, Expression rank) {
       if (!keys.areDense()) return join;
       LogicalPlan rows = (LogicalPlan) join.children().apply(0);
       if (keys.holders != null && isWithin(rows, (LogicalPlan) join.children().apply(1))) rows = ofFiles(rows, keys.holders);
-      Bits beaten = keys.beaten();
-      return beaten == null ? rows : beaten.without(rank, rows);
+      Bits superseded = keys.superseded();
+      return superseded == null ? rows : superseded.without(rank, rows);
     }
 
     /** Whether a row of files passes the filters of some rows, whose keys are `keys`, only if it passes those of the keys: no key is null. */
@@ -174,8 +174,8 @@ public class ObjcatBits {
     }
 
     /**
-     * A join of base rows in which those have no key whose hash no log row's key has. A row without a key is kept, or left out, as one that
-     * finds nothing, and is not looked for.
+     * The join, into which only base rows go whose key has the hash of a log row's key. The other rows, and those whose key is null, are kept or
+     * left out like rows that find no partner.
      */
     private static LogicalPlan gated(Join join, Map known) {
       LogicalPlan rows = (LogicalPlan) join.children().apply(0), logs = (LogicalPlan) join.children().apply(1);
@@ -223,7 +223,7 @@ public class ObjcatBits {
 
     private static Expression hash(List of) { return new Murmur3Hash(PythonUtils.toSeq(of), GATE_SEED); }
 
-    /** Types of which equal values have equal hashes. */
+    /** Types whose equal values have equal hashes. */
     private static boolean isHashed(DataType type) {
       boolean plain = type instanceof IntegralType || type instanceof DecimalType || type.equals(StringType$.MODULE$) || type.equals(BinaryType$.MODULE$);
       return plain || type.equals(DateType$.MODULE$) || type.equals(TimestampType$.MODULE$) || type.equals(TimestampNTZType$.MODULE$) || type.equals(BooleanType$.MODULE$);
@@ -270,9 +270,9 @@ public class ObjcatBits {
     private HadoopFsRelation relation;
     private StructType required;
     private List chosen = new ArrayList();
-    /** Which rows count; null for all. */
+    /** The filter that rows must pass; null for all rows. */
     private Expression passing;
-    /** What Spark's reader makes of that: pages and row groups that it need not read. */
+    /** The same filter for Spark's reader, which skips pages and row groups by it. */
     private List pushed = new ArrayList();
     private scala.collection.immutable.Seq input;
     private List pieces;
@@ -308,7 +308,7 @@ public class ObjcatBits {
       for (int e = 0; e < expressions.size(); e++) chosen.add(counted((Expression) expressions.apply(e), row));
       for (int q = 0; q < filters.size(); q++) {
         Expression one = counted((Expression) filters.apply(q), row);
-        // A null key is no key, and is left out by whoever takes the rows.
+        // A null key is no key. The caller leaves such rows out.
         if (one instanceof IsNotNull && one.references().subsetOf(((Expression) chosen.get(0)).references())) continue;
         passing = passing == null ? one : new And(passing, one);
         scala.Option said = DataSourceStrategy$.MODULE$.translateFilter(one, true);
@@ -372,7 +372,7 @@ public class ObjcatBits {
       return result;
     }
 
-    /** By which they and what is read of them are known: files never change. Null where rows are left out, for a query that is its own. */
+    /** The key of the cache for the files and what is read of them: files never change. Null where a filter leaves rows out. */
     String name() {
       if (passing != null) return null;
       StringBuilder result = new StringBuilder(required.json());
@@ -485,7 +485,7 @@ public class ObjcatBits {
     /** The least and the greatest key and rank. */
     private long low, high, first, last;
     /** What was found of them before: `all` is those between `allFrom` and `allTo`. */
-    private Bits all, beaten;
+    private Bits all, superseded;
     private long allFrom, allTo;
 
     /** Of the rows of a plan. Runs a job where files are not all there is to read, unless the keys are known. */
@@ -585,14 +585,14 @@ public class ObjcatBits {
       return all = all.trimmed();
     }
 
-    /** Whether a bit for each key and a number for each rank that may be are little. */
+    /** Whether a bit for each possible key and a number for each possible rank take little memory. */
     boolean areDense() { return count == 0 || isWithin(low, high) && isWithin(first, last); }
 
     private static boolean isWithin(long low, long high) { return high - low >= 0 && high - low < BITS_MAX; }
 
     /** The ranks of rows whose key a row of a greater rank has; null for no rows. No two rows have one rank. */
-    synchronized Bits beaten() {
-      if (beaten != null || count == 0) return beaten;
+    synchronized Bits superseded() {
+      if (superseded != null || count == 0) return superseded;
       long[] rows = new long[count];
       for (int k = 0; k < count; k++) rows[k] = ranks[k] - first << 31 | k;
       Arrays.sort(rows);
@@ -602,11 +602,11 @@ public class ObjcatBits {
         if (later.has(keys[k])) found.add(ranks[k]);
         else later.add(keys[k]);
       }
-      return beaten = found.trimmed();
+      return superseded = found.trimmed();
     }
   }
 
-  /** The keys of the last queries, as long as the JVM has memory to spare: the next one often reads the same log. */
+  /** The keys of the newest queries, while the JVM has memory to spare: the next query often reads the same log. */
   static class Cache {
     static final int COUNT_MAX = 16;
     private static final LinkedHashMap FOUND = new LinkedHashMap(16, 0.75f, true);
@@ -643,9 +643,9 @@ public class ObjcatBits {
 
   /** A set of whole numbers: `low + 64 * w + b` is in it when bit b of word w is set. */
   static class Bits {
-    /** From which words that are empty are left out: a look is dearer then, and what is sent shorter. */
+    /** From so many words on, empty words are left out: a lookup costs more then, and less is sent. */
     static final int SPARSE_WORDS_MIN = 1 << 21;
-    /** Up to which numbers are said one by one: a subquery takes some milliseconds, and Spark plans around it. */
+    /** Up to so many numbers are listed one by one: a subquery takes some milliseconds, and Spark plans around it. */
     static final int NAMED_MAX = 16;
     private final Map rows = new IdentityHashMap();
     private long low;
@@ -660,7 +660,7 @@ public class ObjcatBits {
 
     boolean has(long key) { return (words[(int) ((key - low) >> 6)] & 1L << (int) (key - low)) != 0; }
 
-    /** Without what is empty at both ends. */
+    /** Without the empty words at both ends. */
     Bits trimmed() {
       int first = 0, end = words.length;
       while (end > 0 && words[end - 1] == 0) end--;
@@ -670,7 +670,7 @@ public class ObjcatBits {
       return this;
     }
 
-    /** The rows of which a number is not in the set; null is not. */
+    /** The rows whose number is not in the set; null is not in it. */
     LogicalPlan without(Expression number, LogicalPlan rows) {
       if (words.length == 0) return rows;
       List named = named();
@@ -679,7 +679,7 @@ public class ObjcatBits {
       return new Filter(new Not(new Coalesce(PythonUtils.toSeq(Arrays.asList(new Expression[] {is, new Literal(Boolean.FALSE, BooleanType$.MODULE$)})))), rows);
     }
 
-    /** All of them; null where they are not few. */
+    /** All numbers of the set; null where they are many. */
     private List named() {
       List result = new ArrayList();
       for (int w = 0; w < words.length; w++)

@@ -31,8 +31,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Tables are given to Spark as views, whose text is a call of the function `objcat_rows` with a name of the plan that Python has just made.
- * So Spark resolves them by what it has: a view gives its rows to whoever reads it, and a plan of several relations is one as well.
+ * A table is a view for Spark. Its text calls the function `objcat_rows` with the name of the plan that Python has just made. So Spark needs
+ * nothing new to resolve it: a view may be read by every query, and its plan may have several relations.
  */
 public class ObjcatCatalog implements TableCatalog, SupportsNamespaces {
   static final String FUNCTION = "objcat_rows";
@@ -136,7 +136,7 @@ public class ObjcatCatalog implements TableCatalog, SupportsNamespaces {
     return (Map) answer.get("properties");
   }
 
-  // ---- what it does not do
+  // ---- what is not supported
 
   public Table createTable(Identifier ident, StructType schema, Transform[] partitions, Map properties) { throw refused("created"); }
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties) { throw refused("created"); }
@@ -153,7 +153,7 @@ public class ObjcatCatalog implements TableCatalog, SupportsNamespaces {
         "tables and namespaces of the catalog " + name + " are not " + what + " by spark.sql: use lake.sql(text, spark); nothing was done");
   }
 
-  // ---- how
+  // ---- calls of Python
 
   /** Asks Python. Returns what it says as a map, or a Dataset; throws what it refuses. */
   private Object ask(String what, String of, String version, Long micros) {
@@ -250,7 +250,7 @@ public class ObjcatCatalog implements TableCatalog, SupportsNamespaces {
 
   /** Makes catalogs. One object for each JVM, which Python holds. */
   public static class Catalogs {
-    /** Has a session know a lake by a name. python: answers what is asked, see views.py; null: it knows nothing any more. */
+    /** Names a lake in a session. python: answers the questions, see views.py; null takes the name away. */
     public void register(org.apache.spark.sql.classic.SparkSession session, String name, java.util.function.Function python) {
       Thread thread = Thread.currentThread();
       ClassLoader before = thread.getContextClassLoader();

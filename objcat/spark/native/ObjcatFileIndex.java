@@ -76,7 +76,7 @@ public class ObjcatFileIndex implements FileIndex {
   private final long bytes;
   private Map bounds;
 
-  /** encoded: a deflated Arrow stream with one row for each file; see `_encoded` in native.py. */
+  /** encoded: a deflated Arrow stream with one row for each file; see `_encoded` in relation.py. */
   public ObjcatFileIndex(String name, byte[] encoded, StructType constants, List bucketColumns) throws Exception {
     this.name = name;
     this.encoded = encoded;
@@ -595,7 +595,7 @@ public class ObjcatFileIndex implements FileIndex {
     }
   }
 
-  /** By which columns something above brings rows together: sets of their ids; or nobody knows by what. */
+  /** The columns by which a plan above distributes rows: sets of their ids. `anything`: they are not known. */
   static class Wanted {
     static final Wanted NOTHING = new Wanted(false, new ArrayList()), ANYTHING = new Wanted(true, new ArrayList());
     private final boolean anything;
@@ -606,7 +606,7 @@ public class ObjcatFileIndex implements FileIndex {
       this.sets = sets;
     }
 
-    /** Whether rows that lie by these columns need not be brought together again. */
+    /** Whether rows that are distributed by these columns need no further exchange. */
     boolean serves(List columns) {
       for (int s = 0; s < sets.size(); s++) if (((HashSet) sets.get(s)).containsAll(columns)) return true;
       return anything;
@@ -633,10 +633,9 @@ public class ObjcatFileIndex implements FileIndex {
   }
 
   /**
-   * Takes out what serves a layout that a query does not use: buckets, which cost a task each, and the exchange that deals log rows to them.
-   * Spark does the first for plain scans only, and the second never. A layout may be used by what brings rows together by its columns, and
-   * perhaps more: a join, an aggregate, a window. Runs last in the optimizer of a session that reads our files; below what it does not know
-   * every layout stays.
+   * Removes a bucket layout that a query does not use: the buckets, which cost a task each, and the exchange that moves log rows to them. Spark
+   * removes buckets of plain scans only, and never the exchange. A join, an aggregate or a window by the columns of the layout can use it. This
+   * rule runs last in the optimizer of a session that reads our files. Below operators that it does not know, every layout stays.
    */
   public static class Layout extends Rule {
     /** Of an exchange of ours: users' stay. Where Spark loses it on the way, the exchange stays too. */

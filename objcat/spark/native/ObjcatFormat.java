@@ -33,7 +33,7 @@ public class ObjcatFormat {
       synchronized (session.experimental()) {
         scala.collection.immutable.Seq had = session.experimental().extraOptimizations();
         List rules = new ArrayList();
-        // First: the others look at what comes of it.
+        // First, because the other rules look at its result.
         if (python != null) rules.add(new Native(python));
         for (int r = 0; r < had.size(); r++) if (!(had.apply(r) instanceof Native)) rules.add(had.apply(r));
         session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
@@ -54,7 +54,7 @@ public class ObjcatFormat {
       if (plan instanceof Command) return plan;
       LogicalPlan made = replaced((LogicalPlan) plan);
       if (made == plan) return plan;
-      // Filters and columns find their places anew: there was nothing below them.
+      // Filters and columns are pushed down again: below them was nothing.
       org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) ((Object) org.apache.spark.sql.classic.SparkSession$.MODULE$.active());
       return session.sessionState().optimizer().execute(made);
     }

@@ -1,7 +1,7 @@
 // Base files lie in the order of the key, and a bucket is often one file. A merge join of such buckets, or a window, need not sort them.
-// Spark itself trusts no file to be sorted, so a strategy of ours puts a sort of our own below the join: one that passes rows on where it
-// finds, when it runs, that they come from such files as they lie; else it sorts as any other does. So no rule of Spark's, or of anybody,
-// that changes the plan meanwhile can make it wrong. objcat/spark/native/query.py hands this source to the Janino that Spark ships. Only the driver
+// Spark itself trusts no file to be sorted, so a strategy of ours puts a sort of our own below the join. When it runs, it passes rows on if
+// they come unchanged from such files; otherwise it sorts like any other sort. So a rule that changes the plan in between cannot make the
+// result wrong. objcat/spark/native/query.py hands this source to the Janino that Spark ships. Only the driver
 // loads these classes: to executors a plain sort is sent in the place of ours. Janino wants plain Java: no lambdas, no diamonds, no generics.
 
 import java.util.ArrayList;
@@ -41,7 +41,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 
 public class ObjcatOrder {
-  /** The option of native.py: a JSON array of columns by which the one file of each bucket ascends. */
+  /** The option of relation.py: a JSON array of columns by which the one file of each bucket ascends. */
   static final String SORTED = "objcat.sorted";
 
   /** Gives sessions the strategy. One object for each JVM, which Python holds. */
