@@ -24,6 +24,9 @@ OLDEST_VARIABLE = "OBJCAT_TEST_OLDEST"
 """This variable is set when tests run on the oldest PySpark."""
 BATCH_S = 90
 """The work of one process, in seconds: enough to be worth its start, and so little that both sides end at about the same time."""
+SESSION_S = 450
+"""With more work than this, in seconds, the files that use the Spark session go to two processes. With less, a second JVM costs more than
+it saves."""
 SEED_VARIABLE = "OBJCAT_TEST_SEED"
 """The seed of a run with `--all`. Without it, a seed is drawn and printed."""
 
@@ -122,13 +125,15 @@ def needs(asked: Asked, known: Table) -> set[str]:
 def batches(asked: Asked, known: Table) -> list[Run]:
     """All files of some tiers, dealt to processes by duration, the longest process first.
 
-    Files that use the Spark session share one process, which has one JVM.
+    Files that use the Spark session share one process with one JVM. Where they take long, they are two processes of about equal time, so
+    that both sides have work to the end.
     """
     durations = read_durations()
     seconds = {file: _seconds(durations.get(file), asked.tiers) for file in files() if known.may_have(file, asked.tiers)}
-    with_session = sorted((file for file in seconds if SESSION in known.needs_of(file)), key=_place_in_session)
+    with_session = {file: took for file, took in seconds.items() if SESSION in known.needs_of(file)}
     others = {file: took for file, took in seconds.items() if file not in with_session}
-    dealt = [with_session, *deal(others)] if with_session else deal(others)
+    sessions = halves(with_session) if sum(with_session.values()) > SESSION_S else [list(with_session)]
+    dealt = [*(sorted(some, key=_place_in_session) for some in sessions if some), *deal(others)]
     runs = [_run(_title(some), some, asked, about_s=sum(seconds[file] for file in some)) for some in dealt]
     if oldest := _on_oldest(asked, known):
         about_s = sum(durations.get(file, {}).get(OLDEST, UNKNOWN_S) for file in oldest)
@@ -140,6 +145,17 @@ def batches(asked: Asked, known: Table) -> list[Run]:
 def _place_in_session(file: str) -> tuple[bool, bool, str]:
     """The suite of Spark begins, and pages end: their examples set up the session as a user would, and leave it so."""
     return not file.startswith(f"{SPARK_SUITE}/"), file.startswith("docs/"), file
+
+
+def halves(seconds: Mapping[str, float]) -> list[list[str]]:
+    """Files in two lists of nearly equal seconds: each file, the longest one first, goes to the list that has less so far."""
+    lists: tuple[list[str], list[str]] = ([], [])
+    sums = [0.0, 0.0]
+    for file in sorted(seconds, key=lambda file: (-seconds[file], file)):
+        less = sums.index(min(sums))
+        lists[less].append(file)
+        sums[less] += seconds[file]
+    return list(lists)
 
 
 def deal(seconds: Mapping[str, float], most_s: float = BATCH_S) -> list[list[str]]:

@@ -11,7 +11,7 @@ import pytest
 from devkit import prepare, suites, tiers
 from devkit.paths import ROOT
 from devkit.runs import Outcome, Timing, print_sum, summary_line
-from devkit.suites import BadArguments, batches, deal, needs, parse
+from devkit.suites import BadArguments, batches, deal, halves, needs, parse
 from devkit.tiers import TIERS, Table, closest, files, matches, table
 
 
@@ -68,13 +68,29 @@ def test_every_file_of_a_tier_is_in_one_process(chosen: tuple[tiers.Tier, ...], 
     assert sorted(dealt) == [file for file in files() if table().may_have(file, chosen)]
 
 
-def test_files_that_use_the_session_are_in_one_process_of_the_default_tier() -> None:
-    runs = batches(suites.Asked([], TIERS[:1], []), table())
-    with_session = [
-        run for run in runs if any("tests/spark/" in argument or "sql/test_functions" in argument for argument in run.arguments)
-    ]
-    assert len(with_session) == 1
-    assert "tests/spark/" in with_session[0].arguments[0], "pages change the session, so they come last"
+@pytest.mark.parametrize(("chosen", "processes"), [(TIERS[:1], 1), (TIERS[1:2], 2), (TIERS[:2], 2), (TIERS, 2)])
+def test_files_that_use_the_session_are_in_one_process_or_in_two_equal_ones(
+    chosen: tuple[tiers.Tier, ...], processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "oldest_pyspark", lambda: ROOT)
+    runs = [run for run in batches(suites.Asked([], chosen, []), table()) if suites.OLDEST_VARIABLE not in run.environment]
+    listed = [[file.removeprefix(f"{tiers.TESTS}/") for file in run.arguments if file.endswith(".py")] for run in runs]
+    with_session = [files for files in listed if any(suites.SESSION in table().needs_of(file) for file in files)]
+    assert len(with_session) == processes
+    for some in with_session:
+        assert all(suites.SESSION in table().needs_of(file) for file in some)
+        places = [file.startswith("docs/") for file in some]
+        assert some[0].startswith("spark/") and places == sorted(places), "pages change the session, so they come last"
+    longest = [run.about_s for run, some in zip(runs, listed, strict=True) if some in with_session]
+    assert max(longest) - min(longest) < 0.05 * max(longest)
+
+
+def test_two_lists_have_nearly_equal_time_and_every_file() -> None:
+    seconds = {"a": 100.0, "b": 40.0, "c": 35.0, "d": 30.0, "e": 1.0, "f": 0.0}
+    lists = halves(seconds)
+    assert sorted(file for some in lists for file in some) == sorted(seconds)
+    assert sorted(sum(seconds[file] for file in some) for some in lists) == [101.0, 105.0]
+    assert halves({}) == [[], []]
 
 
 def test_files_are_dealt_in_stretches_of_about_one_length() -> None:
