@@ -47,8 +47,8 @@ class MirroredFile:
 class MirrorChange:
     """What a mirror changes from one slot to the next.
 
-    A file that gets masked rows back as live rows, after a restore, is in both `removed` and `added`. A file all of whose rows are masked
-    is in no mirror. So `removed` and `masked` may name files that a mirror does not have; it ignores them.
+    A mirror names the files that the snapshot of its slot names, also those all of whose rows are masked. A file that gets masked rows back
+    as live rows, after a restore, is in both `removed` and `added`.
 
     Attributes:
         slot: that the mirror has afterwards.
@@ -58,7 +58,7 @@ class MirrorChange:
         keeps_rows: whether the rows of the table are the same as before, as after a compaction.
         restarts: `added` is the whole table. Nothing that the mirror named before counts any more.
         spec: the settings of the table at that slot.
-        removed: paths of files without live rows from now on.
+        removed: paths of files that are not needed from now on.
         added: new files, with all their masked rows.
         masked: files that stay, with the rows that are masked in addition, and without bounds. Some rows may have been masked before.
         oldest_slot: slots below it may be unreadable, except saved ones.
