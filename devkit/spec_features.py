@@ -504,6 +504,16 @@ def names(maker: Maker) -> None:
     lake.namespaces.set_properties("new", {"seen": "yes"})
 
 
+def large_commit(maker: Maker) -> None:
+    """Changes too large for a slot, and more digests of keys than a footprint holds: both are in side objects."""
+    by = ["city", "truncate(city, 120)"]
+    table = maker.table("places", PLACES, key=["id", "city"], partition_by=by, index=objcat.SimpleIndex())
+    maker.tick()
+    table.insert([{"id": n, "city": f"{'long ' * 30}{n}", "at": None} for n in range(60)])
+    maker.tick()
+    table.delete([{"id": 1000 + n, "city": "x"} for n in range(520)])
+
+
 FEATURES: Sequence[Feature] = [
     Feature("merge-on-read", "log rows, deletes, a rolled-back writer, a compaction", merge_on_read),
     Feature("event-time", "an ordering column: late rows, equal times, tombstones, also above a compaction, barriers", event_time),
@@ -529,4 +539,5 @@ FEATURES: Sequence[Feature] = [
     Feature("erasure", "an erasure that removed a partition", erasure),
     Feature("checkpoints-and-archive", "checkpoints, void roots, the hint, archived slots", checkpoints_and_archive),
     Feature("names", "the names of a lake", names, is_lake=True),
+    Feature("large-commit", "side objects: of changes, and of digests of keys", large_commit),
 ]

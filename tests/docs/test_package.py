@@ -48,6 +48,7 @@ def test_the_source_distribution_has_the_packages_and_the_pages_and_no_tests(bui
         "objcat",
         "pyspark_objcat",
         "docs",
+        "spec",
         "README.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
