@@ -6,19 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """`coordinate`: `group:artifact:version`, pinned by the SHA-256 of the file."""
-
-    coordinate: str
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """The name of the file."""
-        _group, artifact, version = self.coordinate.split(":")
-        return f"{artifact}-{version}.jar"
+from devkit.environments import Artifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +24,7 @@ class Peer:
     role: Literal["objcat", "peer", "floor"]
     module: str
     lock: str | None = None
-    jars: tuple[Jar, ...] = ()
+    jars: tuple[Artifact, ...] = ()
     hadoop: str | None = None
 
 
@@ -49,7 +37,7 @@ _ALL = (
         "peer",
         "benchmarks.peers.hudi",
         "peer-hudi",
-        (Jar("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0", "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"),),
+        (Artifact("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0", "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"),),
         hadoop="3.3.4",
     ),
     Peer(
@@ -59,7 +47,7 @@ _ALL = (
         "benchmarks.peers.iceberg",
         "peer-iceberg",
         (
-            Jar(
+            Artifact(
                 "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
                 "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
             ),
@@ -73,8 +61,8 @@ _ALL = (
         "benchmarks.peers.delta",
         "peer-delta",
         (
-            Jar("io.delta:delta-spark_4.2_2.13:4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
-            Jar("io.delta:delta-storage:4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+            Artifact("io.delta:delta-spark_4.2_2.13:4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
+            Artifact("io.delta:delta-storage:4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
         ),
         hadoop="3.5.0",
     ),

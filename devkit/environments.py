@@ -1,0 +1,141 @@
+"""Environments beside the project's own, each from a lock file, and files from Maven's registry by the client `mvn`.
+
+Both are in the cache, outside the tree, and appear whole or not at all. Files of Maven are pinned by version and by SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devkit import toolchain
+from devkit.install import InstallError
+from devkit.paths import REQUIREMENTS, cache_dir, file_lock
+
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file of Maven's registry.
+
+    Args:
+        coordinate: `group:artifact:version`, or `group:artifact:version:packaging` for what is no jar.
+        sha256: The pinned SHA-256 of the file.
+    """
+
+    coordinate: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        _group, artifact, version, *packaging = self.coordinate.split(":")
+        return f"{artifact}-{version}.{packaging[0] if packaging else 'jar'}"
+
+
+def environment_dir(lock: str) -> Path:
+    """The folder of the environment of `requirements/<lock>.lock` and this interpreter. It may not exist yet."""
+    text = (REQUIREMENTS / f"{lock}.lock").read_text()
+    digest = hashlib.sha256(f"{sys.version}\0{sys.base_prefix}\0{text}".encode()).hexdigest()[:16]
+    return cache_dir() / "peers" / f"{lock}-{digest}"
+
+
+def locked_environment(lock: str) -> Path:
+    """The Python of that environment. Installs it when it is missing. Safe for several processes.
+
+    Raises InstallError, or ToolchainError where nothing may be installed.
+    """
+    target = environment_dir(lock)
+    with file_lock(target.with_name(target.name + ".lock"), f"another process is installing {lock}"):
+        if not target.exists():
+            _install(lock, target)
+    return target / "bin" / "python"
+
+
+def locked_versions(lock: str) -> dict[str, str]:
+    """The pinned versions of a lock file, by package."""
+    lines = (REQUIREMENTS / f"{lock}.lock").read_text().splitlines()
+    pins = (line.split(" ")[0].partition("==") for line in lines if "==" in line and not line.startswith((" ", "#")))
+    return {name: version for name, _, version in pins}
+
+
+def has_artifacts(artifacts: Sequence[Artifact]) -> bool:
+    """Whether these files are in the cache."""
+    return all((_artifacts_dir() / artifact.file).exists() for artifact in artifacts)
+
+
+def locked_artifacts(artifacts: Sequence[Artifact]) -> list[Path]:
+    """These files. Downloads what is missing. Raises InstallError, also when a file is not the pinned one."""
+    if not artifacts:
+        return []
+    directory = _artifacts_dir()
+    directory.mkdir(parents=True, exist_ok=True)
+    with file_lock(directory / ".lock", "another process is downloading jars"):
+        return [_artifact(artifact, directory) for artifact in artifacts]
+
+
+def _artifacts_dir() -> Path:
+    return cache_dir() / "peers" / "jars"
+
+
+def _install(lock: str, target: Path) -> None:
+    """Environments cannot move, so one is built under a temporary name and published by a link."""
+    toolchain.check_may_install(lock)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    print(f"dev: making the environment {lock} (once)", file=sys.stderr, flush=True)
+    building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
+    try:
+        venv.EnvBuilder(with_pip=True, symlinks=True).create(building)
+        pip = [f"{building}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command = [*pip, "--require-hashes", "-r", str(REQUIREMENTS / f"{lock}.lock")]
+        done = subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise InstallError(f"pip could not install requirements/{lock}.lock. Its message is above. Nothing was changed. Run it again.")
+        link = building / "published"
+        link.symlink_to(building.name)
+        os.replace(link, target)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _artifact(artifact: Artifact, directory: Path) -> Path:
+    target = directory / artifact.file
+    if not target.exists():
+        toolchain.check_may_install(artifact.coordinate)
+        mvn = shutil.which("mvn")
+        if mvn is None:
+            raise InstallError(
+                f"{artifact.coordinate} is fetched by Maven, which is not on PATH. Install it (on Debian: apt-get install maven)."
+            )
+        print(f"dev: downloading {artifact.coordinate} (once)", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(dir=directory) as building:
+            _run([mvn, "-q", "-B", _COPY, f"-Dartifact={artifact.coordinate}", f"-DoutputDirectory={building}"], artifact)
+            _check(Path(building, artifact.file), artifact)
+            os.replace(Path(building, artifact.file), target)
+    _check(target, artifact)
+    return target
+
+
+def _run(command: Sequence[str], artifact: Artifact) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise InstallError(f"mvn could not fetch {artifact.coordinate}: {(done.stdout + done.stderr)[-600:]}")
+
+
+def _check(path: Path, artifact: Artifact) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != artifact.sha256:
+        raise InstallError(
+            f"{path} has the SHA-256 {found}, and {artifact.coordinate} is pinned to {artifact.sha256}. Delete the file and run again."
+        )
