@@ -52,10 +52,10 @@ def _servers(arguments: Sequence[str]) -> int:
     return serve(arguments)
 
 
-def _lock(_arguments: Sequence[str]) -> int:
+def _lock(arguments: Sequence[str]) -> int:
     from devkit.locks import write_locks
 
-    return write_locks()
+    return write_locks(arguments)
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -78,7 +78,7 @@ COMMANDS: Mapping[str, Command] = {
         docs,
     ),
     "run": Command("COMMAND...", "run a command inside the project's environment", _run),
-    "lock": Command("", "resolve requirements/*.in again and write requirements/*.lock", _lock),
+    "lock": Command("[NAME...]", "resolve requirements/*.in again, or some of them, and write requirements/*.lock", _lock),
 }
 
 

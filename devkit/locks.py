@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from devkit import toolchain
 from devkit.paths import REQUIREMENTS, ROOT
@@ -20,13 +21,17 @@ _OPTIONS = (
 _PYTHON = (3, 11)
 
 
-def write_locks() -> int:
-    """Resolve every input again. Locked versions stay where they still fit. Needs Python 3.11. Returns 1 on failure."""
+def write_locks(names: Sequence[str] = ()) -> int:
+    """Resolve every input again, or the named ones. Locked versions stay where they still fit. Needs Python 3.11. Returns 1 on failure."""
     if sys.version_info[:2] != _PYTHON:
         print(f"dev lock: The locks need Python 3.11, but this is {sys.version.split()[0]}. Put python3.11 on PATH.", file=sys.stderr)
         return 1
+    known = {source.stem: source for source in sorted(REQUIREMENTS.glob("*.in"))}
+    if unknown := [name for name in names if name not in known]:
+        print(f"dev lock: There is no requirements/{unknown[0]}.in. There are {', '.join(known)}.", file=sys.stderr)
+        return 1
     environment = {**os.environ, "CUSTOM_COMPILE_COMMAND": "./dev lock"}
-    for source in sorted(REQUIREMENTS.glob("*.in")):
+    for source in [known[name] for name in names or known]:
         target = source.with_suffix(".lock")
         command = [
             sys.executable,
@@ -41,7 +46,7 @@ def write_locks() -> int:
         if subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False).returncode != 0:
             print(f"dev lock: {source.name} could not be resolved. pip's message is above.", file=sys.stderr)
             return 1
-    return _write_npm_locks()
+    return 0 if names else _write_npm_locks()
 
 
 def _write_npm_locks() -> int:
