@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from devkit import toolchain
+from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
 from devkit.install import PROGRAMS, InstallError, installed_program
 from devkit.install import is_installed as program_is_installed
 from devkit.paths import ROOT, cache_dir, file_lock
@@ -133,6 +134,24 @@ def _install(need: Need) -> None:
     print(f"dev: installed {need.what} in {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
 
 
+def _by_day() -> list[str]:
+    return [name for name in ENGINES if name not in AT_NIGHT]
+
+
+def _has_engine(name: str) -> bool:
+    return ENGINES[name].is_installed()
+
+
+def _install_engines() -> None:
+    for name in _by_day():
+        ENGINES[name].install()
+
+
+def _install_trino() -> None:
+    ENGINES["trino"].install()
+    trino_server()
+
+
 def _tool(name: str) -> Need:
     install = toolchain.java_home if name == "java" else lambda: toolchain.tool(name)
     return Need(name, lambda: toolchain.is_installed(name), install)
@@ -164,6 +183,8 @@ NEEDS: Mapping[str, Need] = {
         ("java", "pyspark-oldest"),
     ),
     "build": Need("build", lambda: _locked_dir("build", "build").exists(), package_builder),
+    "engines": Need("engines that read mirrors", lambda: all(map(_has_engine, _by_day())), _install_engines, ("java",)),
+    "trino": Need("Trino", lambda: _has_engine("trino") and TRINO.exists(), _install_trino),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }
 """By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

@@ -1,0 +1,65 @@
+"""Spark with the jars of Iceberg and of Delta in one session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tests.engines.readers.serve import Request
+
+
+def start(folder: str) -> Callable[[Request], pa.Table]:
+    session = spark_session(folder)
+
+    def read(request: Request) -> pa.Table:
+        if request.way == "write":
+            assert request.sql is not None
+            for statement in request.sql.split(";"):
+                session.sql(statement)
+            return pa.table({})
+        reader = session.read.format(request.format)
+        if request.format == "delta":
+            place = request.prefix
+            state = request.version
+        else:
+            place = request.metadata if request.way == "pinned" else request.prefix
+            state = request.snapshot_id
+        if state is not None:
+            reader = reader.option("versionAsOf", str(state))
+        frame = reader.load(place)
+        if request.sql is None:
+            return frame.toArrow()
+        frame.createOrReplaceTempView("t")
+        return session.sql(request.query("t", "`")).toArrow()
+
+    return read
+
+
+def spark_session(folder: str) -> SparkSession:
+    settings = {
+        "spark.jars": os.environ["OBJCAT_JARS"],
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1500m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions,io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.local.type": "hadoop",
+        "spark.sql.catalog.local.warehouse": f"file://{folder}/iceberg",
+    }
+    builder = SparkSession.builder.master("local[1]").appName("reader")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
