@@ -1,4 +1,6 @@
-"""How the outcome of a write is settled when a response is lost. No other module decides it.
+"""Retries of requests to every store, and the outcome of a write whose response was lost. No other module decides either.
+
+`retry` repeats a request within the limits of a `RetryPolicy`; the SDKs' own retries are off. `FileIO` calls both.
 
 A conditional write whose response was lost is sent again with the same bytes and the same write id. If the store then says "condition
 failed", the object is read back. The write id and the base that every write stores in the metadata tell whose object it is:

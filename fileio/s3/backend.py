@@ -1,6 +1,7 @@
 """`s3://bucket/prefix`: Amazon S3, S3 Express, and servers with the same protocol, through boto3.
 
-Each method is one attempt at one request. `fileio.s3.client` sends it, and `fileio.s3.errors` says what an error means.
+Each method is one attempt at one request. `fileio.s3.client` sends it, and `fileio.s3.errors` says what an error means. Nothing here
+retries: `retry` and `RetryPolicy` in `fileio.write_outcomes` do so for every store.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Properties of a table that are settings of objcat: their names and values. All others are notes of its users.
 
-`objcat.metadata.table_spec` reads them, and `objcat.metadata.maintenance_policy` reads those of table services. `./dev docs reference`
-writes the docstrings of the constants into `docs/reference/properties.md`.
+To add a property: write a constant with a docstring here, and an entry in `NUMBERS` or `WORDS`, which check values; in `DEFAULTS` if it
+has one; and in `SINCE`. Then read it in `objcat.metadata.table_spec`, or for table services in `objcat.metadata.maintenance_policy`.
+`./dev docs reference` writes the docstrings of the constants into `docs/reference/properties.md`. Test it by `Table.set_properties`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fileio.store import FileIO
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import cast_rows, logical, named
 from objcat.datafile.lateness import drop_late_rows
-from objcat.datafile.log_files import EXPANSION, LogReader
+from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
 from objcat.datafile.parquet import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
 from objcat.errors import InvalidInput

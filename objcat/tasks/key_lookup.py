@@ -22,7 +22,7 @@ from objcat.common.bounded_cache import BoundedCache
 from objcat.datafile.batch_checks import keyed
 from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, FileFilters, Probe
 from objcat.datafile.bucket_hash import spark_hash
-from objcat.datafile.log_files import LogReader
+from objcat.datafile.log_reader import LogReader
 from objcat.datafile.merge import OP_COLUMN, key_runs
 from objcat.datafile.parquet import base_pieces, key_pieces
 from objcat.metadata.files import FileGroup

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from fileio.env import Env
 from fileio.store import FileIO
-from objcat.datafile.log_files import EXPANSION, LogReader
+from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.common.progress import Advance, advance_of_now, counted
-from objcat.datafile.log_files import LogReader
+from objcat.datafile.log_reader import LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, may_meet, merge
 from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant
 from objcat.metadata.files import BaseFile, FileGroup, LogRows

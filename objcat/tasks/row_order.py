@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.datafile.local_disk import SpilledRows
-from objcat.datafile.log_files import EXPANSION
+from objcat.datafile.log_reader import EXPANSION
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
 from objcat.metadata.files import FileGroup, Order

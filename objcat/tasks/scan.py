@@ -12,7 +12,7 @@ from fileio.store import FileIO
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import logical, named
 from objcat.datafile.lateness import drop_late_rows
-from objcat.datafile.log_files import EXPANSION, LogReader
+from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, merge, overlay
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key

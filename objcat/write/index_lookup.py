@@ -1,8 +1,9 @@
 """Index lookup for tables without hash buckets: finds the file group of each key, then writes the batch.
 
-New keys get file groups (`file_sizing`), and then rows are written as under any index. `LOOKUPS` maps each index to its `KeyIndex`:
-simple and bloom read candidate file groups, memory caches keys, record reads its own index table.
-A lookup is exact: it finds every stored key, and repeats after a conflict. Nothing here claims a slot.
+Under the bucket index, the default, nothing is looked up: the hash of a key says its file group (`by_group` in
+`objcat.tasks.write_log_rows`). Here, new keys get file groups by size (`groups_for_new_keys` in `file_sizing`), and then rows are written
+as under any index. `LOOKUPS` maps each index to its `KeyIndex`: simple and bloom read candidate file groups, memory caches keys, record
+reads its own index table. A lookup is exact: it finds every stored key, and repeats after a conflict. Nothing here claims a slot.
 `TableWriter` calls `write_with_index_lookup`. Begin there.
 """
 

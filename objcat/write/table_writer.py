@@ -1,4 +1,8 @@
-"""Writes the batches of one transaction to one table, and describes the files for the log entry."""
+"""`TableWriter`: writes the batches of one transaction to one table, and describes the files for the log entry.
+
+Begin with `write`, and with `rewrite` for what happens after a conflict. The index decides the file group of a key: by hash in
+`objcat.tasks.write_log_rows`, or by lookup and size in `objcat.write.index_lookup`.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from objcat.datafile import log_files, parquet
+from objcat.datafile import log_reader, parquet
 from objcat.tasks import row_order
 from objcat.tasks import scan as scan_tasks
 from tests.combinations import followers, upkeep, writes
@@ -79,7 +79,7 @@ def _use_few_rows(table: DrawnTable, patch: pytest.MonkeyPatch) -> None:
     if table.rng.random() < 0.3:
         table.tell("rows of logs are streamed")
         patch.setattr(scan_tasks, "GROUP_LOGS_BYTES_MAX", -1)
-        patch.setattr(log_files, "HELD_BYTES_MAX", 0)
+        patch.setattr(log_reader, "HELD_BYTES_MAX", 0)
         patch.setattr(row_order, "SORTED_BYTES_MAX", 1)
 
 

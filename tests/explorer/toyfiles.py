@@ -148,7 +148,7 @@ def toy_files() -> Iterator[None]:
         "table.erase",
         "table.erasure_traces",
         "datafile.parquet",
-        "datafile.log_files",
+        "datafile.log_reader",
         "tasks.write_log_rows",
         "tasks.append_rows",
         "tasks.regroup_rows",

@@ -105,7 +105,7 @@ def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake,
     table.insert(batch(601))
     assert any(group.logs for group in table.refresh().file_groups(table._context.manifests)) == (kind == "merge_on_read")
     table.set_properties({"target_file_bytes": "1024"})
-    monkeypatch.setattr("objcat.datafile.log_files.LogReader.pieces", lambda *_: iter(()))
+    monkeypatch.setattr("objcat.datafile.log_reader.LogReader.pieces", lambda *_: iter(()))
     table.insert(batch(601, v=1))
     monkeypatch.undo()
     if kind == "copy_on_write":

@@ -15,7 +15,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType
-from objcat.datafile import log_files, parquet
+from objcat.datafile import log_reader, parquet
 from objcat.tasks import row_order
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort
@@ -53,7 +53,7 @@ def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(parquet, "LOG_ROW_GROUP_ROWS", 3)
     if request.param == "streamed":
         monkeypatch.setattr(scan_tasks, "GROUP_LOGS_BYTES_MAX", -1)
-        monkeypatch.setattr(log_files, "HELD_BYTES_MAX", 0)
+        monkeypatch.setattr(log_reader, "HELD_BYTES_MAX", 0)
         monkeypatch.setattr(row_order, "SORTED_BYTES_MAX", 1)
 
 

@@ -1,4 +1,7 @@
-"""Reads log rows of many file groups, each log object once, since one holds rows of most groups."""
+"""`LogReader`: reads log rows of many file groups, each log object once, since one holds rows of most groups.
+
+`write_log` in `objcat.datafile.parquet` writes log objects, called by `put_log` in `objcat.tasks.write_log_rows`.
+"""
 
 from __future__ import annotations
 
