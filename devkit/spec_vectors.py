@@ -49,6 +49,11 @@ def _column(typed: Typed) -> pa.Array[Any]:
     return arrow_of(value, arrow_type(kind))
 
 
+def _json(typed: Typed) -> Any:
+    """A value as its type holds it: decimals with all digits of the scale."""
+    return to_json(_column(typed)[0].as_py())
+
+
 # ------------------------------------------------------------------------------------------------------------- bucket of a key
 
 _UTC = NINE.replace(tzinfo=dt.UTC)
@@ -92,7 +97,7 @@ def hashes() -> dict[str, Any]:
 
 
 def _key(key: Sequence[Typed]) -> dict[str, Any]:
-    return {"types": [kind for kind, _ in key], "values": [to_json(value) for _, value in key]}
+    return {"types": [kind for kind, _ in key], "values": [_json(typed) for typed in key]}
 
 
 DIGESTED: Sequence[tuple[str | None, Sequence[Typed]]] = [
@@ -194,7 +199,7 @@ def _partition(mark: str, fields: Sequence[tuple[str, str, int, Any]]) -> dict[s
     made = {
         "mark": mark,
         "fields": [
-            {"name": f"f{at}", "type": kind, "transform": transform, "width": width, "value": to_json(value)}
+            {"name": f"f{at}", "type": kind, "transform": transform, "width": width, "value": _json((kind, value))}
             for at, (kind, transform, width, value) in enumerate(fields)
         ],
         "partition": text,
@@ -245,7 +250,10 @@ def bounds() -> dict[str, Any]:
     about = "bounds: what objcat writes of a column with these values. Other bounds are right too if no value is outside of them."
     return {
         "about": about,
-        "columns": [{"type": kind, "values": to_json(values), "bounds": _bounds(kind, values)} for kind, values in BOUNDED],
+        "columns": [
+            {"type": kind, "values": [_json((kind, value)) for value in values], "bounds": _bounds(kind, values)}
+            for kind, values in BOUNDED
+        ],
     }
 
 

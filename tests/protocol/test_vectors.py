@@ -131,3 +131,16 @@ def ordered(value: Any, kind: str) -> Any:
 def test_comparison_keys_by_the_second_reader() -> None:
     for vector in stored("names.json")["names"]:
         assert reader.name_key(vector["name"]) == vector["comparison_key"]
+
+
+def test_values_have_the_form_that_the_readme_says() -> None:
+    decimals = [
+        (kind, value)
+        for vector in stored("hash.json")["keys"]
+        for kind, value in zip(vector["types"], vector["values"], strict=True)
+        if kind.startswith("decimal")
+    ]
+    assert len(decimals) > 20
+    for kind, value in decimals:
+        scale = reader.decimal_of(kind)[1]
+        assert len(value.partition(".")[2]) == scale, "a decimal has all digits of its scale"
