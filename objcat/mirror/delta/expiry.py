@@ -1,0 +1,129 @@
+"""Deletes what no readable version of a Delta log needs.
+
+A version needs the newest checkpoint at or below it, the commits after that one, and the vectors that these name. The vectors of a
+version are those of the checkpoint, and those of later slots. So commits are never read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from fileio.contract import ObjectMeta
+from objcat.mirror.delta.actions import LOG
+from objcat.mirror.delta.checkpoints import DeltaCheckpoint, advance_hint, write_checkpoint
+from objcat.mirror.delta.loading import DeltaListing, list_log
+from objcat.mirror.delta.state import DeltaState
+from objcat.mirror.delta.vectors import VECTORS_FOLDER, vector_name, vector_slot
+from objcat.mirror.model import MirrorFolder
+
+_VERSION = re.compile(r"(\d{20})\.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The versions from a checkpoint, `base` (-1: from the first commit), to `last`. None: to the newest one."""
+
+    base: int
+    last: int | None
+
+    def has(self, version: int) -> bool:
+        """Whether a version is one of them."""
+        return version >= self.base and (self.last is None or version <= self.last)
+
+
+def expire(folder: MirrorFolder, state: DeltaState, *, modified_before_ms: int) -> int:
+    """Delete what versions below the oldest readable slot have alone, except saved slots.
+
+    Args:
+        folder: The mirror.
+        state: Its newest version. It says which slots are readable.
+        modified_before_ms: Younger objects stay: a process may be about to name them.
+
+    Returns:
+        The number of deleted objects.
+    """
+    listing = list_log(folder)
+    kept = [_kept(listing, min(state.info.oldest, state.slot), open_end=True)]
+    kept += [_kept(listing, slot, open_end=False) for slot in state.info.saved if slot <= state.slot]
+
+    def is_old(meta: ObjectMeta) -> bool:
+        return meta.modified_ms < modified_before_ms
+
+    log = [
+        meta.key
+        for version, meta in (*listing.commits.items(), *listing.checkpoints.items())
+        if is_old(meta) and not any(one.has(version) for one in kept)
+    ]
+    vectors = [
+        meta.key for slot, meta in _vector_files(folder) if is_old(meta) and not any(one.has(slot) and slot > one.base for one in kept)
+    ]
+    # The log goes first: without it nothing names the vectors.
+    return _delete(folder, log) + _delete(folder, _unnamed(folder, listing, kept, vectors))
+
+
+def _kept(listing: DeltaListing, version: int, *, open_end: bool) -> _Kept:
+    base = max((checkpoint for checkpoint in listing.checkpoints if checkpoint <= version), default=-1)
+    return _Kept(base, None if open_end else version)
+
+
+def _unnamed(folder: MirrorFolder, listing: DeltaListing, kept: Collection[_Kept], keys: Collection[str]) -> list[str]:
+    """Those of some files of vectors that no checkpoint names from which kept versions begin."""
+    if not keys:
+        return []
+    named: set[str] = set()
+    for base in {one.base for one in kept if one.base >= 0}:
+        for vectors in DeltaCheckpoint(folder, base, listing.checkpoints[base]).vectors():
+            named |= {f"{folder.folder}{vector_name(vector)}" for vector in vectors}
+    return [key for key in keys if key not in named]
+
+
+def forget_before(folder: MirrorFolder, state: DeltaState, slot: int) -> int:
+    """Delete everything older than the restart at or after a slot, at once. Returns how many objects that were.
+
+    Raises:
+        ValueError: The newest version does not build on such a restart.
+    """
+    since = state.info.since
+    if since < slot:
+        raise ValueError(
+            f"The Delta mirror of {folder.name} builds on slot {since}, so nothing older than slot {slot} can be deleted. Restart it first."
+        )
+    if since == 0:
+        return 0
+    checkpoint = state.checkpoint
+    if checkpoint is None or checkpoint.version < since:
+        checkpoint, files = write_checkpoint(folder, state.slot, state.settings, state.pieces(), time_ms=state.time_ms)
+        state.begin_at(checkpoint, files=files)
+    # A hint that names a deleted checkpoint would cost every reader a LIST.
+    advance_hint(folder, checkpoint, files=checkpoint.rows - 3)
+    keys = [meta.key for version, meta in _of_versions(folder) if version < since]
+    keys += [meta.key for number, meta in _vector_files(folder) if number < since]
+    return _delete(folder, keys)
+
+
+def _of_versions(folder: MirrorFolder) -> Iterator[tuple[int, ObjectMeta]]:
+    """All objects of the log that belong to a version, also those that other software put there."""
+    for page in folder.fileio.list(f"{folder.folder}{LOG}"):
+        for meta in page.objects:
+            found = _VERSION.match(meta.key.removeprefix(f"{folder.folder}{LOG}"))
+            if found is not None:
+                yield int(found[1]), meta
+
+
+def _vector_files(folder: MirrorFolder) -> Iterator[tuple[int, ObjectMeta]]:
+    for page in folder.fileio.list(f"{folder.folder}{VECTORS_FOLDER}/"):
+        for meta in page.objects:
+            slot = vector_slot(meta.key)
+            if slot is not None:
+                yield slot, meta
+
+
+def _delete(folder: MirrorFolder, keys: Collection[str]) -> int:
+    """Delete objects. Raises the first error of the store, after all others are deleted."""
+    results = folder.fileio.delete(keys)
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    return len(results)
