@@ -81,13 +81,18 @@ class ServedNames:
         return [self._served(entry, namespace) for entry in self._tables.get(case_folded(name), ())]
 
     def table(self, parts: tuple[str, ...], name: str) -> ServedTable:
-        """The table of a name. Raises Refusal."""
-        namespace = self._namespace(parts)
-        is_root = self._root is not None and case_folded(namespace) == case_folded(self._root)
-        asked = ".".join((*parts, name))
-        entry = None if "." in name else self.names.table(name if is_root else f"{namespace}.{name}")
-        if entry is None:
-            raise no_such_table(asked)
+        """The table of a name.
+
+        Raises Refusal, in an unknown namespace too, and as a missing table: clients in Java ask for `trips` in a namespace `city`, and for
+        `snapshots` in a namespace `city.trips`, and look for Iceberg's metadata tables only after a missing table.
+        """
+        namespace = self._find_namespace(parts)
+        entry = None
+        if namespace is not None and "." not in name:
+            is_root = self._root is not None and case_folded(namespace) == case_folded(self._root)
+            entry = self.names.table(name if is_root else f"{namespace}.{name}")
+        if entry is None or namespace is None:
+            raise no_such_table(".".join((*parts, name)))
         return self._served(entry, tuple(namespace.split(".")))
 
     def _served(self, entry: TableEntry, namespace: tuple[str, ...]) -> ServedTable:
@@ -95,14 +100,19 @@ class ServedNames:
 
     def _namespace(self, parts: tuple[str, ...]) -> str:
         """The name of a namespace as it was written. Raises Refusal."""
+        found = self._find_namespace(parts)
+        if found is None:
+            raise no_such_namespace(".".join(parts))
+        return found
+
+    def _find_namespace(self, parts: tuple[str, ...]) -> str | None:
         asked = ".".join(parts)
-        if len(asked) <= NAME_CHARACTERS_MAX and not any("." in part for part in parts):
-            if self._root is not None and case_folded(asked) == case_folded(self._root):
-                return self._root
-            found = self.names.namespaces.get(case_folded(asked))
-            if found is not None:
-                return found.name
-        raise no_such_namespace(asked)
+        if len(asked) > NAME_CHARACTERS_MAX or any("." in part for part in parts):
+            return None
+        if self._root is not None and case_folded(asked) == case_folded(self._root):
+            return self._root
+        found = self.names.namespaces.get(case_folded(asked))
+        return None if found is None else found.name
 
 
 class NamesCache:

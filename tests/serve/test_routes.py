@@ -113,6 +113,11 @@ def test_a_dot_is_no_separator(client: AppClient) -> None:
     error_of(client.get("/v1/namespaces/city/tables/north.drivers"), 404, "NoSuchTableException")
 
 
+def test_a_table_in_an_unknown_namespace_is_a_missing_table(client: AppClient) -> None:
+    """Iceberg in Java looks for metadata tables, such as `city.trips.snapshots`, only after a missing table."""
+    error_of(client.get("/v1/namespaces/city%1Ftrips/tables/snapshots"), 404, "NoSuchTableException")
+
+
 def test_tables_without_a_namespace_have_one_here(lake: objcat.Lake) -> None:
     put_metadata(lake, "notes", 1)
     client = client_of(lake, ServerSettings(cache_s=0, root_namespace="lake"))
@@ -120,7 +125,7 @@ def test_tables_without_a_namespace_have_one_here(lake: objcat.Lake) -> None:
     assert client.get("/v1/namespaces/lake/tables").json()["identifiers"] == [{"namespace": ["lake"], "name": "notes"}]
     assert client.get("/v1/namespaces/lake").json() == {"namespace": ["lake"], "properties": {}}
     assert client.get("/v1/namespaces/lake/tables/notes").status_code == 200
-    error_of(client.get("/v1/namespaces/default/tables/notes"), 404, "NoSuchNamespaceException")
+    error_of(client.get("/v1/namespaces/default/tables/notes"), 404, "NoSuchTableException")
 
 
 def test_a_namespace_of_the_lake_is_never_mixed_with_them(lake: objcat.Lake, caplog: pytest.LogCaptureFixture) -> None:
