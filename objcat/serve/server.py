@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from fileio.store import FileIO
 from objcat.serve.app import create_app
@@ -35,12 +36,31 @@ def run_server(lake: FileIO, settings: ServerSettings, *, host: str, port: int, 
         OSError: the address cannot be used.
         KeyboardInterrupt: a signal ended the server, in good order.
     """
-    app = create_app(lake, settings)
+    server = make_server(create_app(lake, settings), access_log=access_log)
+    with listen(host, port) as listening:
+        started(url_of(listening))
+        server.run(sockets=[listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=BACKLOG) as listening:
-        # Connections inherit it. Without it the body of an answer waits up to 40 ms for the client's receipt of the head.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        config = uvicorn.Config(
+    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    # Connections inherit it. Without it the body of an answer waits up to 40 ms for the client's receipt of the head.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """The URL of a socket that takes connections."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def make_server(app: ASGIApp, *, access_log: bool = False) -> uvicorn.Server:
+    """A server for the sockets that are passed to its `run`."""
+    return uvicorn.Server(
+        uvicorn.Config(
             app,
             http="h11",
             ws="none",
@@ -53,5 +73,4 @@ def run_server(lake: FileIO, settings: ServerSettings, *, host: str, port: int, 
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
-        started(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listening])
+    )

@@ -41,9 +41,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         """Raises InvalidInput for a setting that does not fit."""
         if "." in check_name(self.root_namespace, what="namespace"):
-            raise InvalidInput(
-                f"The namespace of tables without one cannot be {self.root_namespace!r}, which has two parts. Give one part."
-            )
+            raise InvalidInput(f"The namespace of tables without one cannot be {self.root_namespace!r}. Give a name without a dot.")
         if any(len(token.reveal()) < TOKEN_CHARACTERS_MIN for token in self.tokens):
             raise InvalidInput(f"A token has fewer than {TOKEN_CHARACTERS_MIN} characters. Make one with `openssl rand -hex 32`.")
         for what in ("cache_s", "request_s", "body_s"):
