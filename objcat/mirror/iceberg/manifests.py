@@ -1,0 +1,301 @@
+"""Manifests: found by what they name, read when that is needed, and written again when an entry goes.
+
+For each manifest there is a sorted array of hashes of what its entries name. A million files take 8 MB. A slot that removes nothing reads
+no manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from objcat.mirror.iceberg.avro import ADDED, DATA, DELETED, EXISTING, decode_avro, encode_avro, entry_schema, manifest_metadata
+from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
+from objcat.mirror.iceberg.types import Record
+from objcat.mirror.model import CorruptMirror
+
+ENTRIES_MAX = 4000
+"""Entries of a manifest."""
+SMALL_MANIFESTS_MAX = 32
+"""Manifests that are less than half full. More are merged."""
+_READ_AT_ONCE = 16
+
+T = TypeVar("T")
+
+Keys: TypeAlias = npt.NDArray[np.uint64]
+"""Hashes of texts, ascending, each once."""
+
+
+def keys_of(texts: Iterable[str]) -> Keys:
+    """The hashes of texts."""
+    return np.unique(np.fromiter((xxhash.xxh3_64_intdigest(text.encode()) for text in texts), dtype=np.uint64))
+
+
+def contains(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
+    """For each of `others`, whether it is among `keys`."""
+    if not len(keys):
+        return np.zeros(len(others), dtype=np.bool_)
+    at = np.minimum(np.searchsorted(keys, others), len(keys) - 1)
+    found: npt.NDArray[np.bool_] = keys[at] == others
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest that a snapshot names.
+
+    Attributes:
+        record: as its manifest list holds it.
+        keys: of its live entries. None: it has not been read.
+    """
+
+    record: Record
+    keys: Keys | None = None
+
+    @property
+    def live_count(self) -> int:
+        """Entries that are not deleted."""
+        return int(self.record["added_files_count"]) + int(self.record["existing_files_count"])
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of files."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, file: Record) -> None:
+        """Count a file, given as a `data_file` record."""
+        self.files += 1
+        self.rows += file["record_count"]
+        self.bytes += file["file_size_in_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The manifests of a new snapshot.
+
+    Attributes:
+        manifests: all of them.
+        added: what came.
+        removed: what went.
+        is_changed: whether they differ from those before.
+    """
+
+    manifests: tuple[Manifest, ...]
+    added: Tally
+    removed: Tally
+    is_changed: bool = True
+
+
+class ManifestReader:
+    """Reads manifests of one content.
+
+    Args:
+        objects: of the mirror.
+        key: the field of `data_file` that entries are found by.
+    """
+
+    def __init__(self, objects: MirrorObjects, key: str) -> None:
+        self._objects = objects
+        self.key = key
+
+    def entries(self, manifest: Manifest) -> list[Record]:
+        """The live entries of a manifest, with everything that they inherit."""
+        uri = manifest.record["manifest_path"]
+        try:
+            found = decode_avro(self._objects.read(uri))
+        except (ValueError, KeyError, IndexError, EOFError) as error:
+            raise CorruptMirror(f"The manifest {uri} cannot be read ({error}). Make the mirror again from the table.") from error
+        return [_inherited(entry, manifest.record) for entry in _with_row_ids(found, manifest.record) if entry["status"] != DELETED]
+
+    def all_entries(self, manifests: Iterable[Manifest]) -> Iterator[Record]:
+        """The live entries of all manifests. Several manifests are read beside each other."""
+        for some in _batches(manifests, _READ_AT_ONCE):
+            self._objects.read_all([manifest.record["manifest_path"] for manifest in some])
+            for manifest in some:
+                yield from self.entries(manifest)
+
+    def with_keys(self, manifests: Sequence[Manifest], wanted: Keys | None = None) -> tuple[Manifest, ...]:
+        """The manifests with keys: all of them, or as many of the newest as are needed to find `wanted`."""
+        missing = wanted
+        if missing is not None:
+            for manifest in manifests:
+                if manifest.keys is not None:
+                    missing = missing[~contains(manifest.keys, missing)]
+        unread = [at for at, manifest in enumerate(manifests) if manifest.keys is None]
+        unread.sort(key=lambda at: -int(manifests[at].record["sequence_number"]))
+        found = list(manifests)
+        for some in _batches(unread, _READ_AT_ONCE):
+            if missing is not None and not len(missing):
+                break
+            self._objects.read_all([found[at].record["manifest_path"] for at in some])
+            for at in some:
+                keys = keys_of(entry["data_file"][self.key] for entry in self.entries(found[at]))
+                found[at] = replace(found[at], keys=keys)
+                missing = None if missing is None else missing[~contains(keys, missing)]
+        return tuple(found)
+
+    def find(self, manifests: Sequence[Manifest], names: Collection[str]) -> dict[str, Record]:
+        """The live entries of names. All manifests that may have one must have keys. Names without an entry are missing."""
+        wanted = keys_of(names)
+        touched = [manifest for manifest in manifests if manifest.keys is not None and contains(manifest.keys, wanted).any()]
+        return {name: entry for entry in self.all_entries(touched) if (name := entry["data_file"][self.key]) in names}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWriter:
+    """Writes the manifests of one content for one slot.
+
+    Attributes:
+        reader: of the same content.
+        objects: of the mirror.
+        uploads: where new manifests go.
+        content: `DATA` or `DELETES`.
+        schema: of the table, with its `schema-id`.
+        version: of the format.
+        slot: that is written.
+    """
+
+    reader: ManifestReader
+    objects: MirrorObjects
+    uploads: Uploads
+    content: int
+    schema: Record
+    version: int
+    slot: int
+
+    def revise(self, manifests: Sequence[Manifest], *, removed: Collection[str], added: Iterable[Record], must_exist: bool) -> Revision:
+        """The manifests without some entries, and with new ones.
+
+        Manifests that lose an entry are written again, together with the new entries. Small ones are merged if there are too many.
+
+        Args:
+            manifests: before.
+            removed: names of entries that go.
+            added: `data_file` records of new entries.
+            must_exist: whether a name without an entry is an error.
+
+        Raises:
+            CorruptMirror: `must_exist`, and there is no such entry.
+        """
+        wanted = keys_of(removed)
+        found = self.reader.with_keys(manifests, wanted) if removed else tuple(manifests)
+        live = [manifest for manifest in found if manifest.live_count]
+        touched = [at for at, manifest in enumerate(live) if manifest.keys is not None and contains(manifest.keys, wanted).any()]
+        new_files = iter(added)
+        first = next(new_files, None)
+        if first is None and not touched:
+            self._check_found(removed if must_exist else ())
+            return Revision(found, Tally(), Tally(), is_changed=False)
+        chosen = {*touched, *self._merged(live, set(touched))}
+        left, come, gone = set(removed), Tally(), Tally()
+        named = self._added(() if first is None else chain([first], new_files), come)
+        entries = chain(named, self._carried([live[at] for at in sorted(chosen)], left, gone))
+        new = [self._put(chunk) for chunk in _batches(entries, ENTRIES_MAX)]
+        self._check_found(left if must_exist else ())
+        kept = [manifest for at, manifest in enumerate(live) if at not in chosen]
+        return Revision((*kept, *new), come, gone)
+
+    def _merged(self, live: Sequence[Manifest], touched: Collection[int]) -> list[int]:
+        small = [at for at, manifest in enumerate(live) if manifest.live_count * 2 < ENTRIES_MAX and at not in touched]
+        return small if len(small) >= SMALL_MANIFESTS_MAX else []
+
+    def _check_found(self, missing: Collection[str]) -> None:
+        if missing:
+            raise CorruptMirror(
+                f"The Iceberg mirror does not name {min(missing)}, which slot {self.slot} removes ({len(missing)} such files). Nothing was "
+                "written. Make the mirror again from the table."
+            )
+
+    def _added(self, files: Iterable[Record], come: Tally) -> Iterator[Record]:
+        for file in files:
+            come.add(file)
+            yield {
+                "status": ADDED,
+                "snapshot_id": self.slot + 1,
+                "sequence_number": None,
+                "file_sequence_number": None,
+                "data_file": file,
+            }
+
+    def _carried(self, manifests: Sequence[Manifest], left: set[str], gone: Tally) -> Iterator[Record]:
+        """The entries of manifests that are written again. left: names of entries that go; those that were found leave it."""
+        for entry in self.reader.all_entries(manifests):
+            name = entry["data_file"][self.reader.key]
+            if name in left:
+                left.discard(name)
+                gone.add(entry["data_file"])
+                yield {**entry, "status": DELETED, "snapshot_id": self.slot + 1}
+            else:
+                yield {**entry, "status": EXISTING}
+
+    def _put(self, entries: Sequence[Record]) -> Manifest:
+        name = self.objects.new_name("m0" if self.content == DATA else "m1", self.slot, "avro")
+        metadata = manifest_metadata(self.schema, self.content, self.version)
+        data = encode_avro(entry_schema(self.version), entries, metadata, sync=self.objects.fileio.env.new_id())
+        self.uploads.put(self.objects.key(name), data)
+        uri = self.objects.uri(name)
+        self.objects.remember(uri, data)
+        sequence = self.slot + 1
+        live = [entry for entry in entries if entry["status"] != DELETED]
+        record: Record = {
+            "manifest_path": uri,
+            "manifest_length": len(data),
+            "partition_spec_id": 0,
+            "content": self.content,
+            "sequence_number": sequence,
+            "min_sequence_number": min((_sequence(entry, sequence) for entry in live), default=sequence),
+            "added_snapshot_id": sequence,
+            "partitions": [],
+        }
+        for status, word in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+            some = [entry for entry in entries if entry["status"] == status]
+            record[f"{word}_files_count"] = len(some)
+            record[f"{word}_rows_count"] = sum(entry["data_file"]["record_count"] for entry in some)
+        return Manifest(record, keys_of(entry["data_file"][self.reader.key] for entry in live))
+
+
+def _sequence(entry: Record, inherited: int) -> int:
+    return inherited if entry["sequence_number"] is None else int(entry["sequence_number"])
+
+
+def _inherited(entry: Record, manifest: Record) -> Record:
+    """An entry with the numbers that it has from its manifest."""
+    found = dict(entry)
+    for field in ("sequence_number", "file_sequence_number"):
+        if found[field] is None:
+            found[field] = manifest["sequence_number"]
+    if found["snapshot_id"] is None:
+        found["snapshot_id"] = manifest["added_snapshot_id"]
+    return found
+
+
+def _with_row_ids(entries: list[Record], manifest: Record) -> list[Record]:
+    """The entries of a manifest of data files with the row ids that they inherit, from version 3 on."""
+    first = manifest.get("first_row_id")
+    if manifest["content"] != DATA or first is None:
+        return entries
+    found = []
+    for entry in entries:
+        file = entry["data_file"]
+        if file["first_row_id"] is None and entry["status"] != DELETED:
+            found.append({**entry, "data_file": {**file, "first_row_id": first}})
+            first += file["record_count"]
+        else:
+            found.append(entry)
+    return found
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    left = iter(items)
+    while some := list(islice(left, size)):
+        yield some

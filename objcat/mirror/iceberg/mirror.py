@@ -1,0 +1,224 @@
+"""`IcebergMirror`: the mirror of one table as Iceberg. Everything else in this package is below it.
+
+A slot is written in three steps. The position file or vectors, the manifests and the manifest list are put beside each other, under random
+names. Then `v<slot + 1>.metadata.json` is put if absent, which makes the slot visible. Then the hint points to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from fileio.errors import FileIOError
+from objcat.errors import InvalidInput
+from objcat.mirror.iceberg.avro import DATA, DELETES, decode_avro
+from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed
+from objcat.mirror.iceberg.location import check_location, root_of
+from objcat.mirror.iceberg.manifests import Manifest, ManifestReader
+from objcat.mirror.iceberg.masking import Masking, PositionFile
+from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
+from objcat.mirror.iceberg.pointers import Pointers
+from objcat.mirror.iceberg.positions import PositionFiles
+from objcat.mirror.iceberg.slot_writer import MirrorState, SlotWriter
+from objcat.mirror.iceberg.table_metadata import current_schema, current_snapshot, encode_document, mirrored_slot, with_schema_id
+from objcat.mirror.iceberg.types import Record, schema_of
+from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions
+
+FORMAT_VERSION_DEFAULT = 2
+
+
+class IcebergMirror:
+    """The mirror of one table as Iceberg, see `objcat.mirror.model.MirrorFormat`.
+
+    Args:
+        where: the folder of the mirror.
+        format_version: 2 masks rows by position deletes, which every reader takes. 3 masks them by deletion vectors. A mirror that exists
+            keeps its version until it begins again.
+    """
+
+    def __init__(self, where: MirrorFolder, *, format_version: int = FORMAT_VERSION_DEFAULT) -> None:
+        self._where = where
+        self._version = format_version
+        self._objects = MirrorObjects(where, root_of(where.fileio))
+        self._pointers = Pointers(where, self._objects)
+        self._data = ManifestReader(self._objects, "file_path")
+        self._document: Record | None = None
+        self._state: MirrorState | None = None
+
+    @property
+    def format(self) -> str:
+        """`iceberg`."""
+        return "iceberg"
+
+    def newest(self) -> MirroredSlot | None:
+        """The newest slot in the store, None if there is no mirror here. Forgets what it remembers if another process has gone on.
+
+        A mirror that was copied here from another place counts as none: its paths lead to that place.
+
+        Raises:
+            ForeignMetadata: The metadata was not written by objcat.
+            CorruptMirror: It cannot be read. A change that restarts the mirror replaces it.
+        """
+        if self._document is not None:
+            known = mirrored_slot(self._document)
+            if self._pointers.is_newest(known.slot):
+                return known
+        self._forget()
+        self._document = self._pointers.newest()
+        return None if self._document is None else mirrored_slot(self._document)
+
+    def write(self, change: MirrorChange) -> None:
+        """Write a slot after the newest one.
+
+        Raises:
+            MirrorSlotTaken: Another process was first.
+            MirrorHeld: Iceberg cannot express it.
+            CorruptMirror: The mirror does not name what the slot removes.
+        """
+        check_location(self._objects.location, name=self._where.name)
+        if self._document is None:
+            self._look(change)
+        if self._document is not None and mirrored_slot(self._document).slot >= change.slot:
+            self._forget()
+            raise MirrorSlotTaken(f"Slot {change.slot} has an Iceberg mirror already. Nothing was written.")
+        uploads = Uploads(self._where.fileio)
+        try:
+            before = self._before(change)
+            state = self._prepare(change, before, uploads)
+            uploads.finish()
+            data = encode_document(state.document)
+            self._pointers.put(change.slot, data, txn=change.txn, restarts=change.restarts, uploads=uploads)
+        except Exception:
+            self._forget()
+            with contextlib.suppress(FileIOError):
+                uploads.discard()
+            raise
+        except BaseException:
+            self._forget()
+            raise
+        self._document = state.document
+        self._state = None if before is not None and not before.is_whole else state
+        if change.restarts:
+            self._pointers.remove_later(change.slot)
+        self._pointers.put_hint(change.slot)
+
+    def masked(self, paths: Sequence[str]) -> Mapping[str, Positions]:
+        """All masked rows of live files at the newest slot. Files without any are left out."""
+        state = self._loaded()
+        if state is None:
+            return {}
+        return self._masked(state, [self._objects.data_uri(path) for path in paths])
+
+    def live_files(self) -> Mapping[str, int]:
+        """Paths of all files that the newest slot names, each with its number of live rows. Reads all metadata of that slot."""
+        state = self._loaded()
+        if state is None:
+            return {}
+        masked = {path: len(positions) for path, positions in self._masked(state, None).items()}
+        found = {}
+        for entry in self._data.all_entries(state.data):
+            path = self._objects.path_of(entry["data_file"]["file_path"])
+            found[path] = entry["data_file"]["record_count"] - masked.get(path, 0)
+        return found
+
+    def expire(self, *, modified_before_ms: int) -> int:
+        """Delete objects of the mirror that no readable slot names, and that are older than a time. Returns how many.
+
+        The time must lie before the beginning of every write of a slot that still runs.
+        """
+        self._forget()
+        if self.newest() is None:
+            return 0
+        assert self._document is not None
+        reader = ManifestReader(self._objects, "file_path")
+        return delete_unnamed(self._objects, reader, self._document, modified_before_ms=modified_before_ms)
+
+    def forget_before(self, slot: int) -> int:
+        """Delete all metadata that was written for slots before one, at once. Returns how many objects were deleted.
+
+        Raises:
+            InvalidInput: The newest slot names metadata of earlier slots. Restart the mirror first.
+        """
+        self._forget()
+        newest = self.newest()
+        if newest is None:
+            return delete_before(self._objects, slot)
+        assert self._document is not None
+        oldest = min(snapshot["snapshot-id"] - 1 for snapshot in self._document["snapshots"])
+        if oldest < slot:
+            raise InvalidInput(
+                f"The Iceberg mirror of {self._where.name!r} still has a snapshot of slot {oldest}, which is before {slot}. Nothing was "
+                "deleted. Restart the mirror, then forget what was before."
+            )
+        return delete_before(self._objects, slot)
+
+    # ---- how
+
+    def _look(self, change: MirrorChange) -> None:
+        """Find the newest slot. A change that restarts the mirror needs none that can be read."""
+        try:
+            self.newest()
+        except CorruptMirror:
+            if not change.restarts:
+                raise
+
+    def _forget(self) -> None:
+        self._document = None
+        self._state = None
+
+    def _loaded(self) -> MirrorState | None:
+        """What the newest slot names. Reads its manifest list once."""
+        if self._document is None and self.newest() is None:
+            return None
+        if self._state is None:
+            assert self._document is not None
+            snapshot = current_snapshot(self._document)
+            assert snapshot is not None
+            uri = snapshot["manifest-list"]
+            try:
+                records = decode_avro(self._objects.read(uri))
+            except (ValueError, KeyError, IndexError, EOFError, FileIOError) as error:
+                raise CorruptMirror(f"The manifest list {uri} cannot be read ({error}). Make the mirror again from the table.") from error
+            found = [Manifest(record) for record in records]
+            data = tuple(manifest for manifest in found if manifest.record["content"] == DATA)
+            deletes = tuple(manifest for manifest in found if manifest.record["content"] == DELETES)
+            self._state = MirrorState(self._document, data, deletes)
+        return self._state
+
+    def _masking(self, version: int, positions: Mapping[str, PositionFile]) -> Masking:
+        assert version == FORMAT_VERSION_DEFAULT
+        return PositionFiles(self._objects, ManifestReader(self._objects, "file_path"), self._data, positions)
+
+    def _masked(self, state: MirrorState, uris: Sequence[str] | None) -> dict[str, Positions]:
+        masking = self._masking(int(state.document["format-version"]), state.positions)
+        return {self._objects.path_of(uri): positions for uri, positions in masking.masked(state.deletes, uris).items()}
+
+    def _before(self, change: MirrorChange) -> MirrorState | None:
+        """The mirror before. None if it begins. A slot that changes no file needs no manifest list."""
+        if change.restarts:
+            return None
+        if change.is_empty and self._state is None and self._document is not None:
+            return MirrorState(self._document, is_whole=False)
+        found = self._loaded()
+        if found is None:
+            raise CorruptMirror(f"There is no Iceberg mirror of {self._where.name!r} that slot {change.slot} could follow. Begin it again.")
+        return found
+
+    def _prepare(self, change: MirrorChange, before: MirrorState | None, uploads: Uploads) -> MirrorState:
+        """Put everything but the metadata file, which is in the result."""
+        was = None if before is None else current_schema(before.document)
+        schema = schema_of(change.spec, was, slot=change.slot, name=self._where.name)
+        version = self._version if before is None else int(before.document["format-version"])
+        writer = SlotWriter(
+            objects=self._objects,
+            uploads=uploads,
+            change=change,
+            before=before,
+            earlier=self._document,
+            schema=with_schema_id(schema, () if before is None else before.document["schemas"]),
+            version=version,
+            name=self._where.name,
+            data_reader=self._data,
+            masking=self._masking(version, {} if before is None else before.positions),
+        )
+        return writer.write()

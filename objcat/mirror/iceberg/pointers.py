@@ -1,0 +1,148 @@
+"""The metadata files of a mirror, `v<n>.metadata.json`, and the hint: found, read, and put.
+
+The put of a metadata file is the commit of a slot's mirror. The hint is for engines that read a table by its path. Nothing here relies on
+it: the metadata files are listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, PutMode, Update, Written
+from fileio.env import map_io
+from fileio.errors import FileIOError, NotFound
+from objcat.mirror.iceberg.objects import MirrorObjects, Uploads, pointer_name, slot_of_pointer
+from objcat.mirror.iceberg.table_metadata import mirrored_slot, read_document
+from objcat.mirror.iceberg.types import Record
+from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirroredSlot, MirrorFolder, MirrorSlotTaken
+
+_PUTS_MAX = 4
+HINT = "version-hint.text"
+_PACKED = (".gz.metadata.json", ".metadata.json.gz")
+
+
+class Pointers:
+    """The metadata files of one mirror."""
+
+    def __init__(self, where: MirrorFolder, objects: MirrorObjects) -> None:
+        self._table = where.table
+        self._fileio = where.fileio
+        self._objects = objects
+
+    def newest(self) -> Record | None:
+        """The newest metadata file. None if there is none, or if it was copied from another place.
+
+        Raises:
+            ForeignMetadata: It was not written by objcat.
+            CorruptMirror: It cannot be read.
+        """
+        while True:
+            slot = max(self.slots(), default=None)
+            if slot is None:
+                return None
+            found = self._get(slot)
+            if found is not None:
+                return self._judge(found)
+
+    def is_newest(self, slot: int) -> bool:
+        """Whether a slot is still the newest one, as far as two reads can tell."""
+        later, hint = map_io(self._fileio.env, self._peek, [pointer_name(slot + 1), HINT])
+        hinted = _number(hint)
+        return later is None and (hinted is None or hinted <= slot + 1)
+
+    def slots(self) -> Iterator[int]:
+        """The slots of all metadata files. Raises ForeignMetadata if one is packed, which objcat's are not."""
+        prefix = self._objects.key("")
+        for key in self._fileio.list_keys(prefix + "v"):
+            name = key.removeprefix(prefix)
+            slot = slot_of_pointer(name)
+            if slot is not None:
+                yield slot
+            elif name.endswith(_PACKED):
+                raise ForeignMetadata(f"{key} was not written by objcat. Nothing was changed. Move the other table away from this prefix.")
+
+    def put(self, slot: int, data: bytes, *, txn: str, restarts: bool, uploads: Uploads) -> None:
+        """Put the metadata file of a slot.
+
+        Args:
+            slot: its slot.
+            data: its bytes.
+            txn: the transaction of the slot.
+            restarts: whether it may replace one that is copied or unreadable.
+            uploads: what it names. It is kept when the outcome is not known.
+
+        Raises:
+            MirrorSlotTaken: Another process was first.
+            FileIOError: The outcome is not known. The next `newest` tells it.
+        """
+        mode: PutMode = Create()
+        key = self._objects.key(pointer_name(slot))
+        for attempt in range(1, _PUTS_MAX + 1):
+            match self._fileio.put(key, data, mode, want_found=True):
+                case Written():
+                    return
+                case PreconditionFailed(found=found):
+                    other = found or self._get(slot)
+                    if other is not None and other.data == data:
+                        return  # An attempt of ours took effect, or another process wrote the same.
+                    if not restarts or other is None or self._is_usable(other):
+                        raise self._taken(slot, txn, other)
+                    mode = Update(other.meta.version)
+                case OutcomeUnknown(cause):
+                    if attempt == _PUTS_MAX:
+                        uploads.keep()
+                        raise cause
+        raise self._taken(slot, txn, None)
+
+    def put_hint(self, slot: int) -> None:
+        """Point to a slot. Engines that do not find the hint, or an old one, look for later metadata files themselves."""
+        with contextlib.suppress(FileIOError):
+            self._fileio.put(self._objects.key(HINT), str(slot + 1).encode())
+
+    def remove_later(self, slot: int) -> None:
+        """Delete metadata files of later slots, which a mirror that begins again cannot use: they are copied or unreadable."""
+        for later in [found for found in self.slots() if found > slot]:
+            found = self._get(later)
+            if found is not None and not self._is_usable(found):
+                self._fileio.delete([self._objects.key(pointer_name(later))])
+
+    def _judge(self, found: GetResult) -> Record | None:
+        """A metadata file of this mirror. None if it was copied from another place."""
+        document = read_document(found.data, where=found.meta.key, table=self._table)
+        return document if document["location"] == self._objects.location else None
+
+    def _is_usable(self, found: GetResult) -> bool:
+        try:
+            return self._judge(found) is not None
+        except CorruptMirror:
+            return False
+
+    def _taken(self, slot: int, txn: str, other: GetResult | None) -> Exception:
+        if other is not None:
+            winner: MirroredSlot = mirrored_slot(read_document(other.data, where=other.meta.key, table=self._table))
+            if winner != MirroredSlot(slot, txn):
+                return CorruptMirror(
+                    f"{other.meta.key} is of slot {winner.slot} and transaction {winner.txn!r}, but the log has {txn!r} at slot {slot}. "
+                    "Nothing was changed. Let the mirror begin again at a later slot."
+                )
+        return MirrorSlotTaken(f"Another process wrote the Iceberg mirror of slot {slot} first. Nothing of this attempt is visible.")
+
+    def _get(self, slot: int) -> GetResult | None:
+        try:
+            found = self._fileio.get(self._objects.key(pointer_name(slot)))
+        except NotFound:
+            return None
+        assert isinstance(found, GetResult)
+        return found
+
+    def _peek(self, name: str) -> bytes | None:
+        try:
+            return self._fileio.read(self._objects.key(name))
+        except NotFound:
+            return None
+
+
+def _number(hint: bytes | None) -> int | None:
+    text = b"" if hint is None else hint.strip()
+    return int(text) if text.isdigit() and len(text) < 19 else None
