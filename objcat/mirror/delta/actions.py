@@ -169,8 +169,8 @@ def _version_of(pattern: re.Pattern[str], key: str) -> int | None:
 
 
 def delta_path(folder: MirrorFolder, path: str) -> str:
-    """The path of a data file in actions. Paths of files may hold `%`, which is encoded again."""
-    return folder.to_log + quote(path)
+    """The path of a data file in actions. Paths of files may hold `%`, which is encoded again; `=` is not, as in what others write."""
+    return folder.to_log + quote(path, safe="/=")
 
 
 def log_path_of(folder: MirrorFolder, path: str) -> str:

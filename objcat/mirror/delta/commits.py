@@ -120,7 +120,7 @@ def _begun(folder: MirrorFolder, change: MirrorChange, state: DeltaState | None)
         change.spec,
         table=table_id(folder),
         name=folder.name,
-        masks=any(len(file.masked) for file in (*change.added, *change.masked)),
+        masked=[file.path for file in (*change.added, *change.masked) if len(file.masked)],
         created_ms=change.committed_at_ms,
         before=before,
     )

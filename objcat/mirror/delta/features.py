@@ -5,7 +5,7 @@ A feature is listed only when the table needs it, since many readers refuse feat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ OWN_FEATURE = "objcatMirror"
 """A writer feature that nobody else has. So a foreign VACUUM, DELETE or OPTIMIZE refuses the table."""
 VECTORS = "deletionVectors"
 MAPPING = "columnMapping"
+"""Also for tables in which a file with masked rows has a path that Delta encodes. polars 2.1 forgets the deletion vector of such a file and
+gives rows that are gone, without a word; it refuses this feature, which all others know."""
 WIDENING = "typeWidening"
 WITHOUT_ZONE = "timestampNtz"
 NOT_NULL = "invariants"
@@ -39,25 +41,30 @@ class DeltaSettings:
     protocol: DeltaProtocol
 
 
-def settings_of(spec: TableSpec, *, table: str, name: str, masks: bool, created_ms: int, before: DeltaSettings | None) -> DeltaSettings:
+def settings_of(
+    spec: TableSpec, *, table: str, name: str, masked: Collection[str], created_ms: int, before: DeltaSettings | None
+) -> DeltaSettings:
     """The metadata and the protocol for a table.
+
+    Of a table with a key, key columns alone are not null: a delete in a log file has no more, and some engines check rows that are masked.
 
     Args:
         spec: The settings of the table.
         table: Its id in Delta.
         name: Its name.
-        masks: Whether a file has masked rows.
+        masked: The paths of files with masked rows.
         created_ms: The time of the first version.
         before: Of the version before. Its features stay, and its schema tells which types were widened. None: at a restart.
     """
     listed = set() if before is None else set(before.protocol.writer_features or ())
     columns = spec.table_schema.columns
-    maps = MAPPING in listed or _is_renamed(columns)
+    maps = MAPPING in listed or _is_renamed(columns) or any("%" in path for path in masked)
+    not_null = {column.id for column in (spec.key_columns or columns)}
     known = {} if before is None else _struct_fields(msgspec.json.decode(before.metadata.schema_string))
-    fields = [_field(column, known, maps=maps) for column in columns]
+    fields = [_field(column, known, maps=maps, not_null=not_null) for column in columns]
     features = listed | {OWN_FEATURE, COMMIT_TIMES}
     configuration = {"delta.enableInCommitTimestamps": "true"}
-    if masks or VECTORS in listed:
+    if masked or VECTORS in listed:
         features.add(VECTORS)
         configuration["delta.enableDeletionVectors"] = "true"
     if maps:
@@ -68,7 +75,7 @@ def settings_of(spec: TableSpec, *, table: str, name: str, masks: bool, created_
         configuration["delta.enableTypeWidening"] = "true"
     if any(column.type == "timestamp_ntz" for column in walk(columns)):
         features.add(WITHOUT_ZONE)
-    if any(not column.nullable for column in walk(columns)):
+    if any(not field["nullable"] for field in _every_field(fields)):
         features.add(NOT_NULL)
     metadata = DeltaMetadata(
         id=table,
@@ -116,8 +123,8 @@ def _named_below(column_type: ColumnType) -> tuple[Column, ...]:
     return ()
 
 
-def _field(column: Column, known: dict[str, dict[str, Any]], *, maps: bool) -> dict[str, Any]:
-    """A column or a field of a struct. known: the fields around it in the version before, by physical name."""
+def _field(column: Column, known: dict[str, dict[str, Any]], *, maps: bool, not_null: Collection[int] = ()) -> dict[str, Any]:
+    """A column or a field of a struct. known: the fields around it in the version before, by physical name. not_null: ids that may be."""
     before = known.get(column.physical)
     metadata: dict[str, Any] = {_ID: column.id, _PHYSICAL: column.physical} if maps else {}
     said = _said(column.type, None if before is None else before["type"], maps=maps)
@@ -130,7 +137,7 @@ def _field(column: Column, known: dict[str, dict[str, Any]], *, maps: bool) -> d
                 changes = _with_change(changes, path, old, new)
     if changes:
         metadata[_TYPE_CHANGES] = changes
-    return {"name": column.name, "type": said, "nullable": column.nullable, "metadata": metadata}
+    return {"name": column.name, "type": said, "nullable": column.nullable or column.id not in not_null, "metadata": metadata}
 
 
 def _with_change(changes: list[dict[str, str]], path: str, old: str, new: str) -> list[dict[str, str]]:
