@@ -42,8 +42,8 @@ from fileio.contract import (
     check_metadata,
 )
 from fileio.env import Env, default_env, map_io
-from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported
-from fileio.options import quote_path, redact
+from fileio.errors import NotFound, Unsupported
+from fileio.options import quote_path, redact, unquote_path
 from fileio.ranges import coalesce
 from fileio.read_back import ReadBack, appended_evidence, head_evidence
 from fileio.read_stream import ReadStream
@@ -52,7 +52,7 @@ from fileio.settled_upload import SettledUpload
 from fileio.store_clock import ClockReading, StoreClock
 from fileio.stream_settings import StreamSettings
 from fileio.wrappers import MeteredBackend, Metrics, PrefixedBackend
-from fileio.write_outcomes import Evidence, RetryPolicy, resolve_write_outcome, retry, write_metadata
+from fileio.write_outcomes import Evidence, RetryPolicy, delete_settled, resolve_write_outcome, retry, write_metadata
 from fileio.write_stream import WriteStream
 
 T = TypeVar("T")
@@ -117,11 +117,19 @@ class FileIO:
             raise Unsupported(f"{self.url} was not opened from a URL, so another process cannot open it. Use fileio.open_store(url).")
         return self._description
 
-    def child(self, prefix: str) -> FileIO:
-        """The keys below `prefix` as a store with its own metrics, over the same connections. Raises InvalidKey."""
+    def child(self, prefix: str, *, outer: str | None = None) -> FileIO:
+        """The keys below `prefix` as a store with its own metrics, over the same connections. Raises InvalidKey.
+
+        There, the key `<outer>/<key>` is the key of this store, unless `outer` is None.
+        """
         check_key(prefix)
-        description = None if self._description is None else self._description.child(prefix)
-        return FileIO(PrefixedBackend(self._bare, prefix), env=self._env, policy=self._policy, description=description)
+        description = None if self._description is None else self._description.child(prefix, outer=outer)
+        return FileIO(PrefixedBackend(self._bare, prefix, outer), env=self._env, policy=self._policy, description=description)
+
+    @property
+    def has_outer(self) -> bool:
+        """Whether some keys lead to the store that this one is a child of, see `child`."""
+        return isinstance(self._bare, PrefixedBackend) and self._bare.has_outer
 
     def close(self) -> None:
         """Release the connections. Do not use the object afterwards."""
@@ -379,7 +387,8 @@ class FileIO:
         listed = [check_key(key) for key in keys]
         size = self.capabilities.delete_batch_max
         batches = [listed[i : i + size] for i in range(0, len(listed), size)]
-        return [result for batch in map_io(self._env, self._delete_batch, batches) for result in batch]
+        done = map_io(self._env, lambda batch: delete_settled(self._backend.delete_batch, batch, self._retry), batches)
+        return [result for batch in done for result in batch]
 
     def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> SettledUpload:
         """Start a multipart upload with retried parts and a settled completion. `open_write` is easier to use.
@@ -447,25 +456,6 @@ class FileIO:
             attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry, doubt=doubt
         )
 
-    def _delete_batch(self, keys: Sequence[str]) -> builtins.list[DeleteResult]:
-        """One batch. Keys that were throttled or unavailable are sent again."""
-        done: dict[str, DeleteResult] = {}
-
-        def attempt() -> None:
-            left = [key for key in keys if key not in done or done[key].error is not None]
-            for result in self._backend.delete_batch(left):
-                done[result.key] = result
-            for result in done.values():
-                if isinstance(result.error, (Throttled, Unavailable)):
-                    raise result.error
-
-        try:
-            self._retry(attempt)
-        except FileIOError as error:
-            for key in keys:
-                done.setdefault(key, DeleteResult(key, error))
-        return [done[key] for key in keys]
-
 
 @dataclass(frozen=True, slots=True)
 class StoreDescription:
@@ -476,10 +466,14 @@ class StoreDescription:
     Args:
         url: The URL without credentials. Its path is percent-encoded.
         options: The options of the scheme. Secrets are wrapped in `Secret`, which never shows them.
+        outer: See `FileIO.child`. None: the store is no child, or a child without such keys.
+        outer_url: The URL of the store that `outer` leads to.
     """
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    outer: str | None = None
+    outer_url: str | None = None
 
     def __repr__(self) -> str:
         return redact(f"StoreDescription(url={self.url!r}, options={dict(self.options)!r})")
@@ -489,12 +483,17 @@ class StoreDescription:
 
         Arguments and errors are as in `open_store`.
         """
-        return FileIO(open_backend(self.url, self.options), env=env, policy=policy, description=self)
+        if self.outer is None or self.outer_url is None:
+            return FileIO(open_backend(self.url, self.options), env=env, policy=policy, description=self)
+        prefix = unquote_path(self.url[len(self.outer_url.rstrip("/")) + 1 :])
+        backend = PrefixedBackend(open_backend(self.outer_url, self.options), prefix, self.outer)
+        return FileIO(backend, env=env, policy=policy, description=self)
 
-    def child(self, prefix: str) -> StoreDescription:
-        """The description of the keys below `prefix`. Raises InvalidKey."""
+    def child(self, prefix: str, *, outer: str | None = None) -> StoreDescription:
+        """The description of the keys below `prefix`. outer: as in `FileIO.child`. Raises InvalidKey."""
         check_key(prefix)
-        return StoreDescription(self.url.rstrip("/") + "/" + quote_path(prefix), self.options)
+        url = self.url.rstrip("/") + "/" + quote_path(prefix)
+        return StoreDescription(url, self.options, outer, None if outer is None else self.url)
 
 
 __all__ = ["FileIO", "StoreDescription"]

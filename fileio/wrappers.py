@@ -198,11 +198,22 @@ class PrefixedBackend(Backend):
     """The keys of another backend that begin with `<prefix>/`, without this prefix.
 
     Raises InvalidKey for keys that are too long together with the prefix.
+
+    Args:
+        inner: The other backend.
+        prefix: Of the keys.
+        outer: A key `<outer>/<key>` is the key of the other backend itself. Lists do not show such keys. None: there are none.
     """
 
-    def __init__(self, inner: Backend, prefix: str) -> None:
+    def __init__(self, inner: Backend, prefix: str, outer: str | None = None) -> None:
         self._inner = inner
         self._prefix = prefix.strip("/") + "/"
+        self._outer = None if outer is None else outer.strip("/") + "/"
+
+    @property
+    def has_outer(self) -> bool:
+        """Whether some keys are keys of the inner backend itself."""
+        return self._outer is not None
 
     @property
     def url(self) -> str:
@@ -217,11 +228,11 @@ class PrefixedBackend(Backend):
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
         """Read the object below the prefix."""
         result = self._inner.get(self._whole(key), byte_range, if_none_match)
-        return result if isinstance(result, NotModified) else replace(result, meta=self._inside(result.meta))
+        return result if isinstance(result, NotModified) else replace(result, meta=replace(result.meta, key=key))
 
     def head(self, key: str) -> ObjectMeta:
         """Look at the object below the prefix."""
-        return self._inside(self._inner.head(self._whole(key)))
+        return replace(self._inner.head(self._whole(key)), key=key)
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         """Write the object below the prefix."""
@@ -251,7 +262,7 @@ class PrefixedBackend(Backend):
             except InvalidKey as error:
                 refused[key] = error
         sent = [key for key in keys if key not in refused]
-        results = iter(self._inner.delete_batch([self._prefix + key for key in sent]) if sent else ())
+        results = iter(self._inner.delete_batch([self._whole(key) for key in sent]) if sent else ())
         return [DeleteResult(key, refused[key]) if key in refused else replace(next(results), key=key) for key in keys]
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
@@ -263,7 +274,7 @@ class PrefixedBackend(Backend):
         self._inner.close()
 
     def _whole(self, key: str) -> str:
-        whole = self._prefix + key
+        whole = key[len(self._outer) :] if self._outer is not None and key.startswith(self._outer) else self._prefix + key
         if 4 * len(whole) > FULL_KEY_BYTES_MAX and (size := len(whole.encode())) > FULL_KEY_BYTES_MAX:
             raise InvalidKey(
                 f"The key {key[:80]!r} is too long. It has {size} bytes together with the prefix {self._prefix[:80]!r}, but at most"

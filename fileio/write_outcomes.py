@@ -17,7 +17,7 @@ of the repetition looks like a competitor's, and the outcome is `PreconditionFai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +25,7 @@ from fileio.contract import (
     WRITE_BASE,
     WRITE_ID,
     Create,
+    DeleteResult,
     ObjectMeta,
     OutcomeUnknown,
     Overwrite,
@@ -149,6 +150,28 @@ def retry(call: Callable[[], T], *, policy: RetryPolicy, env: Env, on_retry: Cal
             failure = error
     assert failure is not None
     raise failure
+
+
+def delete_settled(
+    delete_batch: Callable[[Sequence[str]], Sequence[DeleteResult]], keys: Sequence[str], retried: Callable[[Callable[[], None]], None]
+) -> list[DeleteResult]:
+    """Delete one batch. Keys that were throttled or unavailable are sent again by `retried`. Returns one result for each key, in order."""
+    done: dict[str, DeleteResult] = {}
+
+    def attempt() -> None:
+        left = [key for key in keys if key not in done or done[key].error is not None]
+        for result in delete_batch(left):
+            done[result.key] = result
+        for result in done.values():
+            if isinstance(result.error, (Throttled, Unavailable)):
+                raise result.error
+
+    try:
+        retried(attempt)
+    except FileIOError as error:
+        for key in keys:
+            done.setdefault(key, DeleteResult(key, error))
+    return [done[key] for key in keys]
 
 
 def resolve_write_outcome(

@@ -7,7 +7,7 @@ Reads are verified against the digests of the log entry. A wrong or missing file
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
@@ -16,20 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.contract import Create, ObjectMeta, Version
+from fileio.contract import Create
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
+from objcat.datafile.adopted_files import AdoptedParquet
 from objcat.datafile.bloom import options_of
-from objcat.datafile.bloom_lookup import FileFilters, FilterFile, Probe, read_filters
+from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
 from objcat.datafile.casting import cast_rows
 from objcat.datafile.digest_sink import DigestingSink
 from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.open_files import TXN_NAME, open_parquet, open_with_source
 from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
 from objcat.datafile.statistics import bounds_of, row_groups_that_may_match
-from objcat.datafile.verification import DataFile, check_count, check_rows, decoding, not_as_committed, read_footer, reading, whole_bytes
+from objcat.datafile.verification import DataFile, check_count, decoding, not_as_committed
 from objcat.errors import CorruptTable
-from objcat.metadata.file_digest import footer_digest_of, is_verifiable
+from objcat.metadata.file_digest import footer_digest_of
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, Order
 from objcat.metadata.key_index_table import PARTITION_FIELD, is_of_index
 from objcat.metadata.manifest import Pruning
@@ -38,7 +40,7 @@ from objcat.metadata.schema import FIELD_ID_KEY, TableSchema
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId, Txn
 
-TXN_COLUMN = "_objcat_txn"
+TXN_COLUMN = TXN_NAME
 """Hidden column of base files: the transaction that wrote the row."""
 
 BASE_ROW_GROUP_ROWS = 128 * 1024
@@ -52,8 +54,6 @@ SALT_KEY = "objcat.salt"
 """Key of random digits in the file's own metadata, see `_FileWriter.finish`."""
 DICTIONARY_BYTES_MAX = 64 * 1024
 """A column with more bytes of distinct values gets no dictionary. To stop early costs less than a dictionary saves."""
-WHOLE_BYTES_MAX = 1024**2
-"""A file up to this size is read in one request, whatever the columns. A second request costs more than the bytes."""
 GAP_BYTES_MAX = 64 * 1024
 """When only some row groups of a larger file are read, those no further apart share one request."""
 PICKED_ROWS_MAX = 1024**2
@@ -199,7 +199,7 @@ def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: Ta
     """Columns of a base file, by physical name. schema: cast to this, whatever types and columns the file was written with. None: as the
     file has
     them, which is enough for key columns (their types never change) and the hidden one."""
-    with _open(fileio, base) as file:
+    with open_parquet(fileio, base, schema) as file:
         with decoding(fileio, base.path):
             rows = file.read(columns=list(columns))
         return as_of_schema(check_count(fileio, base, rows, base.rows), columns, schema)
@@ -207,7 +207,9 @@ def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: Ta
 
 def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
     """The transactions of the rows in a base file. Reads the footer, and the hidden column only if there are several."""
-    with _open(fileio, base) as file:
+    if base.adopted is not None:
+        return frozenset([base.adopted.txn])
+    with open_parquet(fileio, base) as file:
         footer = file.metadata
         column = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == TXN_COLUMN)
         known = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
@@ -224,7 +226,7 @@ def read_log(
 ) -> list[pa.Table]:
     """Columns of row ranges of a log object, with its operations. Each needed row group is read once. schema: see `read_base`."""
     groups = sorted({g for start, end in ranges for g in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1)})
-    with _open(fileio, log) as file:
+    with open_parquet(fileio, log) as file:
         expected = sum(file.metadata.row_group(number).num_rows for number in groups)
         with decoding(fileio, log.path):
             read = file.read_row_groups(groups, columns=[*columns, OP_COLUMN])
@@ -252,7 +254,7 @@ def base_pieces(
 
     spec: cast to its schema, see `read_base`. where: with `spec`, skips row groups without a matching row.
     """
-    with _open(fileio, base) as file:
+    with open_parquet(fileio, base, None if spec is None else spec.table_schema) as file:
         numbers: Sequence[int] = range(file.num_row_groups)
         if where is not None and spec is not None and file.num_row_groups > 1:
             numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
@@ -260,7 +262,7 @@ def base_pieces(
             yield as_of_schema(_row_group(fileio, base, file, number, columns), columns, None if spec is None else spec.table_schema)
 
 
-def _row_group(fileio: FileIO, file: DataFile, parquet: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
+def _row_group(fileio: FileIO, file: DataFile, parquet: pq.ParquetFile | AdoptedParquet, number: int, columns: Sequence[str]) -> pa.Table:
     """Columns of a row group. Raises CorruptTable if it does not decode, or has another row count than the footer."""
     with decoding(fileio, file.path):
         rows = parquet.read_row_group(number, columns=list(columns))
@@ -300,7 +302,7 @@ def picked_row_groups(
     Of a file larger than one request, it reads the footer and then only these row groups, in parallel. Holds about `PICKED_ROWS_MAX` rows.
     schema: see `read_base`. Raises CorruptTable and storage errors.
     """
-    with _opened(fileio, file) as (parquet, source):
+    with open_with_source(fileio, file, schema) as (parquet, source):
         footer = parquet.metadata
         heights = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
         begins = np.cumsum([0, *heights]).tolist()
@@ -308,7 +310,7 @@ def picked_row_groups(
         at_once = max(1, PICKED_ROWS_MAX // max(1, *heights)) if heights else 1
         for at in range(0, len(chosen), at_once):
             numbers = chosen[at : at + at_once]
-            if isinstance(source, pa.BufferReader):
+            if isinstance(source, pa.BufferReader) or isinstance(parquet, AdoptedParquet):
                 with decoding(fileio, file.path):
                     rows = parquet.read_row_groups(numbers, columns=list(columns))
             else:
@@ -335,10 +337,14 @@ def key_pieces(
 
     kept: cached filters of files. A file that is known to have no such row group is not read.
     """
+    if base.adopted is not None:
+        # Its filters, if any, are of columns under other names.
+        yield from base_pieces(fileio, base, columns, spec=spec)
+        return
     filters = kept.get(base.path)
     if filters is not None and not filters.may_hold(probe):
         return
-    with _opened(fileio, base) as (file, source):
+    with open_with_source(fileio, base) as (file, source):
         if filters is None:
             filters = read_filters(file.metadata, source, probe)
             kept.put(base.path, filters, filters.bytes)
@@ -351,7 +357,9 @@ def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns:
 
     Has these columns and `_objcat_txn`. Of a row group without such rows only the hidden column is read.
     """
-    with _open(fileio, base) as file:
+    if base.adopted is not None and base.adopted.txn not in txns.to_pylist():
+        return
+    with open_parquet(fileio, base, schema) as file:
         for number in range(file.num_row_groups):
             wanted = pc.is_in(_row_group(fileio, base, file, number, [TXN_COLUMN]).column(0), value_set=txns)
             if pc.any(wanted).as_py():
@@ -363,7 +371,7 @@ def log_pieces(
     fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], schema: TableSchema | None = None
 ) -> Iterator[pa.Table]:
     """Like `read_log` for one row range, one row group after another."""
-    with _open(fileio, log) as file:
+    with open_parquet(fileio, log) as file:
         for number in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1):
             rows = as_of_schema(_row_group(fileio, log, file, number, [*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
             first = number * log.row_group_rows
@@ -462,37 +470,6 @@ class _Finished:
     bounds: dict[int, Bound]
     digest: str
     footer: str
-
-
-@contextmanager
-def _open(fileio: FileIO, file: DataFile) -> Iterator[pq.ParquetFile]:
-    """As `_opened`."""
-    with _opened(fileio, file) as (parquet, _):
-        yield parquet
-
-
-@contextmanager
-def _opened(fileio: FileIO, file: DataFile) -> Iterator[tuple[pq.ParquetFile, FilterFile]]:
-    """A Parquet file to read from, in one request if it is small, and its bytes.
-
-    Verifies all bytes of a small file. Of another it verifies the footer, and each page as it is read, where digests and checksums exist.
-    Raises CorruptTable, here or within the block, if the file is missing, not what was committed, or does not decode.
-    """
-    with reading(fileio, file):
-        if file.bytes <= WHOLE_BYTES_MAX:
-            source = pa.BufferReader(whole_bytes(fileio, file))
-            with decoding(fileio, file.path):
-                opened = pq.ParquetFile(source, page_checksum_verification=not is_verifiable(file.digest))
-            with opened as parquet:
-                check_rows(fileio, file, parquet.metadata)
-                yield parquet, source
-            return
-        meta = ObjectMeta(file.path, file.bytes, Version(""), 0)
-        with fileio.open_read(file.path, meta=meta) as stream:
-            footer = read_footer(fileio, file, stream)
-            check_rows(fileio, file, footer)
-            with pq.ParquetFile(stream, metadata=footer, pre_buffer=True, page_checksum_verification=True) as parquet:
-                yield parquet, stream
 
 
 def constant(text: str, length: int) -> pa.Array:

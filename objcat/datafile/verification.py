@@ -15,9 +15,9 @@ from fileio.read_stream import ReadStream
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
 from objcat.common.memory_errors import is_full
-from objcat.errors import CorruptTable
+from objcat.errors import CorruptTable, InvalidInput
 from objcat.metadata.file_digest import FileHash, digest_of, footer_digest_of, is_verifiable
-from objcat.metadata.files import BaseFile, FileGroup, LogObject
+from objcat.metadata.files import OUTER, BaseFile, FileGroup, LogObject
 
 DataFile = BaseFile | LogObject
 
@@ -39,6 +39,11 @@ def reading(fileio: FileIO, file: DataFile) -> Iterator[None]:
     except ObjectChanged as error:
         raise CorruptTable(not_as_committed(fileio, file, str(error))) from error
     except NotFound as error:
+        if file.path.startswith(f"{OUTER}/") and not fileio.has_outer:
+            raise InvalidInput(
+                f"The table at {fileio.url} names adopted files such as {file.path}, which are of its lake. Open it by its name in the "
+                "lake, objcat.connect(url).table(name)."
+            ) from error
         raise CorruptTable(
             f"{file.path} is missing in {fileio.url} although a commit names it. If a clean passed the slot that is read, as it may "
             "during a long job, read a newer slot. Else the table or that object was deleted by hand, and you must restore it from a "

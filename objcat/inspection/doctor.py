@@ -23,7 +23,7 @@ from objcat.catalog.catalog import Catalog
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
 from objcat.inspection.findings import CACHE, Coverage, DoctorReport, Examination
-from objcat.metadata.files import FileGroup, decode_delta
+from objcat.metadata.files import OUTER, FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
@@ -105,7 +105,7 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
         )
     for bound in names.tables.values():
         try:
-            view = Timeline(lake.child(bound.binding.prefix), TablesReducer()).open()
+            view = Timeline(lake.child(bound.binding.prefix, outer=OUTER), TablesReducer()).open()
         except CorruptTable:
             continue  # The examination of that log reports what is wrong with it.
         name, table = bound.binding.name, bound.binding.table
@@ -130,7 +130,7 @@ def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], N
     for dropped in names.dropped.values():
         held.setdefault(dropped.binding.prefix, []).append(f"{dropped.name} (dropped)")
     for prefix, tables in sorted(held.items()):
-        yield examine(Timeline(lake.child(prefix), TablesReducer()), deep=deep, tables=sorted(tables), on_step=on_step)
+        yield examine(Timeline(lake.child(prefix, outer=OUTER), TablesReducer()), deep=deep, tables=sorted(tables), on_step=on_step)
 
 
 def _check_log(

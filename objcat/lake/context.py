@@ -12,6 +12,7 @@ from objcat.catalog.plans import check_name_free, plan_drop
 from objcat.catalog.table_lifecycle import close
 from objcat.errors import Contention, TableClosed, TableNotFound
 from objcat.maintenance.auto import AutoMaintenance
+from objcat.metadata.files import OUTER
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_state import Tables
@@ -69,7 +70,7 @@ class LakeContext:
 
     def timeline(self, prefix: str) -> Timeline[Tables]:
         """The log at a prefix, without reading it."""
-        return Timeline(self.fileio.child(prefix), TablesReducer())
+        return Timeline(self.fileio.child(prefix, outer=OUTER), TablesReducer())
 
     def open_log(self, prefix: str) -> tuple[Timeline[Tables], LogView[Tables]]:
         """A log at its head, from the cached view where there is one."""

@@ -9,6 +9,7 @@ from objcat.catalog.names import check_name
 from objcat.errors import InvalidInput, TableNotFound
 from objcat.lake.lake import connect
 from objcat.lake.standalone import table_at
+from objcat.metadata.files import OUTER
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.table_state import Tables
 from objcat.table.table import Table
@@ -43,7 +44,7 @@ def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tab
         bound = names.table(check_name(name))
         if bound is None:
             raise names.not_found(name, where=lake.fileio.url)
-        return Timeline(lake.fileio.child(bound.binding.prefix), TablesReducer())
+        return Timeline(lake.fileio.child(bound.binding.prefix, outer=OUTER), TablesReducer())
     except (TableNotFound, InvalidInput) as error:
         alone = lake.fileio.child(name)
         if next(iter(alone.list_keys("log/")), None) is None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, UnsupportedFormat
-from objcat.metadata.files import BaseFile, LogObject, TableDelta
+from objcat.metadata.files import OUTER, Adoption, BaseFile, LogObject, TableDelta
 from objcat.metadata.key_index_table import INDEX_PARTITION
 from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
@@ -31,8 +31,8 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
         raise _wrong(f"{where}.as_of", delta.as_of, f"a slot below its own, {entry.slot}")
     _check_files(delta, entry, where, partition=None)
     for path in delta.removes:
-        if not path.startswith("data/") or not is_path(path):
-            raise _wrong(f"{where}.removes", path, "files below data/")
+        if not path.startswith(("data/", f"{OUTER}/")) or not is_path(path):
+            raise _wrong(f"{where}.removes", path, f"files below data/, or adopted files below {OUTER}/")
     if delta.index is not None:
         if delta.index.spec is not None or delta.index.splits or delta.index.retires or delta.index.index is not None:
             raise _wrong(f"{where}.index", "a spec, splits, retirements or an index of its own", "`bases`, `as_of` and `logs`")
@@ -69,7 +69,10 @@ def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str 
     own = data_prefix(entry.txn)
     files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
     for file in files:
-        if not file.path.startswith(own) or not is_path(file.path):
+        adopted = file.adopted if isinstance(file, BaseFile) else None
+        if adopted is not None:
+            _check_adopted(file.path, adopted, entry, where, partition)
+        elif not file.path.startswith(own) or not is_path(file.path):
             raise _wrong(f"{where}: the path of a file", file.path, f"below {own}, the files of its transaction")
     for base in delta.bases:
         _check_group(base.group_id, f"{where}.bases of {base.path}", partition)
@@ -95,6 +98,15 @@ def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str 
         _check_nulls(log, where)
     for group_id in delta.retires:
         _check_group(group_id, f"{where}.retires", partition)
+
+
+def _check_adopted(path: str, adopted: Adoption, entry: Entry, where: str, partition: str | None) -> None:
+    if not path.startswith(f"{OUTER}/") or not is_path(path):
+        raise _wrong(f"{where}: the path of an adopted file", path, f"below {OUTER}/, the files of the lake")
+    if adopted.txn != entry.txn:
+        raise _wrong(f"{where}: the transaction of {path}", adopted.txn, f"that of its entry, {entry.txn}")
+    if partition is not None:
+        raise _wrong(f"{where}: the path of a file", path, "no adopted file, since it is of a record index")
 
 
 def _check_group(group_id: FileGroupId, where: str, partition: str | None) -> None:

@@ -21,6 +21,10 @@ hexadecimal text.
 
 ORDERED_FEATURE = {"base_order": "0.1.0"}
 """The feature of an entry whose base files have an `order`. A reader that lacks it would merge them wrongly."""
+ADOPTED_FEATURE = {"adopted_files": "0.1.0"}
+"""The feature of an entry with adopted files. A reader that lacks it would look for them below the prefix of the table."""
+OUTER = "_lake"
+"""The first part of the path of an adopted file. The rest is relative to the prefix of the lake, not to that of the table."""
 ORDER_COLUMNS_MAX = 32
 ZORDER_COLUMNS_MAX = 4
 
@@ -40,6 +44,24 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError(f"Such an order has {least} to {most} columns, each once, not {list(self.columns)}.")
 
 
+Value: TypeAlias = bool | int | float | str | None
+"""A value of a column as JSON holds it: as a bound, and NaN and infinities as text."""
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a base file that another tool wrote lacks. Its rows are in no known order.
+
+    Args:
+        txn: The transaction of every row: the one that adopted the file.
+        names: By id, the name that a column of the table has in the file, where it is not the physical name.
+        values: By id, the value of columns that the file lacks, and that is the same in every row.
+    """
+
+    txn: Txn
+    names: dict[int, str] = {}
+    values: dict[int, Value] = {}
+
+
 class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Parquet file with the rows of one file group, each key once.
 
@@ -49,6 +71,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         order: The order of the rows. None: sorted by key.
         digest: Of the bytes, see `objcat.metadata.file_digest`. None: not known.
         footer: The digest of the footer. None: not known.
+        adopted: Of a file that another tool wrote. None: objcat wrote it.
     """
 
     path: str
@@ -59,6 +82,12 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     order: Order | None = None
     digest: str | None = None
     footer: str | None = None
+    adopted: Adoption | None = None
+
+    @property
+    def is_unsorted(self) -> bool:
+        """Whether its rows are not sorted by key."""
+        return self.order is not None or self.adopted is not None
 
 
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
@@ -148,6 +177,11 @@ class FileGroup:
         """
         return self.base is not None and not self.is_shared(self.base.group_id) and all(rows.slot <= self.as_of for rows in self.logs)
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether another tool wrote the base file."""
+        return self.base is not None and self.base.adopted is not None
+
     def is_shared(self, group_id: FileGroupId) -> bool:
         """Whether rows written for `group_id` may belong to other file groups too, since a split.
 
@@ -221,9 +255,25 @@ def decode_order(text: str | None) -> Order | None:
     return None if text is None else decode_json(text.encode(), _ORDERS, where="`base_order` of a base file in a manifest", what=what)
 
 
+_ADOPTIONS = msgspec.json.Decoder(Adoption)
+
+
+def encode_adoption(adopted: Adoption | None) -> str | None:
+    """What an adopted file lacks, as manifests hold it."""
+    return None if adopted is None else msgspec.json.encode(adopted).decode()
+
+
+def decode_adoption(text: str | None) -> Adoption | None:
+    """The same from a manifest. Raises CorruptTable."""
+    what = "what an adopted file lacks, as this objcat can read it"
+    return None if text is None else decode_json(text.encode(), _ADOPTIONS, where="`base_adopted` of a base file in a manifest", what=what)
+
+
 def features_of(delta: TableDelta) -> dict[str, str]:
     """The features that a reader of these changes needs, each with its first version of objcat."""
-    return dict(ORDERED_FEATURE) if any(base.order is not None for base in delta.bases) else {}
+    ordered = ORDERED_FEATURE if any(base.order is not None for base in delta.bases) else {}
+    adopted = ADOPTED_FEATURE if any(base.adopted is not None for base in delta.bases) else {}
+    return {**ordered, **adopted}
 
 
 def files_named_by(entry: Entry) -> list[str]:

@@ -57,7 +57,7 @@ _SLICES = (
     *(f"logs.list.element.{field.name}" for field in _STORED_FIELDS),
     *(f"{_LOG_DIGESTS}.list.element.{field.name}" for field in _DIGEST_FIELDS),
 )
-_NULL_NOWHERE = frozenset({*CORE.names} - {"base_order", "base_xxh3", "base_footer_xxh3"})
+_NULL_NOWHERE = frozenset({*CORE.names} - {"base_order", "base_adopted", "base_xxh3", "base_footer_xxh3"})
 """Columns that are present even if all their values are null."""
 _NO_DICTIONARY = frozenset({"base_path", "base_xxh3", "base_footer_xxh3", "logs", _LOG_DIGESTS})
 """Columns whose values do not repeat, or repeat in a row."""

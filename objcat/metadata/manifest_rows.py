@@ -8,6 +8,7 @@ are part of it, and the others stay on top. So a level may hold only what change
     slot, as_of                                     of the event; -1 for none. An event without a base file is a retirement
     base_path, base_bytes, base_rows, base_txn      null for none
     base_order                                      order of its rows; null: sorted by key. The column is left out if all are null
+    base_adopted                                    of a file that another tool wrote; null: objcat wrote it. Left out likewise
     base_xxh3, base_footer_xxh3                     digests of the base file and of its footer; null: not known. Left out likewise
     logs                                            list of slices of log files, by slot
     rows                                            how many rows of data the bounds cover
@@ -31,7 +32,7 @@ import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable
 from objcat.metadata.file_digest import FILE_BYTES, FOOTER_BYTES, packed
-from objcat.metadata.files import BaseFile, Bound, LogObject, LogSlice, encode_order
+from objcat.metadata.files import BaseFile, Bound, LogObject, LogSlice, encode_adoption, encode_order
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId, Txn
@@ -69,6 +70,7 @@ CORE = pa.schema(
         ("base_rows", pa.int64()),
         ("base_txn", pa.string()),
         ("base_order", pa.string()),
+        ("base_adopted", pa.string()),
         ("base_xxh3", pa.binary(FILE_BYTES)),
         ("base_footer_xxh3", pa.binary(FOOTER_BYTES)),
         ("logs", pa.list_(SLICE)),
@@ -133,6 +135,7 @@ def rows_of(
         "base_rows": [None if base is None else base.rows for base in bases],
         "base_txn": [change.txn if change.base is not None else None for change in listed],
         "base_order": [None if base is None else encode_order(base.order) for base in bases],
+        "base_adopted": [None if base is None else encode_adoption(base.adopted) for base in bases],
         "base_xxh3": [base and packed(base.digest, FILE_BYTES, path=base.path) for base in bases],
         "base_footer_xxh3": [base and packed(base.footer, FOOTER_BYTES, path=base.path) for base in bases],
         "logs": _slices([change.logs for change in listed]),

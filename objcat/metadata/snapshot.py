@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
 from objcat.metadata.file_digest import unpacked
-from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, decode_order
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, decode_adoption, decode_order
 from objcat.metadata.manifest import Manifests, Pruning
 from objcat.metadata.manifest_rows import (
     BUCKET_BITS,
@@ -40,7 +40,7 @@ from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView
 
-BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_xxh3", "base_footer_xxh3")
+BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_adopted", "base_xxh3", "base_footer_xxh3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +309,20 @@ class LiveFiles:
         logs = self._logs(chosen)
         groups = []
         for number, group_id, as_of, row in zip(chosen.tolist(), self.group_ids(chosen), merged.cut[chosen].tolist(), columns, strict=True):
-            partition, bucket, count, slot, path, size, rows, txn, order, digest, footer = row
+            partition, bucket, count, slot, path, size, rows, txn, order, adopted, digest, footer = row
             if path is None:
                 groups.append(FileGroup(group_id, as_of=as_of, logs=logs.get(number, ())))
                 continue
             own = group_id if (bucket, count) == (group_id.bucket, group_id.bucket_count) else FileGroupId(partition, bucket, count)
             base = BaseFile(
-                path=path, bytes=size, rows=rows, group_id=own, order=decode_order(order), digest=unpacked(digest), footer=unpacked(footer)
+                path=path,
+                bytes=size,
+                rows=rows,
+                group_id=own,
+                order=decode_order(order),
+                digest=unpacked(digest),
+                footer=unpacked(footer),
+                adopted=decode_adoption(adopted),
             )
             groups.append(FileGroup(group_id, base, slot, txn, as_of, logs.get(number, ())))
         return groups

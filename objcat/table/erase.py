@@ -26,7 +26,7 @@ from objcat.maintenance.clean import plan_clean
 from objcat.maintenance.compact import compact
 from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
 from objcat.maintenance.forget_erased import forget, own_files
-from objcat.metadata.files import TableDelta, encode_delta
+from objcat.metadata.files import ADOPTED_FEATURE, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_state import Tables
 from objcat.planning.scan import parse_filter
@@ -141,6 +141,7 @@ def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
 def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> ErasureCertificate:
     """See `Table.erase`. `reliably`: of the handle."""
     where, given = _meant(table, keys)
+    _check_written_here(table)
     _check_saved(table, where, left="Nothing was erased.")
     with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
         traces = reliably(lambda: _traces(table, where, given))
@@ -186,6 +187,15 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         under_way=under_way,
         not_promised=NOT_PROMISED,
     )
+
+
+def _check_written_here(table: TableContext) -> None:
+    """Raises InvalidInput for a table that named files of another tool, whose paths and metadata hold values that nobody here can erase."""
+    if ADOPTED_FEATURE.keys() & table.refresh().log.features.keys():
+        raise InvalidInput(
+            f"{table.name} was adopted. Its log names files of another tool, whose paths and metadata may hold values of erased rows, so "
+            "nothing could be certified. Nothing was erased. Copy the rows to a new table with lake.write(), and purge this one."
+        )
 
 
 def _searched(table: TableContext, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:

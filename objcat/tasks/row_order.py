@@ -43,7 +43,7 @@ def kept_order(group: FileGroup, spec: TableSpec) -> Order | None:
 
 def lies_otherwise(group: FileGroup) -> bool:
     """Whether the rows of its base file are not sorted by key."""
-    return group.base is not None and group.base.order is not None
+    return group.base is not None and group.base.is_unsorted
 
 
 def sorting_bytes(group: FileGroup) -> int:

@@ -28,6 +28,8 @@ PAGES = ("protocol", "reading", "format", "writing", "services")
 WORDS_MAX = 12_000
 MIRRORS_WORDS = 200
 """What `services.md` may have besides, for the section on mirrors."""
+ADOPTION_WORDS = 360
+"""What tables of other formats add."""
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
@@ -142,8 +144,8 @@ def test_requirements_are_numbered_in_order() -> None:
 
 def test_the_specification_is_short() -> None:
     limits = Limits.load()
-    assert sum(limits.words[f"docs/spec/{name}.md"] for name in PAGES) <= WORDS_MAX + MIRRORS_WORDS
-    assert sum(map(words_of, TEXTS.values())) <= WORDS_MAX + MIRRORS_WORDS
+    assert sum(limits.words[f"docs/spec/{name}.md"] for name in PAGES) <= WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS
+    assert sum(map(words_of, TEXTS.values())) <= WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS
 
 
 def test_the_smallest_reader_is_small() -> None:

@@ -18,7 +18,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.datafile import local_disk, parquet
+from objcat.datafile import local_disk, open_files, parquet
 from objcat.datafile.statistics import row_groups_that_may_match
 from objcat.errors import InvalidInput, UnsupportedFormat
 from objcat.inspection.doctor import examine
@@ -126,7 +126,7 @@ BY_A = Order(columns=(3,))
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of a few rows, and sorts that go through local disk."""
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 16)
-    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(open_files, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(order, "SORTED_BYTES_MAX", 2000)
     monkeypatch.setattr(local_disk, "PIECE_ROWS", 8)
 

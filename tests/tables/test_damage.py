@@ -12,7 +12,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.datafile.parquet import WHOLE_BYTES_MAX
+from objcat.datafile.open_files import WHOLE_BYTES_MAX
 from objcat.errors import CorruptTable
 from objcat.inspection.doctor import examine
 from objcat.metadata.file_digest import digest_of, footer_digest_of

@@ -20,7 +20,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.datafile import parquet
+from objcat.datafile import open_files
 from objcat.errors import InvalidInput, SnapshotExpired
 
 SCHEMA = pa.schema(
@@ -304,7 +304,7 @@ def test_polars_reads_what_a_query_needs(table: objcat.Table) -> None:
 
 
 def test_columns_that_are_not_asked_for_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(open_files, "WHOLE_BYTES_MAX", 0)
     wide = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
     table = objcat.Lake(FileIO(MemoryBackend("wide"))).create_table("t", wide, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.table({"id": range(60_000), "text": [f"{i * 7919:064x}" for i in range(60_000)]}, schema=wide))

@@ -16,7 +16,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.datafile import parquet
+from objcat.datafile import open_files, parquet
 from objcat.errors import InvalidInput, InvalidPredicate, SnapshotExpired
 
 SCHEMA = pa.schema(
@@ -103,7 +103,7 @@ def test_a_duckdb_relation_is_of_the_users_connection_and_takes_no_name(table: o
 
 
 def test_a_stream_that_is_dropped_reads_no_further(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(open_files, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 1_000)
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
@@ -419,7 +419,7 @@ def test_part_of_a_key_is_enough_where_only_it_is_hashed(lake: objcat.Lake) -> N
 
 
 def test_row_groups_are_left_out_by_their_statistics(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(open_files, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 5_000)
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))

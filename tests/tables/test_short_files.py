@@ -14,7 +14,7 @@ from fileio.contract import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.write_outcomes import RetryPolicy
-from objcat.datafile.parquet import WHOLE_BYTES_MAX
+from objcat.datafile.open_files import WHOLE_BYTES_MAX
 from objcat.errors import CorruptTable
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64())])

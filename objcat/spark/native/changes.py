@@ -42,7 +42,7 @@ def feed_dataframe(
     schema = from_arrow_schema(pa.schema([field.remove_metadata() for field in plan.schema]), prefer_timestamp_ntz=True)
     if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
         root = native_root(spark, store)
-        if root is not None:
+        if root is not None and not any(group.is_adopted for group in plan.groups):
             verify(plan)
             return _native(spark, root, plan)
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)

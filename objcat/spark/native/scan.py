@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,8 @@ def scan_dataframe(
 ) -> DataFrame:
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
-    A filter that is an Arrow expression is applied in Python workers. All else is native where the session can read the store.
+    A filter that is an Arrow expression is applied in Python workers, and adopted files are read there. All else is native where the
+    session can read the store.
 
     Args:
         bounds: gives the known bounds of file columns (`Snapshot.bounds`), by which Spark skips files.
@@ -49,13 +51,25 @@ def scan_dataframe(
     root = native_root(spark, store)
     chosen = [quoted(name) for name in plan.columns]
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
-    if root is not None and (plan.where is None or isinstance(plan.where, Predicate)):
-        filters = [] if plan.where is None else [plan.where.to_spark_sql()]
+    is_native = root is not None and (plan.where is None or isinstance(plan.where, Predicate))
+    adopted = [group for group in plan.groups if group.is_adopted]
+    if is_native and adopted and len(adopted) < len(plan.groups):
+        parts = [_with_only(plan, adopted=is_adopted) for is_adopted in (False, True)]
+        ours, theirs = (scan_dataframe(spark, store, part, bounds=bounds, commits=commits, verify=verify) for part in parts)
+        return ours.union(theirs)
+    if root is not None and is_native and not adopted:
+        filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
         verify()
         rows = native_rows(spark, root, plan, bounds(), then=filters if with_commits else [*filters, chosen])
         return _with_commits(rows, commits()).select(chosen) if with_commits else rows
     rows = _through_arrow(spark, store, plan)
     return (_with_commits(rows, commits()) if with_commits else rows).select(chosen)
+
+
+def _with_only(plan: ScanPlan, *, adopted: bool) -> ScanPlan:
+    """The plan with the file groups whose base files other tools wrote, or with the others."""
+    plain, merged = (tuple(group for group in groups if group.is_adopted == adopted) for groups in (plan.plain, plan.merged))
+    return replace(plan, plain=plain, merged=merged)
 
 
 def _with_commits(rows: DataFrame, commits: pa.Table) -> DataFrame:

@@ -132,7 +132,7 @@ class _SnapshotFrame:
 
     def _sorted(self, bases: Sequence[BaseRows]) -> tuple[TableColumn, ...]:
         """Key columns by which each bucket ascends for Spark, where each is one file; empty where a file has another order."""
-        if len({base.file.group_id.bucket for base in bases}) < len(bases) or any(base.file.order is not None for base in bases):
+        if len({base.file.group_id.bucket for base in bases}) < len(bases) or any(base.file.is_unsorted for base in bases):
             return ()
         return tuple(takewhile(lambda column: str(column.type).partition("(")[0] in _ASCENDING, self.spec.key_columns))
 
