@@ -30,6 +30,7 @@ ObjcatError                   the root of all
 │   ├── AlreadyDone           another process executed the same plan.
 │   └── StreamRewound         a RESTORE took back what the application wrote.
 ├── OutOfMemory               the process ran out of memory. The commit did not happen.
+├── ForeignTableChanged       a table of another format changed while it was adopted. Adopt it again.
 ├── NotErased                 objects still hold values of erased rows. Erase again.
 ├── SharedTransaction         another operation has this transaction id. Write again.
 ├── WriterFenced              another process rolled this transaction back. Write again.
@@ -217,6 +218,13 @@ class OutOfMemory(ObjcatError, MemoryError):
     """The process ran out of memory, or reached its memory limit. The commit in progress did not happen. Earlier commits remain.
 
     What to do: Write fewer rows at once, or give the process more memory.
+    """
+
+
+class ForeignTableChanged(ObjcatError):
+    """An Iceberg or Delta table changed while it was adopted. Nothing was adopted.
+
+    What to do: Stop the writers of that table. Adopt it again.
     """
 
 

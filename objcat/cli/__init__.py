@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from fileio.errors import FileIOError
-from objcat.cli import archive, contents, doctor, history, ls, maintain, profiles, report, rows, serve, services, store
+from objcat.cli import adopt, archive, contents, doctor, history, ls, maintain, profiles, report, rows, serve, services, store
 from objcat.cli.common import EXIT_WRONG
 from objcat.cli.output import say, say_error, wants_json
 from objcat.errors import ObjcatError
@@ -78,6 +78,7 @@ def _objcat(
 
 app.command("ls")(ls.ls)
 app.command("undrop")(services.undrop)
+app.command("adopt")(adopt.adopt)
 app.command("schema")(contents.schema)
 app.command("query")(rows.query)
 app.command("export")(rows.export)

@@ -64,10 +64,10 @@ def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log
         except CommitUnknown:
             raise
         except PlanOutdated:
-            _abandon(timeline, view, spec.table, shared=place.shared)
+            abandon(timeline, view, spec.table, shared=place.shared)
             continue
         except (ObjcatError, FileIOError):
-            _abandon(timeline, view, spec.table, shared=place.shared)
+            abandon(timeline, view, spec.table, shared=place.shared)
             raise
         lake.remember(place.prefix, view)
         return lake.table(name, spec.table, timeline, view)
@@ -214,7 +214,7 @@ def _create_in(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpe
         raise
 
 
-def _abandon(timeline: Timeline[Tables], view: LogView[Tables], table: str, *, shared: bool) -> None:
+def abandon(timeline: Timeline[Tables], view: LogView[Tables], table: str, *, shared: bool) -> None:
     """Remove a table that has no name and never will have one. Best effort: nobody sees what is left."""
     try:
         if shared:

@@ -36,6 +36,7 @@ from objcat.errors import (
     TableNotFound,
 )
 from objcat.inspection.verify_files import VERIFIED_BYTES
+from objcat.lake.adopt import AdoptingLake
 from objcat.lake.context import LakeContext
 from objcat.lake.create import checked_names, create_named_table, write_first, write_named_table
 from objcat.lake.drop import drop_table, dropped_tables, purge_table, undrop_table
@@ -84,19 +85,14 @@ def connect(
 
 
 @reports_full_memory
-class Lake:
+class Lake(AdoptingLake):
     """The tables below one prefix of a store, with their names. Safe for many threads.
 
     It caches what it has seen of the catalog and of tables, so opening a table again costs one GET for each.
     """
 
     def __init__(self, fileio: FileIO) -> None:
-        self._context = LakeContext(fileio)
-
-    @property
-    def fileio(self) -> FileIO:
-        """The store, from the prefix of the lake on."""
-        return self._context.fileio
+        super().__init__(LakeContext(fileio))
 
     @property
     def namespaces(self) -> LakeNamespaces:

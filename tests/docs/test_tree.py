@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("fileio", "objcat", "pyspark_objcat")
 PACKAGES = {
     *(
+        "adoption",
         "catalog",
         "cli",
         "common",
