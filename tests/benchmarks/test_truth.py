@@ -55,7 +55,7 @@ def test_keys_that_are_gone_are_mostly_there_and_bring_nothing_else(duck, data):
 COMMITS = (("delete", "gone"), ("upsert", "ten"), ("upsert", "recent"))
 
 
-def folded(duck, data: Data) -> tuple[dict[tuple, tuple], list[tuple[str, tuple]]]:
+def replayed(duck, data: Data) -> tuple[dict[tuple, tuple], list[tuple[str, tuple]]]:
     """The rows after `COMMITS`, and all their changes, as plain Python has them."""
     held, changed = rows(duck, f"from '{data.source('orders')}'"), []
     for op, name in COMMITS:
@@ -69,9 +69,9 @@ def folded(duck, data: Data) -> tuple[dict[tuple, tuple], list[tuple[str, tuple]
     return held, changed
 
 
-def test_rows_and_changes_after_deletes_are_those_of_a_fold(duck, data):
+def test_rows_and_changes_after_deletes_are_those_of_a_replay(duck, data):
     layout, commits = Layout("t", "orders"), [Commit(op, data.batch("orders", name)) for op, name in COMMITS]  # type: ignore[arg-type]
-    held, changed = folded(duck, data)
+    held, changed = replayed(duck, data)
     assert sorted(duck.sql(state(data.source("orders"), layout, commits)).fetchall()) == sorted(held.values())
     at = list(COLUMNS["orders"]).index("o_totalprice")
     query = Query(("o_totalprice",), ("count(1)", "sum(o_totalprice)"))
@@ -98,7 +98,7 @@ def test_small_batches_share_no_key(duck, data):
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("event_time", [False, True])
-def test_the_rows_after_batches_are_those_of_a_fold(duck, data, source, event_time):
+def test_the_rows_after_batches_are_those_of_a_replay(duck, data, source, event_time):
     ordering = EVENT_TIMES[source] if event_time else None
     columns = duck.sql(f"from '{data.source(source)}'").columns
     at = columns.index(EVENT_TIMES[source])

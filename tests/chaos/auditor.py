@@ -64,7 +64,7 @@ def audit(table: Any, store: FileIO, attempts: Sequence[Attempt]) -> Verdict:
     add_all(check_outcomes(log, attempts, settled))
     add_all(check_real_time(log))
     add_all(check_left_over(store, log))
-    states = fold(log)
+    states = replay(log)
     add_all(check_tables(table, states, cleaned=any(attempt.operation == "clean" for attempt in attempts)))
     placed, wrong = place_reads(attempts, log, states)
     add_all(wrong)
@@ -171,7 +171,7 @@ def check_left_over(store: FileIO, log: Sequence[Slot]) -> Iterator[str]:
             yield f"P8: {key} is left and is of no committed transaction"
 
 
-def fold(log: Sequence[Slot]) -> list[Rows]:
+def replay(log: Sequence[Slot]) -> list[Rows]:
     """The rows after every slot: what the log says, over a dict."""
     states: list[Rows] = []
     rows: dict[int, str] = {}

@@ -172,7 +172,7 @@ def derived(result: Any) -> Said:
     if result is None:
         return "served", {}
     if result.already_applied:
-        return "failed", {"error": "AlreadyApplied", "message": f"its twin brought these changes at slot {result.slot}"}
+        return "failed", {"error": "AlreadyApplied", "message": f"its twin wrote these changes at slot {result.slot}"}
     return acknowledged(result)
 
 

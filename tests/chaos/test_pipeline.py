@@ -128,14 +128,14 @@ def check(tables: Mapping[str, objcat.Table]) -> None:
         list(rows.values())
     )
     for name, app in ((COPY, "copy"), (TOTALS, "sums")):
-        brought = [
+        derived = [
             (int(entry.metadata["since"]), int(entry.metadata["until"])) for entry in tables[name].inspect.history() if entry.metadata
         ]
-        assert len(brought) >= HOPS_MIN, f"{name} was derived {len(brought)} times"
-        assert brought[0][0] == -1 and tables[name].app_version(app) == brought[-1][1]
-        for (_, until), (since, later) in pairwise(brought):
-            # All changes in their order may be brought again; what is net, or added up, may not.
-            assert since <= until < later and (name == COPY or since == until), brought
+        assert len(derived) >= HOPS_MIN, f"{name} was derived {len(derived)} times"
+        assert derived[0][0] == -1 and tables[name].app_version(app) == derived[-1][1]
+        for (_, until), (since, later) in pairwise(derived):
+            # All changes in their order may be written again; what is net, or added up, may not.
+            assert since <= until < later and (name == COPY or since == until), derived
     for table in tables.values():
         # A delete that was lost, or is under way, may leave an intent behind: no illness.
         report = examine(table._context.timeline, deep=True)

@@ -83,7 +83,7 @@ def rewriting(story: Story) -> None:
     keyed(story, table_type="copy_on_write")
 
 
-def keyless(story: Story) -> None:
+def without_key(story: Story) -> None:
     """Three small file groups."""
     story.create(key=None)
     for begin in (0, 10, 20):
@@ -129,7 +129,7 @@ def shared(story: Story) -> None:
 
 
 def long(story: Story) -> None:
-    """Checkpoints, entries to archive, and whatever else a round of upkeep looks at."""
+    """Checkpoints, entries to archive, and whatever else a round of maintenance looks at."""
     keyed(story, properties={"keep_commits": "3", "auto_clean": "false"})
     for value in range(70):
         story.upsert(rows(value % 20, v=100 + value))
@@ -241,7 +241,7 @@ class Work:
 
 WORKS: dict[str, Work] = {
     "compact": Work(keyed, lambda lake, _: lake.table("t").maintenance.compact()),
-    "cluster": Work(keyless, lambda lake, _: lake.table("t").maintenance.cluster(["v"])),
+    "cluster": Work(without_key, lambda lake, _: lake.table("t").maintenance.cluster(["v"])),
     "clean": Work(expiring, lambda lake, _: lake.table("t").maintenance.clean(keep_slots=1)),
     "restore": Work(expiring, lambda lake, _: lake.table("t").restore(to=4), restored),
     "erase": Work(keyed, lambda lake, _: lake.table("t").erase(f"id = {ERASED}", older_than_s=0), erased),

@@ -126,7 +126,7 @@ def test_each_damage_is_found(table: objcat.Table, tmp_path: Path, damage: Calla
     damage(table)
     report = examine(table._context.timeline)
     broken = {finding.invariant for finding in report.findings if finding.severity is Severity.BROKEN}
-    # Files of another transaction than their entry's are refused by the fold, too.
+    # Files of another transaction than their entry's are refused by the replay, too.
     assert broken == ({invariant, "P9"} if damage is twice else {invariant})
     assert all(finding.says and finding.remedy for finding in report.findings)
     done = run("doctor", f"{tmp_path}/city.trips", "--json")

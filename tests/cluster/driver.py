@@ -151,11 +151,11 @@ def serve(master: str, directory: Path) -> dict[str, Any]:
     keyed = lake.create_table("keyed", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     placed = pa.schema([*SCHEMA, pa.field("part", pa.int64())])
     placed_table = lake.create_table("moving", placed, key=["id"], index=objcat.RecordIndex(2), partition_by=["part"])
-    keyless = lake.create_table("keyless", SCHEMA, key=None)
+    without_key = lake.create_table("without_key", SCHEMA, key=None)
     old = [(i, f"old{i}") for i in range(ROWS)]
     keyed.insert([{"id": i, "value": value} for i, value in old])
     placed_table.insert([{"id": i, "value": value, "part": i % 2} for i, value in old])
-    keyless.insert([{"id": i, "value": value} for i, value in old])
+    without_key.insert([{"id": i, "value": value} for i, value in old])
     above = [(i, f"above{i}") for i in range(ROWS // 2, ROWS // 2 * 3)]
     found: dict[str, Any] = {}
 
@@ -195,14 +195,14 @@ def serve(master: str, directory: Path) -> dict[str, Any]:
     moved = lambda: placed_table.upsert(given("move").selectExpr("id", "value", "(id + 1) % 3 part"))  # noqa: E731 - one line of many
     check("move", placed_table, merged.items(), moved)
     check("compact moved", placed_table, merged.items(), lambda: placed_table.maintenance.compact(spark=spark), lethal=True)
-    check("append", keyless, [*old, *above], lambda: keyless.insert(given("append")))
-    check("bulk", keyless, [*old, *above * 2], lambda: keyless.bulk_insert(given("bulk"), sort=["value"]))
-    save = lambda: given("format").write.format("objcat").mode("append").save(f"{directory}/lake/keyless")  # noqa: E731
-    check("format", keyless, [*old, *above * 3], save)
-    check("cluster", keyless, [*old, *above * 3], lambda: keyless.maintenance.cluster(["id"], spark=spark), lethal=True)
+    check("append", without_key, [*old, *above], lambda: without_key.insert(given("append")))
+    check("bulk", without_key, [*old, *above * 2], lambda: without_key.bulk_insert(given("bulk"), sort=["value"]))
+    save = lambda: given("format").write.format("objcat").mode("append").save(f"{directory}/lake/without_key")  # noqa: E731
+    check("format", without_key, [*old, *above * 3], save)
+    check("cluster", without_key, [*old, *above * 3], lambda: without_key.maintenance.cluster(["id"], spark=spark), lethal=True)
     left = [*old[: ROWS // 2], *[row for row in [*old, *above * 3] if row[0] >= ROWS]]
     gone = f"id >= {ROWS // 2} AND id < {ROWS}"
-    check("delete keyless", keyless, left, lambda: keyless.delete(gone, spark=spark), lethal=True)
+    check("delete without a key", without_key, left, lambda: without_key.delete(gone, spark=spark), lethal=True)
     spark.stop()
     return found
 

@@ -202,7 +202,7 @@ def compare_increments(table: DrawnTable) -> None:
     read = table.read(table.table.incremental(since=since, until=until, where=where, columns=names))
     rows, what = rows_in(read, columns), f"rows since {since} at {until} where {where}"
     if back:
-        # What a RESTORE brought back is new to whoever has seen a later state.
+        # What a RESTORE restored is new to whoever has seen a later state.
         before = table.at(since) if since >= table.created else None
         equal(what, rows, [shown(row_of(row.values, columns), columns) for _, _, row in changed_rows(before, state) if row is not None])
     else:

@@ -14,7 +14,7 @@ import pytest
 from objcat.datafile import log_reader, parquet
 from objcat.tasks import row_order
 from objcat.tasks import scan as scan_tasks
-from tests.combinations import followers, upkeep, writes
+from tests.combinations import followers, maintenance, writes
 from tests.combinations.comparisons import compare_after_a_step, compare_at_the_end
 from tests.combinations.tables import DrawnTable
 
@@ -37,21 +37,21 @@ OPERATIONS = {
     writes.soft_delete: 1.2,
     writes.erase: 0.7,
     followers.follow: 2.5,
-    upkeep.compact: 4,
-    upkeep.execute_plans: 1,
-    upkeep.cluster: 2,
-    upkeep.split: 1,
-    upkeep.savepoint: 1,
-    upkeep.release: 1,
-    upkeep.clean: 1.2,
-    upkeep.tidy: 0.7,
-    upkeep.maintain: 0.5,
-    upkeep.wait: 1.5,
-    upkeep.open_again: 1,
-    upkeep.drop_and_bring_back: 0.3,
-    upkeep.work_beside: 2,
-    upkeep.set_partitioning: 4,
-    upkeep.alter: 7,
+    maintenance.compact: 4,
+    maintenance.execute_plans: 1,
+    maintenance.cluster: 2,
+    maintenance.split: 1,
+    maintenance.savepoint: 1,
+    maintenance.release: 1,
+    maintenance.clean: 1.2,
+    maintenance.tidy: 0.7,
+    maintenance.maintain: 0.5,
+    maintenance.wait: 1.5,
+    maintenance.open_again: 1,
+    maintenance.drop_and_bring_back: 0.3,
+    maintenance.work_beside: 2,
+    maintenance.set_partitioning: 4,
+    maintenance.alter: 7,
 }
 """Each does nothing, and tells nothing, where the table has none of it. With how often it is drawn."""
 

@@ -80,16 +80,16 @@ class DrawnTable:
 
     def create(self) -> None:
         rng = self.rng
-        keyless = rng.random() < 0.15
-        timed = not keyless and rng.random() < 0.15
-        count = 0 if keyless else rng.choice([1, 1, 2, 3])
+        without_key = rng.random() < 0.15
+        timed = not without_key and rng.random() < 0.15
+        count = 0 if without_key else rng.choice([1, 1, 2, 3])
         kinds = [kind for kind in PLAIN if kind != "boolean" or count > 1]
         keys = [self.column(f"k{number}", rng.choice(kinds), nullable=False) for number in range(count)]
         self.key = [column.uid for column in keys]
-        index = None if keyless else rng.choice(HASHED if timed else [*HASHED, *LOCATED])
+        index = None if without_key else rng.choice(HASHED if timed else [*HASHED, *LOCATED])
         located = index is not None and index not in HASHED
         # Keys are unique in the table where partitions are made of the key, and where keys are looked up; else in each partition.
-        parting = "any" if keyless else rng.choice(["key", "scope", "any"] if located else ["key", "scope"])
+        parting = "any" if without_key else rng.choice(["key", "scope", "any"] if located else ["key", "scope"])
         parts = [
             rng.choice(keys)
             if parting == "key" or (parting == "scope" and rng.random() < 0.3)
@@ -98,7 +98,7 @@ class DrawnTable:
         ]
         rest = []
         self.ordering = None
-        if timed or (not keyless and rng.random() < 0.5):
+        if timed or (not without_key and rng.random() < 0.5):
             ordered = TIMES if timed else [kind for kind in PLAIN if kind not in ("boolean", "binary")]
             rest.append(self.column("o", rng.choice(ordered), nullable=False))
             self.ordering = rest[0].uid
@@ -112,12 +112,12 @@ class DrawnTable:
         self.names = {column.uid: column.name for column in columns}
         self.partition_by = self.partition_fields(parts)
         settings: dict[str, Any] = {
-            "key": None if keyless else [column.name for column in keys],
+            "key": None if without_key else [column.name for column in keys],
             "partition_by": self.partition_by,
             "table_type": "merge_on_read" if timed else rng.choice(["merge_on_read", "copy_on_write"]),
             "properties": {"target_file_bytes": str(rng.choice([1024, 2048, 10**9]))},
         }
-        if not keyless:
+        if not without_key:
             settings |= {"key_scope": "partition" if self.parted else "table", "index": index}
             settings |= {"ordering": None if self.ordering is None else "o"}
         self.lateness = dt.timedelta(days=rng.choice([1, 7])) if timed else None

@@ -23,12 +23,12 @@ from tests.explorer.cast import (
 )
 from tests.explorer.cells_erasures import ERASURE_CELLS
 from tests.explorer.cells_indexes import INDEX_CELLS
-from tests.explorer.cells_keyless import KEYLESS_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
+from tests.explorer.cells_without_key import WITHOUT_KEY_CELLS
 from tests.explorer.engine import Cell
 
 WRITER_CELLS: tuple[Cell, ...] = (
@@ -318,7 +318,7 @@ CELLS = (
     *MERGE_CELLS,
     *MOVE_CELLS,
     *INDEX_CELLS,
-    *KEYLESS_CELLS,
+    *WITHOUT_KEY_CELLS,
     *ERASURE_CELLS,
     *LAKE_CELLS,
 )

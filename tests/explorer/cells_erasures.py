@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.explorer.actors import Actor
 from tests.explorer.cast import COMPACTED, FRESH, LOG, ROWS, SMALL, play, writer
 from tests.explorer.cells_indexes import placed
-from tests.explorer.cells_keyless import APPEND, CLUSTERING, SCATTERED
 from tests.explorer.cells_services import ARCHIVE, CLEAN, COMPACTION, SCAN, SCHEDULED, SPLIT, WORKERS, alone
+from tests.explorer.cells_without_key import APPEND, CLUSTERING, SCATTERED
 from tests.explorer.engine import Cell
 from tests.explorer.roles import KEYS, InTurn
 from tests.explorer.roles_erasures import Delete, DeleteWhere, Erase, Forget

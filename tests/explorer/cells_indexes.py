@@ -59,14 +59,14 @@ INDEX_CELLS: tuple[Cell, ...] = (
         name="place elsewhere, compaction: record", actors=(OTHER, COMPACTION), prelude=placed("record"), all_succeed=True, states_min=156
     ),
     Cell(
-        name="update, round of upkeep: record, copy on write",
+        name="update, round of maintenance: record, copy on write",
         actors=(PLACES[0], play("maintenance", 3, Maintain())),
         prelude=placed("record", COPY_ON_WRITE),
         states_min=2_670,
         slow=True,
     ),
     Cell(
-        name="place elsewhere, round of upkeep: record, copy on write",
+        name="place elsewhere, round of maintenance: record, copy on write",
         actors=(OTHER, play("maintenance", 3, Maintain())),
         prelude=placed("record", COPY_ON_WRITE),
         states_min=3_440,

@@ -59,7 +59,7 @@ WORKERS = (play("worker", 5, ExecuteScheduled()), play("worker", 6, ExecuteSched
 DUE = (("objcat.maintenance.maintain", "COMPACT_AFTER_COMMITS", 1),)
 MAINTENANCE = play("maintenance", 5, Maintain())
 SOLO_ROUND_STEPS_MAX = 150
-"""A round of upkeep is several services, one after the other."""
+"""A round of maintenance is several services, one after the other."""
 LESS_CLEAN = play("clean", 6, Clean(2))
 RELEASE = play("release", 6, Save(2, release=True))
 SCAN = Actor("reader", 9, Scan())

@@ -73,8 +73,8 @@ def _who_reads(log: LogFacts, path: str) -> str | None:
     return None
 
 
-def brought_back(request: Request, before: Facts, after: Facts) -> str | None:
-    """P8: what is wrong with an intent that appears: one that was deleted is not brought back by its writer's next heartbeat."""
+def restored_late(request: Request, before: Facts, after: Facts) -> str | None:
+    """P8: what is wrong with an intent that appears: one that was deleted is not put again by its writer's next heartbeat."""
     if request.kind != "put" or _folder_of(request.key)[1] != "intents" or request.key in before.files or request.key not in after.files:
         return None
     return f"P8: {request.key} was deleted, and a heartbeat brings it back" if json.loads(request.data).get("beats") else None

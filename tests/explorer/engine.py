@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from objcat.metadata.table_state import Tables
 from objcat.timeline.log_view import LogView
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
-from tests.explorer.deletions import brought_back, could_commit, is_nameless, may_delete
+from tests.explorer.deletions import could_commit, is_nameless, may_delete, restored_late
 from tests.explorer.facts import Facts, facts_of
 from tests.explorer.properties import check_notes, check_store
 from tests.explorer.roles import CREATED
@@ -360,7 +360,7 @@ class Search:
             changed = [number for number, slot in log.slots.items() if prefix not in new or new[prefix].slots.get(number) != slot]
             if changed and not is_nameless(self._facts[before], prefix):
                 return f"P1: slot {changed[0]} was changed or deleted"
-        return brought_back(self._requests[request], self._facts[before], self._facts[after])
+        return restored_late(self._requests[request], self._facts[before], self._facts[after])
 
     def _judge(self, before: State, state: State, moved: int) -> str | None:
         """What a new state breaks. Where the store is as before, only the actor that moved can have broken anything."""

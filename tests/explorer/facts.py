@@ -30,7 +30,7 @@ CATALOG = "names"
 class Change(NamedTuple):
     """What an entry says of one table. bases: (file group, path). logs: (path, ((file group, start, end), ...)). apps: (name, version).
 
-    ordered, located, keyless, indexed, properties: of the table from now on, where the entry creates it or changes how it is made up.
+    ordered, located, without_key, indexed, properties: of the table from now on, where the entry creates it or changes how it is made up.
     of_index: what it says of the index of the table, which has files like a table.
     """
 
@@ -47,7 +47,7 @@ class Change(NamedTuple):
     apps: tuple[tuple[str, int], ...] = ()
     ordered: bool = False
     located: bool = False
-    keyless: bool = False
+    without_key: bool = False
     indexed: bool = False
     properties: tuple[tuple[str, str], ...] | None = None
     of_index: Change | None = None
@@ -108,8 +108,8 @@ class TableAt(NamedTuple):
     """A table as of one slot: groups by what the entries say of files, rows by what their writers meant.
 
     ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete. located:
-    keys live in whatever file group took them. keyless: so do rows, and each of them counts. of_index: of a table that says itself where
-    keys live, the groups of files in which it does."""
+    keys are in whatever file group took them. without_key: so are rows, and each of them counts. of_index: of a table that says itself
+    where keys are, the groups of files in which it does."""
 
     groups: Mapping[GroupKey, Group]
     counts: Mapping[str, int]
@@ -122,7 +122,7 @@ class TableAt(NamedTuple):
     ended: Rows
     properties: Mapping[str, str]
     located: bool = False
-    keyless: bool = False
+    without_key: bool = False
     of_index: TableAt | None = None
 
     @property
@@ -200,7 +200,7 @@ def facts_of(contents: Contents) -> Facts:
             if slot.rollback_of is not None:
                 rolled_back[slot.rollback_of] = (*rolled_back.get(slot.rollback_of, ()), (prefix, number))
         dense = tuple(slots[number] for number in range(len(slots)) if number in slots)
-        states, broken = fold(dense) if len(dense) == len(slots) else ((), "P1: there is a gap")
+        states, broken = replay(dense) if len(dense) == len(slots) else ((), "P1: there is a gap")
         logs[prefix] = LogFacts(prefix, slots, max(slots), states, broken)
     files = {key: place.now.data for key, place in contents.items() if place.now is not None}
     roots = {key: _named_by(key.partition("checkpoints/")[0], data) for key, data in files.items() if key.endswith("/root.json")}
@@ -285,7 +285,7 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
         apps=tuple(sorted(apps.items())),
         ordered=spec is not None and spec.get("ordering") is not None,
         located=spec is not None and spec["index"]["type"] in LOCATED,
-        keyless=spec is not None and spec["index"]["type"] == "none",
+        without_key=spec is not None and spec["index"]["type"] == "none",
         indexed=spec is not None and spec["index"]["type"] == "record",
         of_index=_change(table, delta["index"], {}, {}) if "index" in delta else None,
         properties=None if spec is None else tuple(sorted(spec.get("properties", {}).items())),
@@ -307,15 +307,15 @@ def _group_id(found: list[Any]) -> GroupKey:
     return found[0], found[1], found[2]
 
 
-# ---- the fold ----------------------------------------------------------------------------------------------------
+# ---- the replay ----------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=100_000)
-def fold(slots: tuple[Slot, ...]) -> tuple[tuple[Tables, ...], str | None]:
-    """The tables after every slot, and what is wrong with the last entry that could not be folded."""
+def replay(slots: tuple[Slot, ...]) -> tuple[tuple[Tables, ...], str | None]:
+    """The tables after every slot, and what is wrong with the last entry that could not be replayed."""
     if not slots:
         return (), None
-    before, broken = fold(slots[:-1])
+    before, broken = replay(slots[:-1])
     if broken is not None:
         return before, broken
     slot = slots[-1]
@@ -361,7 +361,7 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
     table = table._replace(
         ordered=table.ordered or change.ordered,
         located=table.located or change.located,
-        keyless=table.keyless or change.keyless,
+        without_key=table.without_key or change.without_key,
         properties=properties,
     )
     rows, ended, wrong = _meant(table, slot)
@@ -441,7 +441,7 @@ def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
             return {key: value for key, value in rows.items() if key not in keys}, {}, None
         case "add":
             return {**rows, **{key: rows.get(key, "") + mark for key in keys}}, {}, None
-    raise AssertionError(f"a role says that it does {verb!r}, which the fold does not know")
+    raise AssertionError(f"a role says that it does {verb!r}, which the replay does not know")
 
 
 def _measure(best: dict[int, tuple[str, bool]], key: int, value: str, *, deleted: bool) -> None:
@@ -493,7 +493,7 @@ def paths_of(group: Group) -> list[str]:
 def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[Rows, Rows]:
     """The rows of a table as its files hold them, and the deletes that won where they are measured; every file must be there."""
     best: dict[int, tuple[str, bool]] = {}
-    if table.keyless:
+    if table.without_key:
         return _read_every(table, files, prefix), {}
     if table.located:
         return _read_each(table, files, prefix)

@@ -35,7 +35,7 @@ PROPERTIES = {
     "P6": "commit times strictly increase",
     "P7": "every file of every snapshot that can still be read exists: from the bound on, and saved ones; and what a checkpoint names",
     "P8": "nothing is deleted but what the log allows",
-    "P9": "a file group has at most one base file, a slot all tables of a transaction; a reader gets what other code folds",
+    "P9": "a file group has at most one base file, a slot all tables of a transaction; a reader gets what other code replays",
     "P10": "a read is a prefix of the log, no older than the head when it began, and a handle never goes back",
     "P11": "an actor that is left alone ends in a bounded number of requests, and succeeds where nothing went wrong",
     "P12": "a certificate of erasure is true: no file holds a row that was there when the erasure began",
@@ -195,11 +195,11 @@ def _check_read(facts: Facts, saw: Saw, floor: int) -> tuple[str, str] | None:
     tables = log.states[saw.slot]
     (state,) = [tables[saw.table]] if saw.table else tables.values()
     if saw.groups is not None:
-        folded = tuple((group_id, tuple(paths_of(group))) for group_id, group in sorted(state.groups.items()))
-        if saw.groups != folded:
-            return "P9", f"got the file groups {saw.groups} of slot {saw.slot}, and the log folds to {folded}"
+        replayed = tuple((group_id, tuple(paths_of(group))) for group_id, group in sorted(state.groups.items()))
+        if saw.groups != replayed:
+            return "P9", f"got the file groups {saw.groups} of slot {saw.slot}, and the log replays to {replayed}"
     if saw.rows is not None and saw.rows != tuple(sorted(state.rows.items())):
-        return "P9", f"read the rows {dict(saw.rows)} of slot {saw.slot}, and the log folds to {dict(state.rows)}"
+        return "P9", f"read the rows {dict(saw.rows)} of slot {saw.slot}, and the log replays to {dict(state.rows)}"
     return None
 
 

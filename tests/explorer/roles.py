@@ -438,7 +438,7 @@ def mark_of(me: Participant) -> str:
 
 
 def means(verb: str, *keys: int, mark: str) -> dict[str, str]:
-    """Metadata of a commit that say what it is meant to do: the fold of `facts.py` goes by them, and not by files."""
+    """Metadata of a commit that say what it is meant to do: the replay of `facts.py` goes by them, and not by files."""
     return {"does": f"{verb} {','.join(str(key) for key in keys)} {mark}"}
 
 

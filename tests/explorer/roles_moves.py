@@ -14,7 +14,7 @@ from tests.explorer.roles import KEYS, TABLE_NAME, means
 from tests.explorer.toyfiles import SCHEMA
 
 GROUP_IDS = 4
-"""Of a partition: the fold of whoever judges the store goes over all of them."""
+"""Of a partition: the replay of whoever judges the store goes over all of them."""
 INDEXES: Mapping[str, tuple[Index, object]] = {
     "simple": (SimpleIndex(), SimpleIndexSpec(count=GROUP_IDS)),
     "bloom": (BloomIndex(), BloomIndexSpec(count=GROUP_IDS)),

@@ -89,7 +89,7 @@ class ExecuteScheduled:
 
 @dataclass(frozen=True, slots=True)
 class Maintain:
-    """Does what is due: a round of upkeep."""
+    """Does what is due: a round of maintenance."""
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)

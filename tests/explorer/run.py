@@ -49,7 +49,7 @@ def _view(contents: Contents) -> LogView[Tables]:
     entries = [decode_entry(data, key=key) for key, data in sorted(found.items())]
     store = FileIO(MemoryBackend("beginning"))
     for key, data in found.items():
-        store.put(key.removeprefix(PREFIX), data)  # A RESTORE is folded from what was there before.
+        store.put(key.removeprefix(PREFIX), data)  # A RESTORE is replayed from what was there before.
     timeline = Timeline(store, TablesReducer())
     return timeline.advance(LogView(LogState(), {}), entries)
 

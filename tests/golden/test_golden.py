@@ -206,7 +206,7 @@ KINDS = {
     "log object": r"data/[^/]+/local[^/]+\.log\.parquet",
     "deletes that a compaction kept": r"data/[^/]+/compact[^/]+\.log\.parquet",
     "deletes that a clustering kept": r"data/[^/]+/cluster-\d+-[0-9a-f]{16}\.log\.parquet",
-    "where a clustering brought keys": r"data/[^/]+/cluster-\d+-index-[^/]+\.log\.parquet",
+    "where a clustering moved keys": r"data/[^/]+/cluster-\d+-index-[^/]+\.log\.parquet",
     "changes beside the log": r"data/[^/]+/changes\.json-\w+",
     "root": r"checkpoints/\d{20}/root\.json",
     "manifest": r"checkpoints/\d{20}/\w+/base-\w+\.parquet",

@@ -129,7 +129,9 @@ def _index_of_former_groups(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug(
-    "a round of upkeep that drops entries of an index which came meanwhile", "P9", "place elsewhere, round of upkeep: record, copy on write"
+    "a round of maintenance that drops entries of an index which came meanwhile",
+    "P9",
+    "place elsewhere, round of maintenance: record, copy on write",
 )
 def _index_entries_dropped(patch: pytest.MonkeyPatch) -> None:
     proposal = compaction._proposal
@@ -139,7 +141,7 @@ def _index_entries_dropped(patch: pytest.MonkeyPatch) -> None:
 # ---- cleaning ----------------------------------------------------------------------------------------------------
 
 
-@bug("a clean that forgets what a RESTORE has brought back", "P8", "write, clean after a restore")
+@bug("a clean that forgets what a RESTORE has restored", "P8", "write, clean after a restore")
 def _restored_is_cleaned(patch: pytest.MonkeyPatch) -> None:
     unneeded = cleaning._unneeded
 

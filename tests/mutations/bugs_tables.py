@@ -255,8 +255,8 @@ def _drops_later_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction, "_proposal", lambda *files, as_of, **rest: proposal(*files, as_of=as_of + 1, **rest))
 
 
-@bug("a round of upkeep drops later blocks", "P5", "maintenance, write")
-def _upkeep_drops_blocks(patch: pytest.MonkeyPatch) -> None:
+@bug("a round of maintenance drops later blocks", "P5", "maintenance, write")
+def _maintenance_drops_blocks(patch: pytest.MonkeyPatch) -> None:
     _drops_blocks(patch)
 
 

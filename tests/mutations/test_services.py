@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+import tests.services.test_auto_maintenance as auto_maintenance
 import tests.services.test_cleaning as cleanings
 import tests.services.test_clustering as clusterings
 import tests.services.test_erasing as erasures
 import tests.services.test_keeping as keeping
 import tests.services.test_splits as splits
-import tests.services.test_upkeep as upkeep
 from objcat.errors import NotErased
 
 erasing: Any = import_module("objcat.table.erase")
@@ -75,7 +75,7 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch, Path], None]] = {
         "objcat.maintenance.clean",
         "_nth_newest",
         partial(one_more, cleaning._nth_newest),
-        lambda _, folder: upkeep.test_clean_by_hand_takes_what_is_to_be_kept(folder),
+        lambda _, folder: auto_maintenance.test_clean_by_hand_takes_what_is_to_be_kept(folder),
     ),
     "a clean that leaves what an earlier one had begun": planted(
         "objcat.maintenance.clean",

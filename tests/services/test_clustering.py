@@ -229,7 +229,7 @@ def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
         scenario()
 
 
-def test_a_round_of_upkeep_joins_many_small_groups() -> None:
+def test_a_round_of_maintenance_joins_many_small_groups() -> None:
     log = Log()
     log.fill(parts=15, rows=10)
     assert log.table().maintenance.run().did == ()

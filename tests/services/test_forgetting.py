@@ -24,7 +24,7 @@ INDEXES: dict[str, Any] = {
     "bloom": objcat.BloomIndex(),
     "memory": objcat.MemoryIndex(),
     "record": objcat.RecordIndex(2),
-    "keyless": None,
+    "without_key": None,
 }
 PARTITIONS = {"whole": [], "by mail": ["mail"], "by birth": ["born"]}
 
@@ -38,12 +38,12 @@ def made(
     partition_by: str = "whole",
 ) -> objcat.Table:
     """An empty table of people."""
-    keyless = index == "keyless"
-    settings: dict[str, Any] = {"key": None} if keyless else {"key": ["ssn"], "index": INDEXES[index], "ordering": ordering}
+    without_key = index == "without_key"
+    settings: dict[str, Any] = {"key": None} if without_key else {"key": ["ssn"], "index": INDEXES[index], "ordering": ordering}
     fields = PARTITIONS[partition_by]
     if fields:
         settings["partition_by"] = fields
-        if not keyless:
+        if not without_key:
             settings["key_scope"] = "partition"
     return lake_on(backend, 1).create_table("people", SCHEMA, table_type=kind, **settings)
 
@@ -79,7 +79,7 @@ def check_gone(backend: MemoryBackend, *, rows: int) -> None:
 SETTINGS = [
     (kind, index, ordering, partition_by)
     for kind, index, ordering, partition_by in itertools.product(KINDS, INDEXES, (None, "seen"), PARTITIONS)
-    if not (index == "keyless" and ordering is not None)
+    if not (index == "without_key" and ordering is not None)
 ]
 SETTINGS.sort(key=lambda setting: zlib.crc32(repr(setting).encode()))
 
@@ -184,7 +184,7 @@ def test_nothing_is_left_after_two_things_that_have_happened(first: str, second:
     kind, index, ordering, partition_by = SETTINGS[(zlib.crc32(f"{first} {second}".encode()) + turn * 11) % len(SETTINGS)]
     if "split" in (first, second) and index != "bucket":
         pytest.skip("splits are of buckets")
-    if "altered" in (first, second) and partition_by == "by mail" and index == "keyless":
+    if "altered" in (first, second) and partition_by == "by mail" and index == "without_key":
         pytest.skip("renamed columns of partitions are asked by others")
     backend = MemoryBackend("two")
     table = made(backend, kind=kind, index=index, ordering=ordering, partition_by=partition_by)

@@ -192,7 +192,7 @@ def test_writers_that_a_restore_meets_are_undone() -> None:
     world.check()
 
 
-def test_a_dropped_table_is_brought_back_by_a_restore_which_no_clean_prevents() -> None:
+def test_a_dropped_table_is_restored_by_a_restore_which_no_clean_prevents() -> None:
     world = World()
     world.upsert(*rows(6))
     close(world)

@@ -18,7 +18,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()
 KEYS, BATCH = 1000, 10
 POLICY = {"keep_commits": "50", "compact_after_commits": "16"}
 ROUND = 250
-"""Commits between two rounds of upkeep."""
+"""Commits between two rounds of maintenance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A round of upkeep does what the policy says is due, within its budget, and says what it did and what it left."""
+"""A round of maintenance does what the policy says is due, within its budget, and says what it did and what it left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write, compact, clean, save, restore and split in whatever order: each readable slot is the fold of the log over a dict."""
+"""Write, compact, clean, save, restore and split in whatever order: each readable slot is the replay of the log over a dict."""
 
 from __future__ import annotations
 

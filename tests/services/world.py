@@ -44,7 +44,7 @@ Rows = Mapping[int, Seen]
 
 
 class Model:
-    """What a table holds after every slot, as a fold over a dict."""
+    """What a table holds after every slot, as a replay over a dict."""
 
     def __init__(self, *, ordered: bool) -> None:
         self.ordered = ordered

@@ -59,9 +59,9 @@ def test_a_write_says_what_it_is_and_the_description_of_before_is_back(spark: Sp
         told = descriptions(spark)
         for expected in ("insert", "upsert", "find rows to delete in", "delete"):
             assert f"objcat: {expected} shop.orders" in told
-        keyless = objcat.connect(tmp_path).create_table("shop.visits", SCHEMA, key=None)
-        keyless.insert([{"id": 1, "value": 1}, {"id": 2, "value": 2}])
-        assert keyless.delete("id = 1", spark=spark)
+        without_key = objcat.connect(tmp_path).create_table("shop.visits", SCHEMA, key=None)
+        without_key.insert([{"id": 1, "value": 1}, {"id": 2, "value": 2}])
+        assert without_key.delete("id = 1", spark=spark)
         assert "objcat: delete shop.visits" in descriptions(spark)
         with objcat.connect(tmp_path).transaction() as transaction:
             transaction["shop.orders"].delete(rows(spark, 1))

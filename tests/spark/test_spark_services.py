@@ -1,4 +1,4 @@
-"""Compaction, clustering and upkeep inside a Spark application: the executors do the work, and the rows are those of this process."""
+"""Compaction, clustering and maintenance inside a Spark application: the executors do the work, and the rows are those of this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class Inline(SystemEnv):
-    """Tasks, upkeep too, are done before whoever submits them goes on."""
+    """Tasks, maintenance too, are done before whoever submits them goes on."""
 
     def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
         return done_at_once(function)
@@ -160,7 +160,7 @@ def test_what_a_worker_meets_is_said_in_its_own_words(spark: SparkSession, tmp_p
     assert set(tmp_path.glob("tables/*/data/**/*.parquet")) == before
 
 
-# ---- upkeep after writes
+# ---- maintenance after writes
 
 
 def looked_after(place: Path) -> objcat.Table:

@@ -1,4 +1,4 @@
-"""The vectorised merge equals a literal left fold over a dict, for every mix of operations."""
+"""The vectorised merge equals a literal replay over a dict, for every mix of operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("o", pa.int64()), ("v", pa.int64()), (OP_COLUMN, pa.int8())])
 
 
-def fold(rows: list[dict[str, Any]], *, ordered: bool) -> dict[tuple[int, str], dict[str, Any]]:
+def replay(rows: list[dict[str, Any]], *, ordered: bool) -> dict[tuple[int, str], dict[str, Any]]:
     """Section 6 read literally, one row after the other."""
     state: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
@@ -47,27 +47,27 @@ operations = st.builds(
 
 
 @given(st.lists(operations, max_size=40))
-def test_merge_by_ordering_is_the_fold(rows: list[dict[str, Any]]) -> None:
-    expected = [r for _, r in sorted(fold(rows, ordered=True).items(), key=lambda item: (item[0][0], item[0][1].encode()))]
+def test_merge_by_ordering_is_the_replay(rows: list[dict[str, Any]]) -> None:
+    expected = [r for _, r in sorted(replay(rows, ordered=True).items(), key=lambda item: (item[0][0], item[0][1].encode()))]
     assert merge(table(rows), key=["k", "s"], ordering="o", keep_deletes=True).to_pylist() == expected
     visible = [{n: x for n, x in r.items() if n != OP_COLUMN} for r in expected if r[OP_COLUMN] == OP_UPSERT]
     assert merge(table(rows), key=["k", "s"], ordering="o").to_pylist() == visible
 
 
 @given(st.lists(operations, max_size=40))
-def test_merge_by_commit_order_is_the_fold(rows: list[dict[str, Any]]) -> None:
-    expected = [r for _, r in sorted(fold(rows, ordered=False).items(), key=lambda item: (item[0][0], item[0][1].encode()))]
+def test_merge_by_commit_order_is_the_replay(rows: list[dict[str, Any]]) -> None:
+    expected = [r for _, r in sorted(replay(rows, ordered=False).items(), key=lambda item: (item[0][0], item[0][1].encode()))]
     assert merge(table(rows), key=["k", "s"], ordering=None, keep_deletes=True).to_pylist() == expected
 
 
 @given(st.lists(operations, min_size=1, max_size=30), st.integers(0, 29))
 def test_folding_a_batch_first_changes_nothing(rows: list[dict[str, Any]], cut: int) -> None:
-    """A batch is folded when it is written: the whole must not notice, but for a barrier that hides in the batch (which writes refuse to
+    """A batch is replayed when it is written: the whole must not notice, but for a barrier that hides in the batch (which writes refuse to
     mix)."""
     rows = [r if r["o"] is not None else {**r, "o": 0} for r in rows]
     before, batch = rows[:cut], rows[cut:]
-    folded = merge(table(batch), key=["k", "s"], ordering="o", keep_deletes=True).to_pylist()
-    assert merge(table(before + folded), key=["k", "s"], ordering="o") == merge(table(rows), key=["k", "s"], ordering="o")
+    replayed = merge(table(batch), key=["k", "s"], ordering="o", keep_deletes=True).to_pylist()
+    assert merge(table(before + replayed), key=["k", "s"], ordering="o") == merge(table(rows), key=["k", "s"], ordering="o")
 
 
 def test_a_barrier_removes_a_newer_row_and_an_older_late_row_comes_back_after_it() -> None:

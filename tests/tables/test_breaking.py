@@ -417,7 +417,7 @@ def same_key(a: int, f: float) -> tuple[int, str]:
 
 
 class TableBesideModel(RuleBasedStateMachine):
-    """Two handles on one table, and a dict that folds the same operations; every slot is read again at the end."""
+    """Two handles on one table, and a dict that replays the same operations; every slot is read again at the end."""
 
     def __init__(self) -> None:
         super().__init__()

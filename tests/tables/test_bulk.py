@@ -48,7 +48,7 @@ def stream(rows: pa.Table) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(rows.schema, iter(rows.to_batches(max_chunksize=100)))
 
 
-def fold(model: dict[int, tuple[int, str]], rows: pa.Table, *, ordered: bool) -> None:
+def replay(model: dict[int, tuple[int, str]], rows: pa.Table, *, ordered: bool) -> None:
     for row in rows.to_pylist():
         before = model.get(row["id"])
         if before is None or not ordered or row["at"] >= before[0]:
@@ -82,7 +82,7 @@ def test_batches_beyond_memory_are_as_batches_within(
     for step, operation in enumerate(("insert", "upsert", "insert", "upsert")):
         rows = batch([dice.randrange(2000) for _ in range(3000)], f"{step}-", seed=step)
         getattr(table, operation)(rows if step < 2 else stream(rows))
-        fold(model, rows, ordered=ordering is not None)
+        replay(model, rows, ordered=ordering is not None)
         assert found(table) == model, (step, operation)
     for path in tmp_path.glob("tables/*/data/**/*_0000*.parquet"):
         keys = pq.read_table(path, columns=["id"])["id"]

@@ -207,7 +207,9 @@ def test_properties_of_a_table_live_with_the_table(lake: objcat.Lake) -> None:
     ids=["archive", "collect_checkpoints", "execute_scheduled", "restore"],
 )
 @pytest.mark.parametrize("domain", [None, "shared"])
-def test_upkeep_of_a_dropped_table_says_that_it_is_gone(lake: objcat.Lake, call: Callable[[objcat.Table], Any], domain: str | None) -> None:
+def test_maintenance_of_a_dropped_table_says_that_it_is_gone(
+    lake: objcat.Lake, call: Callable[[objcat.Table], Any], domain: str | None
+) -> None:
     table = create(lake, "t", shared_log=domain)
     table.upsert(row(1))
     lake.drop_table("t")

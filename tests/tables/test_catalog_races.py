@@ -322,7 +322,7 @@ def test_a_change_of_another_name_is_no_reason_to_fail(backend: Interrupted, slo
 def test_a_change_that_is_durable_stands_although_what_others_changed_cannot_be_read_after_it(
     memory: MemoryBackend, lake: objcat.Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is more than a slot holds lies beside it, and is read when it is folded."""
+    """What is more than a slot holds lies beside it, and is read when it is replayed."""
     lake.namespaces.create("ns")
     unreadable = Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: "/changes.json-" in key, times=99)
     racing = Interrupted(memory, [unreadable])
@@ -379,7 +379,7 @@ def test_a_table_that_is_renamed_under_its_drop_is_dropped(backend: Interrupted,
 
 
 @pytest.mark.parametrize("where", ["_catalog/", "tables/"])
-def test_a_slow_drop_spares_a_table_that_was_dropped_and_brought_back_meanwhile(
+def test_a_slow_drop_spares_a_table_that_was_dropped_and_restored_meanwhile(
     backend: Interrupted, slow: objcat.Lake, lake: objcat.Lake, where: str
 ) -> None:
     create(lake).upsert(row(1))

@@ -243,7 +243,7 @@ def test_a_dropped_table_is_not_followed_and_its_columns_are_checked() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_without_a_key_tells_rows_apart_by_what_they_are(kind: TableType) -> None:
-    lake = objcat.Lake(FileIO(MemoryBackend(f"keyless-followed-{kind}"), env=FakeEnv(5)))
+    lake = objcat.Lake(FileIO(MemoryBackend(f"without_key-followed-{kind}"), env=FakeEnv(5)))
     schema = pa.schema([("line", pa.int64()), ("tags", pa.list_(pa.string()))])
     table = lake.create_table("log", schema, key=None, table_type=kind)
 

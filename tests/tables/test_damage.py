@@ -180,7 +180,7 @@ def test_swapped_files_of_a_record_index_are_noticed_by_the_next_write(fileio: F
     assert table.refresh().slot == slot
 
 
-def test_upkeep_reads_files_at_random_and_tells_of_damage(fileio: FileIO) -> None:
+def test_maintenance_reads_files_at_random_and_tells_of_damage(fileio: FileIO) -> None:
     table = written(fileio, "small")
     files = [file for _, file in files_of(table)]
     done = table.maintenance.run()

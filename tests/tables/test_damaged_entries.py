@@ -1,4 +1,4 @@
-"""Entries that do not make sense: who reads one is told which object and which field, and nothing of it is folded."""
+"""Entries that do not make sense: who reads one is told which object and which field, and nothing of it is replayed."""
 
 from __future__ import annotations
 

@@ -144,9 +144,9 @@ def test_what_is_refused(error: type[Exception], says: str, insert: Callable[[ob
 
 def test_tables_that_cannot_say_whether_a_key_is_there() -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("others"), env=FakeEnv(3)))
-    keyless = lake.create_table("k", SCHEMA, key=None)
+    without_key = lake.create_table("k", SCHEMA, key=None)
     with pytest.raises(InvalidInput, match="has no key"):
-        keyless.insert(rows(range(1)), on_existing="skip")
+        without_key.insert(rows(range(1)), on_existing="skip")
 
 
 def test_in_sql() -> None:

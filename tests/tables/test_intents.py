@@ -84,7 +84,7 @@ def test_a_heartbeat_says_that_the_writer_lives_until_it_is_done() -> None:
     committer.delete_intent(txn).result()
     assert env.repeated == []
     beat()
-    assert not table._context.fileio.exists(intent_key(txn)), "a late heartbeat brought the intent back"
+    assert not table._context.fileio.exists(intent_key(txn)), "a late heartbeat put the intent again"
 
 
 def test_a_heartbeat_survives_a_store_that_does_not_answer() -> None:
@@ -476,7 +476,7 @@ def test_who_hears_of_a_dead_transaction_settles_it_by_its_id(memory: MemoryBack
     assert not examine(table._context.timeline).findings
 
 
-def test_a_round_of_upkeep_finds_the_dead_whether_they_had_an_intent_or_not(memory: MemoryBackend) -> None:
+def test_a_round_of_maintenance_finds_the_dead_whether_they_had_an_intent_or_not(memory: MemoryBackend) -> None:
     table = create(memory)
     table.upsert(rows(1))
     for slow, key in ((False, "/data/"), (False, "/log/"), (True, "/log/")):

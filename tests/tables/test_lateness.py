@@ -1,4 +1,4 @@
-"""The lateness horizon: what came too late counts for nothing, whoever folds it and whenever; and deletes are not remembered for ever."""
+"""The lateness horizon: what came too late counts for nothing, whoever replays it and whenever; and deletes are not remembered for ever."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Late:
         if all(order is not None for _, _, order in valued):
             columns["o"] = self._orders([order for _, _, order in valued if order is not None])
         done = getattr(self.table, how)(pa.table(columns))
-        self.fold(how, valued, done.committed_at_ms)
+        self.replay(how, valued, done.committed_at_ms)
         return done
 
     def _orders(self, orders: list[int]) -> pa.Array:
@@ -76,7 +76,7 @@ class Late:
             return pa.array([order // DAY_MS for order in orders], pa.int32()).cast(self.type)
         return pa.array([order * 1000 for order in orders], pa.int64()).cast(self.type)
 
-    def fold(self, how: str, rows: list[tuple[int, int | None, int | None]], committed_at_ms: int) -> None:
+    def replay(self, how: str, rows: list[tuple[int, int | None, int | None]], committed_at_ms: int) -> None:
         now = dict(self.slots[-1])
         began = set(self.live)
         for key, value, order in rows:

@@ -37,7 +37,7 @@ TABLES: list[dict[str, Any]] = [
     {"key": ["city", "id"], "partition_by": ["city"]},
     {"key": ["id"], "index": objcat.SimpleIndex()},
 ]
-KEYLESS: list[dict[str, Any]] = [{"key": None}, {"key": None, "partition_by": ["city"]}]
+WITHOUT_KEY: list[dict[str, Any]] = [{"key": None}, {"key": None, "partition_by": ["city"]}]
 
 
 def row(i: int, **other: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def counts(result: objcat.CommitResult | None) -> tuple[int | None, int | None, 
 # ---- update
 
 
-@pytest.mark.parametrize("settings", [*TABLES, *KEYLESS], ids=repr)
+@pytest.mark.parametrize("settings", [*TABLES, *WITHOUT_KEY], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_update_sets_what_passes_and_nothing_else(kind: TableType, settings: dict[str, Any]) -> None:
     table = make(memory(), table_type=kind, **settings)
@@ -304,7 +304,7 @@ def test_only_the_columns_that_came(kind: TableType, settings: dict[str, Any]) -
     assert table.refresh().slot == 3
 
 
-@pytest.mark.parametrize("settings", [*TABLES, *KEYLESS], ids=repr)
+@pytest.mark.parametrize("settings", [*TABLES, *WITHOUT_KEY], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_soft_delete_keeps_the_row(kind: TableType, settings: dict[str, Any]) -> None:
     lake = objcat.Lake(memory())
@@ -361,7 +361,7 @@ def test_an_upsert_that_comes_first_is_seen(kind: TableType) -> None:
     assert values(table)[3] == 52
 
 
-def test_a_keyless_update_beside_an_insert_and_an_update() -> None:
+def test_an_update_without_a_key_beside_an_insert_and_an_update() -> None:
     backend = RacingBackend("race")
     table = make(FileIO(backend, env=FakeEnv(5)), key=None)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")

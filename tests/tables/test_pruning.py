@@ -61,7 +61,7 @@ def written(spec: TableSpec, values: list[Any]) -> BaseFile:
 
 
 def is_kept(spec: TableSpec, where: str, *files: BaseFile) -> bool:
-    """Whether a group of one base file, or one row of a manifest that has folded several, survives."""
+    """Whether a group of one base file, or one row of a manifest that has replayed several, survives."""
     change = ManifestChange(FileGroupId("", 0, 4), 1, files[0], TXN)
     return bool(parse_predicate(where, spec.table_schema).to_pruning().may_match(rows_of([change], spec), spec)[0])
 

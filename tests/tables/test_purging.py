@@ -222,7 +222,7 @@ def test_who_holds_a_dropped_table_is_told_where_it_was_and_how_it_comes_back(wo
         CLOSED[what](table)
 
 
-@pytest.mark.parametrize("back", [False, True], ids=["purged", "brought back"])
+@pytest.mark.parametrize("back", [False, True], ids=["purged", "restored"])
 def test_a_clean_that_was_cut_short_before_the_drop_is_finished(world: World, back: bool) -> None:
     fill(world.create("t")).maintenance.compact()
     rule = Rule(kinds=frozenset({"delete"}), key=lambda key: "/data/" in key, fault=Fault.BEFORE, times=99)

@@ -1,6 +1,6 @@
 """A small model of tables that shows what the conflict rules must refuse: operations plan at one slot and commit at a later one.
 
-Every operation has two meanings. Its *files*: what it writes, computed from what it saw at its base, and folded by slot as the protocol
+Every operation has two meanings. Its *files*: what it writes, computed from what it saw at its base, and replayed by slot as the protocol
 says. Its *intent*: what it does to a dict, applied at its own slot. Whatever the rules admit must leave files that read as the dict does,
 which is the serial execution in slot order.
 
@@ -30,7 +30,7 @@ class Wrong(AssertionError):
     """Files that do not read as the serial execution."""
 
 
-# Files, and their fold.
+# Files, and their replay.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Change:
     forgets: Sequence[int] = ()
 
 
-def fold(files: Files, change: Change, slot: int) -> Files:
+def replay(files: Files, change: Change, slot: int) -> Files:
     """The files after a commit. Raises Wrong for what a reader would call corrupt."""
     if change.restored is not None:
         return change.restored
@@ -551,7 +551,7 @@ def start_of(ops: Sequence[Op], *, bucketed: bool) -> State:
     for number, op in enumerate(ops):
         planned = op.plan(state, f"start{number}", False)
         assert planned is not None, op.name
-        files = fold(state.files, planned.change, number)
+        files = replay(state.files, planned.change, number)
         state = State(number, files, planned.intent(state.rows))
         assert files.read() == state.rows, op.name
     return state
@@ -616,7 +616,7 @@ def _judge(op: Op, planned: Planned, later: Sequence[Step], report: Report) -> b
 
 def _commit(op: Op, base: int, planned: Planned, head: State, start: State) -> Step:
     slot = head.slot + 1
-    files, rows = fold(head.files, planned.change, slot), planned.intent(head.rows)
+    files, rows = replay(head.files, planned.change, slot), planned.intent(head.rows)
     read = files.read()
     if read != rows:
         raise Wrong(f"the files read {read}, the serial execution has {rows}")

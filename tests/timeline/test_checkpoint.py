@@ -24,7 +24,7 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
-from tests.timeline.toy import TABLE, Toy, ToyFold, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
+from tests.timeline.toy import TABLE, Toy, ToyReducer, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
 
 def store(name: str, commits: int, *, publish: bool = True, seed: int = 7) -> tuple[FileIO, LogView[Toy]]:
@@ -158,7 +158,7 @@ def test_a_view_that_has_grown_meanwhile_moves_to_the_new_checkpoint() -> None:
     assert timeline.adopt_checkpoint(view, timeline.open()) == view
 
 
-class _Broken(ToyFold):
+class _Broken(ToyReducer):
     def save(self, fileio: FileIO, state: Toy, folder: str) -> tuple[msgspec.Raw, Toy]:
         raise OSError("not today")
 
@@ -334,7 +334,7 @@ def test_what_a_dead_publisher_left_is_swept() -> None:
 
 @pytest.mark.parametrize("slot", [55, 40, 95])
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_state_that_was_brought_back_outlives_the_checkpoint_that_it_came_from(slot: int, saved: bool) -> None:
+def test_a_state_that_was_restored_outlives_the_checkpoint_that_it_came_from(slot: int, saved: bool) -> None:
     fileio, view = store(f"back-{slot}-{saved}", 100)
     timeline = open_toy(fileio)
     if saved:
@@ -358,7 +358,7 @@ def test_a_state_that_was_brought_back_outlives_the_checkpoint_that_it_came_from
     assert garbage(timeline) == set()
 
 
-def test_a_state_that_is_brought_back_while_its_checkpoint_is_collected_does_not_stand_on_it() -> None:
+def test_a_state_that_is_restored_while_its_checkpoint_is_collected_does_not_stand_on_it() -> None:
     plain, view = store("while", 200)
     timeline = open_toy(plain)
     done: list[bool] = []

@@ -1,4 +1,4 @@
-"""A small fold: one dict of texts, in shards of JSON, with what a table's fold must get right and nothing else."""
+"""A small replay: one dict of texts, in shards of JSON, with what a table's replay must get right and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Toy:
     overlay: Mapping[str, int] = field(default_factory=dict)
 
 
-class ToyFold:
+class ToyReducer:
     """What the changes `{"t": {"key": value}}` mean."""
 
     def begin(self) -> Toy:
@@ -75,7 +75,7 @@ def rows_of(fileio: FileIO, state: Toy) -> dict[str, int]:
 
 
 def open_toy(fileio: FileIO) -> Timeline[Toy]:
-    return Timeline(fileio, ToyFold())
+    return Timeline(fileio, ToyReducer())
 
 
 def commit(fileio: FileIO, log: LogState, *, txn: Txn | None = None, **fields: Any) -> Entry:

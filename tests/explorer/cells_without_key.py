@@ -7,11 +7,11 @@ from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LATE, LOG, play
 from tests.explorer.cells_services import SCAN, alone
 from tests.explorer.engine import Cell
-from tests.explorer.roles_keyless import Append, Cluster, CreateKeyless, TakeOut
 from tests.explorer.roles_services import Clean, Compact, ExecuteScheduled, Restore, Schedule
+from tests.explorer.roles_without_key import Append, Cluster, CreateWithoutKey, TakeOut
 
 SCATTERED = (
-    Actor("creator", 15, CreateKeyless()),
+    Actor("creator", 15, CreateWithoutKey()),
     Actor("first", 12, Append(1, "a1", apart=True)),
     Actor("second", 13, Append(2, "a2", apart=True)),
     Actor("third", 14, Append(3, "a3")),
@@ -31,7 +31,7 @@ CLUSTERED = (
 """Three rows in one group, at slot 4, and a new group."""
 PLANNED = (*SCATTERED, Actor("former scheduler", 11, Schedule()), Actor("fourth", 10, Append(4, "a4")))
 """The first one with a plan of a compaction, and log rows that came after it, at slot 4."""
-REWRITTEN = (Actor("creator", 15, CreateKeyless(COPY_ON_WRITE)), *SCATTERED[1:])
+REWRITTEN = (Actor("creator", 15, CreateWithoutKey(COPY_ON_WRITE)), *SCATTERED[1:])
 """The first one as a copy-on-write table."""
 CLUSTERING = play("clustering", 5, Cluster())
 CLEAN = play("clean", 7, Clean())
@@ -49,7 +49,7 @@ BESIDE: dict[str, tuple[Actor, tuple[Actor, ...]]] = {
 }
 """Who does something to a group that is being clustered; nobody is refused."""
 
-KEYLESS_CELLS: tuple[Cell, ...] = (
+WITHOUT_KEY_CELLS: tuple[Cell, ...] = (
     alone(CLUSTERING, SCATTERED, faults_max=1, states_min=220),
     alone(CLUSTERING, SCATTERED, states_min=2_200, slow=True),
     alone(APPEND, SCATTERED, faults_max=1, states_min=106),

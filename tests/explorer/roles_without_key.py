@@ -15,11 +15,11 @@ from tests.explorer.roles import TABLE_NAME, means, open_warm
 from tests.explorer.toyfiles import SCHEMA
 
 GROUP_IDS = 8
-"""Of a partition: the fold of whoever judges the store goes over all of them."""
+"""Of a partition: the replay of whoever judges the store goes over all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class CreateKeyless:
+class CreateWithoutKey:
     """Creates a table whose rows lie in the partition of the first letter of their value."""
 
     kind: TableType = MERGE_ON_READ

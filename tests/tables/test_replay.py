@@ -1,4 +1,4 @@
-"""What entries mean to a table: the fold compared with a slow one, whatever was checkpointed on the way."""
+"""What entries mean to a table: the replay compared with a slow one, whatever was checkpointed on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writes do for the upkeep of their table, by its policy: in nobody's way, and for a cost that follows what changed."""
+"""What writes do for the maintenance of their table, by its policy: in nobody's way, and for a cost that follows what changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Counted:
     def __init__(self, *, rules: list[Rule] | None = None, **properties: str) -> None:
         self.env = FakeEnv(7)
         self.gets = self.requests = 0
-        backend = FaultyBackend(MemoryBackend(f"upkeep-{id(self)}", env=self.env), rules or [], before=self._before)
+        backend = FaultyBackend(MemoryBackend(f"maintenance-{id(self)}", env=self.env), rules or [], before=self._before)
         self.lake = objcat.Lake(FileIO(backend, env=self.env))
         self.table = self.lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2), properties=properties)
         self.model: dict[int, int] = {}
@@ -119,7 +119,7 @@ def test_a_write_that_nothing_is_due_after_asks_nothing_more(how: str, monkeypat
 def test_a_table_whose_writers_never_pass_the_slots_of_a_look_is_looked_after(how: str) -> None:
     """Two tables of one log are written by turns, this one in odd slots, each time by somebody who has just opened it."""
     env = FakeEnv(11)
-    store = FileIO(MemoryBackend(f"upkeep-{how}", env=env), env=env)
+    store = FileIO(MemoryBackend(f"maintenance-{how}", env=env), env=env)
     for name, properties in (("even", {}), ("odd", {"compact_after_commits": "3"})):
         objcat.Lake(store).create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(1), shared_log="d", properties=properties)
     actions: list[Action] = []
@@ -158,7 +158,7 @@ def test_a_round_that_is_under_way_is_not_begun_again(tmp_path: Path) -> None:
 
 
 class Holding(SystemEnv):
-    """Keeps upkeep until it is asked for."""
+    """Keeps maintenance until it is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -384,7 +384,7 @@ def test_writes_merge_a_record_index_that_has_grown(kind: TableType, bounded: bo
     """A compaction within a bound of bytes leaves it out, and a copy-on-write table has no other."""
     env = FakeEnv(5)
     policy = {"compact_after_commits": "4", **({"compact_io_bytes_max": "1000000"} if bounded else {})}
-    table = objcat.Lake(FileIO(MemoryBackend(f"upkeep-index-{kind}", env=env), env=env)).create_table(
+    table = objcat.Lake(FileIO(MemoryBackend(f"maintenance-index-{kind}", env=env), env=env)).create_table(
         "t", SCHEMA, key=["id"], index=objcat.RecordIndex(1), table_type=kind, properties=policy
     )
     for number in range(12):
