@@ -10,7 +10,7 @@ from typing import Any
 
 from objcat.mirror.iceberg.manifests import Tally
 from objcat.mirror.iceberg.objects import pointer_name
-from objcat.mirror.iceberg.types import Record, names_of
+from objcat.mirror.iceberg.types import HIDDEN_IDS, Record, names_of
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorChange, MirroredSlot
 from objcat.timeline.entry import Action
 
@@ -136,7 +136,7 @@ def next_document(previous: Record | None, change: MirrorChange, facts: Snapshot
         "location": location,
         "last-sequence-number": change.slot + 1,
         "last-updated-ms": updated_ms,
-        "last-column-id": max(change.spec.table_schema.last_id, before.get("last-column-id", 0)),
+        "last-column-id": max(HIDDEN_IDS.values()),
         "current-schema-id": facts.schema["schema-id"],
         "schemas": [*schemas, facts.schema],
         "default-spec-id": 0,
