@@ -73,7 +73,7 @@ class History:
     def url(self) -> str:
         return f"{self.fileio.url.removeprefix('file://').rstrip('/')}/{self.folder}"
 
-    def file(self, rows: list[dict[str, Any]], *, masked: set[int] | None = None, name: str = "part=a%20b") -> StoredFile:
+    def file(self, rows: list[dict[str, Any]], *, masked: set[int] | None = None, name: str = "part=a") -> StoredFile:
         """Write a data file under the physical names of the current schema."""
         self.numbers += 1
         path = f"data/20261125T{self.numbers:09d}Z-{self.numbers:016x}/{name}/{self.numbers:08d}.parquet"
@@ -181,7 +181,7 @@ class History:
     def drawn_file(self, rng: random.Random) -> StoredFile:
         count = rng.randint(2, 12)
         rows = [{"id": rng.randrange(1000), "v": f"v{rng.randrange(1000)}"} for _ in range(count)]
-        return self.file(rows, masked=set(rng.sample(range(count), rng.choice([0, 0, 1]))))
+        return self.file(rows, masked=set(rng.sample(range(count), rng.choice([0, 0, 1]))), name=rng.choice(["part=a", "part=Z%C3%BC%20b"]))
 
 
 def known(value: Any, column_type: ColumnType) -> Any:
