@@ -117,7 +117,7 @@ def shown_progress(env: Env, what: str, total: int | None, *, unit: str) -> Iter
                 bar.stop()
 
 
-def current_advance() -> Advance:
+def advance_of_now() -> Advance:
     """The `Advance` of this thread's current work, for steps done deeper down. Without work, one that does nothing."""
     return _current.get() or _nobody
 

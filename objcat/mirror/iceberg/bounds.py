@@ -25,7 +25,9 @@ def metrics_of(file: MirroredFile, types: Mapping[int, str]) -> Record:
     known: dict[int, Bound] = {column_id: bound for column_id, bound in sorted(file.bounds.items()) if column_id in types}
     return {
         "value_counts": _pairs(dict.fromkeys(known, file.rows)),
-        "null_value_counts": _pairs({column_id: nulls for column_id, (_, _, nulls) in known.items()}),
+        "null_value_counts": _pairs(
+            {column_id: nulls for column_id, (_, _, nulls) in known.items() if not nulls or not file.nulls_at_most}
+        ),
         "lower_bounds": _pairs({column_id: encode_value(low, types[column_id], upper=False) for column_id, (low, _, _) in known.items()}),
         "upper_bounds": _pairs({column_id: encode_value(high, types[column_id], upper=True) for column_id, (_, high, _) in known.items()}),
     }

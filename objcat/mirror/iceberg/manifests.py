@@ -107,6 +107,12 @@ class ManifestReader:
     def __init__(self, objects: MirrorObjects, key: str) -> None:
         self._objects = objects
         self.key = key
+        self._known: dict[str, Keys] = {}
+
+    def remember(self, manifests: Iterable[Manifest]) -> None:
+        """Remember the keys of the manifests of a slot, and of no others."""
+        kept = {manifest.record["manifest_path"]: manifest.keys for manifest in manifests}
+        self._known = {uri: keys for uri, known in kept.items() if (keys := self._known.get(uri) if known is None else known) is not None}
 
     def entries(self, manifest: Manifest) -> list[Record]:
         """The live entries of a manifest, with everything that they inherit."""
@@ -119,28 +125,32 @@ class ManifestReader:
 
     def all_entries(self, manifests: Iterable[Manifest]) -> Iterator[Record]:
         """The live entries of all manifests. Several manifests are read beside each other."""
-        for some in _batches(manifests, _READ_AT_ONCE):
+        for some in batches(manifests, _READ_AT_ONCE):
             self._objects.read_all([manifest.record["manifest_path"] for manifest in some])
             for manifest in some:
                 yield from self.entries(manifest)
 
     def with_keys(self, manifests: Sequence[Manifest], wanted: Keys | None = None) -> tuple[Manifest, ...]:
         """The manifests with keys: all of them, or as many of the newest as are needed to find `wanted`."""
+        found = [
+            manifest if manifest.keys is not None else replace(manifest, keys=self._known.get(manifest.record["manifest_path"]))
+            for manifest in manifests
+        ]
         missing = wanted
         if missing is not None:
-            for manifest in manifests:
+            for manifest in found:
                 if manifest.keys is not None:
                     missing = missing[~contains(manifest.keys, missing)]
-        unread = [at for at, manifest in enumerate(manifests) if manifest.keys is None]
-        unread.sort(key=lambda at: -int(manifests[at].record["sequence_number"]))
-        found = list(manifests)
-        for some in _batches(unread, _READ_AT_ONCE):
+        unread = [at for at, manifest in enumerate(found) if manifest.keys is None]
+        unread.sort(key=lambda at: -int(found[at].record["sequence_number"]))
+        for some in batches(unread, _READ_AT_ONCE):
             if missing is not None and not len(missing):
                 break
             self._objects.read_all([found[at].record["manifest_path"] for at in some])
             for at in some:
                 keys = keys_of(entry["data_file"][self.key] for entry in self.entries(found[at]))
                 found[at] = replace(found[at], keys=keys)
+                self._known[found[at].record["manifest_path"]] = keys
                 missing = None if missing is None else missing[~contains(keys, missing)]
         return tuple(found)
 
@@ -200,7 +210,7 @@ class ManifestWriter:
         left, come, gone = set(removed), Tally(), Tally()
         named = self._added(() if first is None else chain([first], new_files), come)
         entries = chain(named, self._carried([live[at] for at in sorted(chosen)], left, gone))
-        new = [self._put(chunk) for chunk in _batches(entries, ENTRIES_MAX)]
+        new = [self._put(chunk) for chunk in batches(entries, ENTRIES_MAX)]
         self._check_found(left if must_exist else ())
         kept = [manifest for at, manifest in enumerate(live) if at not in chosen]
         return Revision((*kept, *new), come, gone)
@@ -295,7 +305,8 @@ def _with_row_ids(entries: list[Record], manifest: Record) -> list[Record]:
     return found
 
 
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of a size; the last one may be shorter."""
     left = iter(items)
     while some := list(islice(left, size)):
         yield some

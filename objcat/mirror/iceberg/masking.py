@@ -40,7 +40,8 @@ class MaskRequest:
         slot: that is written.
         masked: rows to mask. Some may have been masked before.
         removed: data files that are no longer live.
-        reborn: data files that come again. Rows of them that were masked before may count again.
+        added: data files that are new.
+        reborn: those of them that come again. Rows of them that were masked before may count again.
         data: manifests of data files, afterwards.
         deletes: manifests of deletes, before.
     """
@@ -48,6 +49,7 @@ class MaskRequest:
     slot: int
     masked: Mapping[str, Positions]
     removed: frozenset[str]
+    added: frozenset[str]
     reborn: frozenset[str]
     data: tuple[Manifest, ...]
     deletes: tuple[Manifest, ...]
@@ -60,11 +62,13 @@ class MaskPlan:
     Attributes:
         dropped: the names of entries that go.
         written: `data_file` records of new ones.
+        deletes: the manifests of deletes before, with what is now known of them.
         known: what is remembered of position files afterwards, by URI.
     """
 
     dropped: frozenset[str]
     written: tuple[Record, ...]
+    deletes: tuple[Manifest, ...]
     known: Mapping[str, PositionFile] = field(default_factory=dict)
 
 
@@ -78,8 +82,14 @@ class Masking(Protocol):
     def plan(self, request: MaskRequest, uploads: Uploads) -> MaskPlan:
         """Put what masks the rows of a slot."""
 
-    def masked(self, deletes: Iterable[Manifest], uris: Collection[str] | None) -> dict[str, Positions]:
+    def masked(self, deletes: tuple[Manifest, ...], uris: Collection[str] | None) -> dict[str, Positions]:
         """All masked rows of data files, of all if `uris` is None."""
+
+    def remember(self, plan: MaskPlan) -> None:
+        """The plan of a slot was carried out, and the slot was written."""
+
+    def forget(self) -> None:
+        """Another process may have gone on."""
 
 
 def union_of(parts: Iterable[Positions]) -> Positions:

@@ -13,18 +13,21 @@ from fileio.errors import FileIOError
 from objcat.errors import InvalidInput
 from objcat.mirror.iceberg.avro import DATA, DELETES, decode_avro
 from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed
+from objcat.mirror.iceberg.file_types import check_file_types, check_not_adopted
 from objcat.mirror.iceberg.location import check_location, root_of
 from objcat.mirror.iceberg.manifests import Manifest, ManifestReader
-from objcat.mirror.iceberg.masking import Masking, PositionFile
+from objcat.mirror.iceberg.masking import Masking, MaskPlan
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.pointers import Pointers
 from objcat.mirror.iceberg.positions import PositionFiles
 from objcat.mirror.iceberg.slot_writer import MirrorState, SlotWriter
 from objcat.mirror.iceberg.table_metadata import current_schema, current_snapshot, encode_document, mirrored_slot, with_schema_id
 from objcat.mirror.iceberg.types import Record, schema_of
+from objcat.mirror.iceberg.vectors import VectorFiles
 from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions
 
 FORMAT_VERSION_DEFAULT = 2
+FORMAT_VERSIONS = (2, 3)
 
 
 class IcebergMirror:
@@ -37,6 +40,8 @@ class IcebergMirror:
     """
 
     def __init__(self, where: MirrorFolder, *, format_version: int = FORMAT_VERSION_DEFAULT) -> None:
+        if format_version not in FORMAT_VERSIONS:
+            raise InvalidInput(f"An Iceberg mirror has format version 2 or 3, not {format_version!r}.")
         self._where = where
         self._version = format_version
         self._objects = MirrorObjects(where, root_of(where.fileio))
@@ -44,6 +49,7 @@ class IcebergMirror:
         self._data = ManifestReader(self._objects, "file_path")
         self._document: Record | None = None
         self._state: MirrorState | None = None
+        self._maskings: dict[int, Masking] = {}
 
     @property
     def format(self) -> str:
@@ -84,7 +90,7 @@ class IcebergMirror:
         uploads = Uploads(self._where.fileio)
         try:
             before = self._before(change)
-            state = self._prepare(change, before, uploads)
+            state, plan = self._prepare(change, before, uploads)
             uploads.finish()
             data = encode_document(state.document)
             self._pointers.put(change.slot, data, txn=change.txn, restarts=change.restarts, uploads=uploads)
@@ -96,8 +102,7 @@ class IcebergMirror:
         except BaseException:
             self._forget()
             raise
-        self._document = state.document
-        self._state = None if before is not None and not before.is_whole else state
+        self._remember(state, plan)
         if change.restarts:
             self._pointers.remove_later(change.slot)
         self._pointers.put_hint(change.slot)
@@ -165,6 +170,19 @@ class IcebergMirror:
     def _forget(self) -> None:
         self._document = None
         self._state = None
+        for masking in self._maskings.values():
+            masking.forget()
+
+    def _remember(self, state: MirrorState, plan: MaskPlan | None) -> None:
+        self._document = state.document
+        if not state.is_whole:
+            return
+        self._state = state
+        masking = self._masking(int(state.document["format-version"]))
+        self._data.remember(state.data)
+        masking.reader.remember(state.deletes)
+        if plan is not None:
+            masking.remember(plan)
 
     def _loaded(self) -> MirrorState | None:
         """What the newest slot names. Reads its manifest list once."""
@@ -185,17 +203,21 @@ class IcebergMirror:
             self._state = MirrorState(self._document, data, deletes)
         return self._state
 
-    def _masking(self, version: int, positions: Mapping[str, PositionFile]) -> Masking:
-        assert version == FORMAT_VERSION_DEFAULT
-        return PositionFiles(self._objects, ManifestReader(self._objects, "file_path"), self._data, positions)
+    def _masking(self, version: int) -> Masking:
+        """How a format version masks rows."""
+        if version not in self._maskings:
+            self._maskings[version] = VectorFiles(self._objects) if version >= 3 else PositionFiles(self._objects, self._data)
+        return self._maskings[version]
 
     def _masked(self, state: MirrorState, uris: Sequence[str] | None) -> dict[str, Positions]:
-        masking = self._masking(int(state.document["format-version"]), state.positions)
+        masking = self._masking(int(state.document["format-version"]))
         return {self._objects.path_of(uri): positions for uri, positions in masking.masked(state.deletes, uris).items()}
 
     def _before(self, change: MirrorChange) -> MirrorState | None:
         """The mirror before. None if it begins. A slot that changes no file needs no manifest list."""
         if change.restarts:
+            for masking in self._maskings.values():
+                masking.forget()
             return None
         if change.is_empty and self._state is None and self._document is not None:
             return MirrorState(self._document, is_whole=False)
@@ -204,10 +226,14 @@ class IcebergMirror:
             raise CorruptMirror(f"There is no Iceberg mirror of {self._where.name!r} that slot {change.slot} could follow. Begin it again.")
         return found
 
-    def _prepare(self, change: MirrorChange, before: MirrorState | None, uploads: Uploads) -> MirrorState:
+    def _prepare(self, change: MirrorChange, before: MirrorState | None, uploads: Uploads) -> tuple[MirrorState, MaskPlan | None]:
         """Put everything but the metadata file, which is in the result."""
         was = None if before is None else current_schema(before.document)
+        check_not_adopted(change, name=self._where.name)
         schema = schema_of(change.spec, was, slot=change.slot, name=self._where.name)
+        if before is None:
+            earlier = None if self._document is None else current_schema(self._document)
+            check_file_types(change, schema, earlier, self._objects, name=self._where.name)
         version = self._version if before is None else int(before.document["format-version"])
         writer = SlotWriter(
             objects=self._objects,
@@ -219,6 +245,6 @@ class IcebergMirror:
             version=version,
             name=self._where.name,
             data_reader=self._data,
-            masking=self._masking(version, {} if before is None else before.positions),
+            masking=self._masking(version),
         )
         return writer.write()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from fileio.contract import Create, OutcomeUnknown, PreconditionFailed, require_written
+from fileio.contract import Create, OutcomeUnknown, PreconditionFailed, Range, require_written
 from fileio.env import map_io
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
@@ -92,9 +92,25 @@ class MirrorObjects:
         """The bytes of several objects, read beside each other."""
         return map_io(self.fileio.env, self.read, uris)
 
+    def read_range(self, uri: str, place: Range) -> bytes:
+        """Some bytes of an object that never changes. Raises NotFound."""
+        found = self._cache.get(_place_of(uri, place))
+        if found is None:
+            found = self.fileio.read(self.path_of(uri), byte_range=place)
+            self.remember_range(uri, place, found)
+        return found
+
+    def remember_range(self, uri: str, place: Range, data: bytes) -> None:
+        """Spare the next read of these bytes."""
+        self._cache.put(_place_of(uri, place), data, len(data))
+
     def remember(self, uri: str, data: bytes) -> None:
         """Spare the next read."""
         self._cache.put(uri, data, len(data))
+
+
+def _place_of(uri: str, place: Range) -> str:
+    return f"{uri}#{place.start}-{place.end}"
 
 
 class Uploads:

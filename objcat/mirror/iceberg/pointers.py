@@ -43,7 +43,7 @@ class Pointers:
                 return None
             found = self._get(slot)
             if found is not None:
-                return self._judge(found)
+                return self._judge(slot, found)
 
     def is_newest(self, slot: int) -> bool:
         """Whether a slot is still the newest one, as far as two reads can tell."""
@@ -86,7 +86,7 @@ class Pointers:
                     other = found or self._get(slot)
                     if other is not None and other.data == data:
                         return  # An attempt of ours took effect, or another process wrote the same.
-                    if not restarts or other is None or self._is_usable(other):
+                    if not restarts or other is None or self._is_usable(slot, other):
                         raise self._taken(slot, txn, other)
                     mode = Update(other.meta.version)
                 case OutcomeUnknown(cause):
@@ -104,23 +104,23 @@ class Pointers:
         """Delete metadata files of later slots, which a mirror that begins again cannot use: they are copied or unreadable."""
         for later in [found for found in self.slots() if found > slot]:
             found = self._get(later)
-            if found is not None and not self._is_usable(found):
+            if found is not None and not self._is_usable(later, found):
                 self._fileio.delete([self._objects.key(pointer_name(later))])
 
-    def _judge(self, found: GetResult) -> Record | None:
+    def _judge(self, slot: int, found: GetResult) -> Record | None:
         """A metadata file of this mirror. None if it was copied from another place."""
-        document = read_document(found.data, where=found.meta.key, table=self._table)
+        document = read_document(found.data, where=found.meta.key, table=self._table, slot=slot)
         return document if document["location"] == self._objects.location else None
 
-    def _is_usable(self, found: GetResult) -> bool:
+    def _is_usable(self, slot: int, found: GetResult) -> bool:
         try:
-            return self._judge(found) is not None
+            return self._judge(slot, found) is not None
         except CorruptMirror:
             return False
 
     def _taken(self, slot: int, txn: str, other: GetResult | None) -> Exception:
         if other is not None:
-            winner: MirroredSlot = mirrored_slot(read_document(other.data, where=other.meta.key, table=self._table))
+            winner: MirroredSlot = mirrored_slot(read_document(other.data, where=other.meta.key, table=self._table, slot=slot))
             if winner != MirroredSlot(slot, txn):
                 return CorruptMirror(
                     f"{other.meta.key} is of slot {winner.slot} and transaction {winner.txn!r}, but the log has {txn!r} at slot {slot}. "

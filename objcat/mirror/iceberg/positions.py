@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -67,28 +66,26 @@ def decode_positions(data: bytes) -> Iterator[tuple[str, Positions]]:
             yield names[int(codes[start])].as_py(), positions[start:end]
 
 
-@dataclass(slots=True)
 class PositionFiles:
     """The live position files of a mirror.
 
-    Attributes:
+    Args:
         objects: of the mirror.
-        reader: of manifests of deletes.
         data_reader: of manifests of data files.
-        known: what is remembered of them, by URI. Others are read when that is needed.
     """
 
-    objects: MirrorObjects
-    reader: ManifestReader
-    data_reader: ManifestReader
-    known: Mapping[str, PositionFile] = field(default_factory=dict)
+    def __init__(self, objects: MirrorObjects, data_reader: ManifestReader) -> None:
+        self._objects = objects
+        self._data_reader = data_reader
+        self._known: Mapping[str, PositionFile] = {}
+        self.reader = ManifestReader(objects, "file_path")
 
     def plan(self, request: MaskRequest, uploads: Uploads) -> MaskPlan:
         """Put the position file of a slot. Others that must go, or are merged, go into it."""
         gone = keys_of(request.removed)
         known = {
             uri: PositionFile(file.rows, file.named, file.live[~contains(gone, file.live)] if len(gone) else file.live)
-            for uri, file in self.known.items()
+            for uri, file in self._known.items()
         }
         dropped = {uri for uri, file in known.items() if not len(file.live)}
         merged: set[str] = set()
@@ -110,25 +107,33 @@ class PositionFiles:
             names = keys_of(paths)
             kept[uri] = PositionFile(rows, names, names)
             written.append(_file_record(uri, paths, rows, len(data)))
-        return MaskPlan(frozenset(dropped), tuple(written), kept)
+        return MaskPlan(frozenset(dropped), tuple(written), request.deletes, kept)
 
-    def masked(self, deletes: Iterable[Manifest], uris: Collection[str] | None) -> dict[str, Positions]:
+    def masked(self, deletes: tuple[Manifest, ...], uris: Collection[str] | None) -> dict[str, Positions]:
         """All masked rows of data files, of all if `uris` is None."""
-        self.known = self._all_known(deletes, dict(self.known))
+        self._known = self._all_known(deletes, dict(self._known))
         wanted = None if uris is None else frozenset(uris)
         keys = None if wanted is None else keys_of(wanted)
         found: dict[str, list[Positions]] = {}
-        for uri in [uri for uri, file in self.known.items() if keys is None or contains(file.named, keys).any()]:
+        for uri in [uri for uri, file in self._known.items() if keys is None or contains(file.named, keys).any()]:
             for path, positions in self._read(uri):
                 if wanted is None or path in wanted:
                     found.setdefault(path, []).append(positions)
         return {path: union_of(parts) for path, parts in found.items()}
 
+    def remember(self, plan: MaskPlan) -> None:
+        """Remember the position files of a slot."""
+        self._known = plan.known
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        self._known = {}
+
     def _merge(self, request: MaskRequest, known: Mapping[str, PositionFile], uris: list[str]) -> dict[str, Positions]:
         """The masked rows of a slot with those of other position files, without data files that are not live."""
-        data = self.data_reader.with_keys(request.data)
+        data = self._data_reader.with_keys(request.data)
         found = {path: [positions] for path, positions in request.masked.items()}
-        self.objects.read_all(uris)
+        self._objects.read_all(uris)
         for uri in uris:
             named = known[uri].named
             live = np.zeros(len(named), dtype=np.bool_)
@@ -148,7 +153,7 @@ class PositionFiles:
             return known
         records = [entry["data_file"] for entry in self.reader.all_entries(manifests)]
         unread = [record["file_path"] for record in records if record["file_path"] not in known]
-        self.objects.read_all(unread)
+        self._objects.read_all(unread)
         for record in records:
             uri = record["file_path"]
             if uri not in known:
@@ -158,15 +163,15 @@ class PositionFiles:
 
     def _read(self, uri: str) -> Iterator[tuple[str, Positions]]:
         try:
-            yield from decode_positions(self.objects.read(uri))
+            yield from decode_positions(self._objects.read(uri))
         except pa.ArrowInvalid as error:
             raise CorruptMirror(f"The position file {uri} cannot be read ({error}). Make the mirror again from the table.") from error
 
     def _put(self, slot: int, data: bytes, uploads: Uploads) -> str:
-        name = self.objects.new_name("pos", slot, "parquet")
-        uploads.put(self.objects.key(name), data)
-        uri = self.objects.uri(name)
-        self.objects.remember(uri, data)
+        name = self._objects.new_name("pos", slot, "parquet")
+        uploads.put(self._objects.key(name), data)
+        uri = self._objects.uri(name)
+        self._objects.remember(uri, data)
         return uri
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from objcat.mirror.iceberg.avro import DATA, DELETES, encode_avro, list_schema
 from objcat.mirror.iceberg.bounds import metrics_of
 from objcat.mirror.iceberg.manifests import Manifest, ManifestReader, ManifestWriter, Revision, Tally, contains, keys_of
-from objcat.mirror.iceberg.masking import Masking, MaskPlan, MaskRequest, PositionFile
+from objcat.mirror.iceberg.masking import Masking, MaskPlan, MaskRequest
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.table_metadata import SnapshotFacts, current_snapshot, next_document
 from objcat.mirror.iceberg.types import Record, primitives_of
@@ -23,14 +23,12 @@ class MirrorState:
         document: its metadata file.
         data: manifests of data files.
         deletes: manifests of position files or vectors.
-        positions: what is known of position files, by URI.
         is_whole: whether the manifest list was read.
     """
 
     document: Record
     data: tuple[Manifest, ...] = ()
     deletes: tuple[Manifest, ...] = ()
-    positions: Mapping[str, PositionFile] = field(default_factory=dict)
     is_whole: bool = True
 
 
@@ -62,23 +60,23 @@ class SlotWriter:
     data_reader: ManifestReader
     masking: Masking
 
-    def write(self) -> MirrorState:
-        """Put the objects of the slot. The metadata file is in the result."""
+    def write(self) -> tuple[MirrorState, MaskPlan | None]:
+        """Put the objects of the slot. The metadata file is in the result. With it is what the slot masks, if it changes files."""
         if self.before is not None and self.change.is_empty:
             snapshot = current_snapshot(self.before.document)
             assert snapshot is not None
             document = self._document(self._facts(snapshot["manifest-list"]))
-            return MirrorState(document, self.before.data, self.before.deletes, self.before.positions)
+            return MirrorState(document, self.before.data, self.before.deletes, is_whole=self.before.is_whole), None
         data = self._revised_data()
         first_row_id = 0 if self.earlier is None else int(self.earlier.get("next-row-id", 0))
         new_row_ids = self._assign_row_ids(data.manifests, first_row_id) if self.version >= 3 else 0
         plan = self._masked(data.manifests)
         deletes = self._writer(self.masking.reader, DELETES).revise(
-            () if self.before is None else self.before.deletes, removed=plan.dropped, added=plan.written, must_exist=True
+            plan.deletes, removed=plan.dropped, added=plan.written, must_exist=self.version < 3
         )
         uri = self._put_list((*data.manifests, *deletes.manifests), first_row_id)
         facts = self._facts(uri, data, deletes, first_row_id, new_row_ids)
-        return MirrorState(self._document(facts), data.manifests, deletes.manifests, plan.known)
+        return MirrorState(self._document(facts), data.manifests, deletes.manifests), plan
 
     def _document(self, facts: SnapshotFacts) -> Record:
         return next_document(self.earlier, self.change, facts, version=self.version, location=self.objects.location, name=self.name)
@@ -130,6 +128,7 @@ class SlotWriter:
             slot=self.change.slot,
             masked=masked,
             removed=frozenset() if self.before is None else self._uris(self.change.removed),
+            added=self._uris(file.path for file in self.change.added),
             reborn=self._reborn(),
             data=data,
             deletes=() if self.before is None else self.before.deletes,

@@ -10,7 +10,7 @@ from typing import Any
 
 from objcat.mirror.iceberg.manifests import Tally
 from objcat.mirror.iceberg.objects import pointer_name
-from objcat.mirror.iceberg.types import HIDDEN_IDS, Record, names_of
+from objcat.mirror.iceberg.types import Record, names_of
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorChange, MirroredSlot
 from objcat.timeline.entry import Action
 
@@ -43,13 +43,14 @@ class SnapshotFacts:
     new_row_ids: int = 0
 
 
-def read_document(data: bytes, *, where: str, table: str) -> Record:
+def read_document(data: bytes, *, where: str, table: str, slot: int) -> Record:
     """A metadata file of a mirror.
 
     Args:
         data: its bytes.
         where: for errors.
         table: the id of the table that it must be of.
+        slot: that its name says.
 
     Raises:
         ForeignMetadata: It is of something else.
@@ -69,8 +70,16 @@ def read_document(data: bytes, *, where: str, table: str) -> Record:
     if of != table:
         raise ForeignMetadata(f"{where} is the mirror of another table, {of!r}, and not of {table!r}. Nothing was changed.")
     missing = [name for name in _NEEDED if name not in found]
-    if missing or str(properties[SLOT]) != str(int(found["current-snapshot-id"]) - 1) or current_snapshot(found) is None:
-        raise CorruptMirror(f"{where} contradicts itself (without: {missing}). The table is not affected. Let the mirror begin again.")
+    snapshot = None if missing else current_snapshot(found)
+    if snapshot is None:
+        raise CorruptMirror(f"{where} contradicts itself (it lacks {missing}). The table is not affected. Let the mirror begin again.")
+    said = (properties[SLOT], snapshot.get("summary", {}).get(SLOT), str(snapshot["snapshot-id"] - 1))
+    if set(said) != {str(slot)}:
+        # A table that another writer changes keeps its properties, but the number of the file or the snapshot does not fit them.
+        raise ForeignMetadata(
+            f"{where} was written by something else, over the mirror of slot {properties[SLOT]}. Nothing was changed. Only objcat may "
+            "write here: take the right to write from the other catalog, delete this file, then let the mirror go on."
+        )
     document: Record = found
     return document
 
@@ -136,7 +145,7 @@ def next_document(previous: Record | None, change: MirrorChange, facts: Snapshot
         "location": location,
         "last-sequence-number": change.slot + 1,
         "last-updated-ms": updated_ms,
-        "last-column-id": max(HIDDEN_IDS.values()),
+        "last-column-id": max(change.spec.table_schema.last_id, before.get("last-column-id", 0)),
         "current-schema-id": facts.schema["schema-id"],
         "schemas": [*schemas, facts.schema],
         "default-spec-id": 0,

@@ -71,6 +71,25 @@ def schema_of(spec: TableSpec, previous: Record | None, *, slot: int, name: str)
     return found
 
 
+def differing(schema: Record, earlier: Record) -> frozenset[int]:
+    """Ids of columns and nested fields that files of an earlier schema may have in a type that Iceberg does not read as this one."""
+    before, now = _fields_of(earlier), _fields_of(schema)
+    pairs = {column_id: (before[column_id]["type"], now[column_id]["type"]) for column_id in before.keys() & now.keys()}
+    return frozenset(
+        column_id
+        for column_id, (old, new) in pairs.items()
+        if isinstance(old, str) and isinstance(new, str) and old != new and not is_promotion(old, new)
+    )
+
+
+def widened(schema: Record) -> dict[int, str]:
+    """The types of columns and nested fields, by id, that may have been integers before: Iceberg reads no file with integers so."""
+    kinds = {column_id: field["type"] for column_id, field in _fields_of(schema).items()}
+    return {
+        column_id: kind for column_id, kind in kinds.items() if isinstance(kind, str) and (kind == "double" or scale_of(kind) is not None)
+    }
+
+
 def primitives_of(schema: Record) -> dict[int, str]:
     """The types of the columns of a schema that are not nested, by id."""
     return {field["id"]: field["type"] for field in schema["fields"] if isinstance(field["type"], str)}

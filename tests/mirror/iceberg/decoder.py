@@ -39,6 +39,8 @@ class Decoder:
         data, deletes = self.live_entries(snapshot, 0), self.live_entries(snapshot, 1)
         names = [entry["data_file"]["file_path"] for entry in data]
         assert len(set(names)) == len(names), "a data file is named twice"
+        if self.document["format-version"] >= 3:
+            self.check_row_ids(snapshot, data)
         masked = self.masked(data, deletes)
         parts = []
         for entry in data:
@@ -50,8 +52,16 @@ class Decoder:
             gone = masked.get(file["file_path"], set())
             assert all(0 <= at < table.num_rows for at in gone)
             parts.append(table.filter(pa.array([at not in gone for at in range(table.num_rows)], pa.bool_())))
-            assert parts[-1].num_rows, "a data file without live rows is named"
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+
+    def check_row_ids(self, snapshot: dict[str, Any], data: list[dict[str, Any]]) -> None:
+        """Every row has an id that no other row has, below the next one."""
+        spans = sorted((entry["data_file"]["first_row_id"], entry["data_file"]["record_count"]) for entry in data)
+        ends = [start + count for start, count in spans]
+        assert all(end <= start for end, (start, _) in zip(ends, spans[1:], strict=False))
+        assert not ends or ends[-1] <= snapshot["first-row-id"] + snapshot["added-rows"] <= self.document["next-row-id"]
+        new = [entry["data_file"]["first_row_id"] for entry in data if entry["sequence_number"] == snapshot["sequence-number"]]
+        assert all(start >= snapshot["first-row-id"] for start in new)
 
     def read(self, uri: str) -> bytes:
         assert uri.startswith(self._root), uri

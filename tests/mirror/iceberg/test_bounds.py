@@ -122,6 +122,12 @@ def test_an_old_bound_is_said_in_the_wider_type():
     assert encode_value(0.1, "float", upper=False) is None  # The nearest float is above it.
 
 
+def test_counts_of_nulls_that_are_not_exact_are_left_out():
+    file = MirroredFile(path="p", bytes=1, rows=3, bounds={1: (1, 2, 0), 2: (1, 2, 2)}, masked=np.zeros(0, np.int64), nulls_at_most=True)
+    found = metrics_of(file, {1: "long", 2: "long"})
+    assert pairs(found["null_value_counts"]) == {1: 0} and pairs(found["value_counts"]) == {1: 3, 2: 3}
+
+
 def test_bounds_of_columns_that_the_schema_lacks_are_left_out():
     file = MirroredFile(path="p", bytes=1, rows=3, bounds={1: (1, 2, 0), 9: ("a", "b", 1)}, masked=np.zeros(0, np.int64))
     assert pairs(metrics_of(file, {1: "long"})["value_counts"]) == {1: 3}

@@ -9,7 +9,7 @@ import pytest
 from objcat.timeline.entry import Action
 from tests.mirror.iceberg.worlds import World
 
-VERSIONS = [2]
+VERSIONS = [2, 3]
 
 
 @pytest.fixture

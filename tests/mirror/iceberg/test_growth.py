@@ -12,7 +12,7 @@ from objcat.timeline.entry import Action
 from tests.mirror.iceberg.readers import check_all, check_slot, document, entries, manifests, metadata_slots
 from tests.mirror.iceberg.worlds import World
 
-VERSIONS = [2]
+VERSIONS = [2, 3]
 FUTURE_MS = 1 << 60
 
 

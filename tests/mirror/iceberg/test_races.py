@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,7 +23,9 @@ from objcat.timeline.entry import Action
 from tests.mirror.iceberg.readers import check_all, check_each, check_slot, document, metadata_slots
 from tests.mirror.iceberg.worlds import World
 
-VERSIONS = [2]
+VERSIONS = [2, 3]
+SEEDS = itertools.count(1)
+"""Two processes never draw the same ids."""
 PUTS: frozenset[Kind] = frozenset({"put"})
 
 
@@ -40,7 +43,7 @@ def world(tmp_path: Path) -> World:
 def beside(world: World, version: int, rules: Iterable[Rule] = ()) -> tuple[IcebergMirror, FaultyBackend]:
     """A mirror of another process, whose requests fail by rules."""
     backend = FaultyBackend(open_backend(world.fileio.url, {}), rules)
-    store = FileIO(backend, env=FakeEnv(world.slot + 7), policy=RetryPolicy(attempts_max=2))
+    store = FileIO(backend, env=FakeEnv(next(SEEDS)), policy=RetryPolicy(attempts_max=2))
     return IcebergMirror(replace(world.where, fileio=store), format_version=version), backend
 
 
@@ -142,18 +145,19 @@ def faults(fault: Fault, number: int, times: int, deaf: bool) -> list[Rule]:
 
 def write_until_done(world: World, mirror: IcebergMirror, change: MirrorChange) -> None:
     """As a driver does: after an error or a lost race, look again, and go on."""
+    met = []
     for _ in range(3):
         try:
             newest = mirror.newest()
             if newest is not None and newest.slot >= change.slot:
                 return
             mirror.write(change)
-        except (FileIOError, MirrorSlotTaken):
+        except (FileIOError, MirrorSlotTaken) as error:
+            met.append(error)
             mirror = world.mirror()
         else:
             return
-    newest = world.mirror().newest()
-    assert newest == MirroredSlot(change.slot, change.txn)
+    assert world.mirror().newest() == MirroredSlot(change.slot, change.txn), met
 
 
 def test_a_put_that_takes_effect_late_is_ours(world: World, version: int):
@@ -206,6 +210,27 @@ def test_metadata_of_others_is_never_replaced(world: World, version: int, proper
         with pytest.raises(ForeignMetadata):
             mirror.write(replace(change, restarts=restarts))
     assert {key: world.fileio.read(key) for key in world.fileio.list_keys("metadata/")} == before
+
+
+def test_a_commit_of_another_catalog_is_not_taken_for_ours(world: World, version: int):
+    """Spark keeps our properties when it writes to a table by its path."""
+    mirror = begun(world, version)
+    ours = document(world, 1)
+    snapshot = {**ours["snapshots"][-1], "snapshot-id": 77, "summary": {"operation": "append"}}
+    commits = [
+        {**ours, "snapshots": [*ours["snapshots"], snapshot], "current-snapshot-id": 77},
+        {**ours, "properties": {**ours["properties"], "write.format.default": "orc"}},
+    ]
+    change = world.upsert(1, text="c")
+    for found in commits:
+        world.fileio.put("metadata/v3.metadata.json", json.dumps(found).encode())
+        with pytest.raises(ForeignMetadata, match="was written by something else"):
+            world.mirror().newest()
+        for one in (mirror, world.mirror()):
+            with pytest.raises(ForeignMetadata):
+                one.write(change)
+        with pytest.raises(ForeignMetadata):
+            world.mirror().write(replace(change, restarts=True))
 
 
 def test_packed_metadata_is_of_others(world: World):

@@ -19,7 +19,7 @@ from objcat.metadata.schema import Column, ListType, MapType, StructType, TableS
 from objcat.mirror.model import MirrorHeld
 from objcat.timeline.entry import Action
 from tests.mirror.iceberg.readers import check_all, document, metadata_slots, rows_at, static_table
-from tests.mirror.iceberg.worlds import World, rows_of
+from tests.mirror.iceberg.worlds import World, WorldFile, rows_of
 
 EVERY = pa.schema(
     [
@@ -203,6 +203,59 @@ def test_a_widening_that_iceberg_does_not_know_holds_the_mirror(tmp_path: Path, 
     assert sorted(world.fileio.list_keys()) == before
     newest = mirror.newest()
     assert newest is not None and newest.slot == 0
+
+
+DECIMAL = "decimal(12,2)"
+
+
+@pytest.mark.parametrize(("kind", "value"), [("double", 3.0), (DECIMAL, decimal.Decimal("3.00"))])
+@pytest.mark.parametrize("has_bounds", [False, True])
+def test_a_mirror_waits_until_no_file_has_the_narrow_type(tmp_path: Path, kind: str, value: object, has_bounds: bool):
+    world = World(f"file://{tmp_path}", pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.int32())]))
+    mirror = world.mirror()
+
+    def file(amount: object) -> WorldFile:
+        found = world.file(pa.Table.from_pylist([{"id": 1, "a": amount}], schema=world.spec.table_schema.to_arrow_physical(nullable=True)))
+        # A checkpoint holds bounds of old files in the new type.
+        found.bounds = {2: (float(3), float(3), 0) if kind == "double" else ("3.00", "3.00", 0)} if has_bounds else {}
+        return found
+
+    narrow = file(3)
+    mirror.write(world.step(add=[narrow], restarts=True))
+    key, a = world.spec.table_schema.columns
+    with_schema(world, renamed(world.spec.table_schema, key, changed(a, type=kind)))
+    held = [world.step(Action.SCHEMA), world.step(add=[file(value)])]
+    for change in held:
+        with pytest.raises(MirrorHeld):
+            mirror.write(change)
+    again = world.restart()
+    for one in (mirror, World(f"file://{tmp_path}", folder="elsewhere/").mirror()):
+        with pytest.raises(MirrorHeld, match=f"{narrow.path}.* holds integers in the column with id 2"):
+            one.write(again)
+    world.step(Action.COMPACTION, remove=[narrow.path], add=[file(value)])
+    mirror.write(world.restart())
+    check_all(world)
+    before = world.fileio.metrics.snapshot()
+    mirror.write(world.restart())
+    assert (world.fileio.metrics.snapshot() - before).requests.get("get", 0) == 0  # The type has not changed since.
+
+
+def test_bounds_spare_the_look_into_files(tmp_path: Path):
+    world = World(f"memory://{tmp_path.name}")
+    change = world.step(add=[world.file(world.rows(1, 2, 3))], restarts=True)
+    before = world.fileio.metrics.snapshot()
+    world.mirror().write(change)
+    assert (world.fileio.metrics.snapshot() - before).requests.get("get", 0) == 0
+
+
+def test_adopted_files_hold_the_mirror(tmp_path: Path):
+    world = World(f"memory://{tmp_path.name}")
+    mirror = world.mirror()
+    mirror.write(world.step(Action.CREATE, restarts=True))
+    file = world.file(world.rows(1))
+    file.path = f"_lake/{file.path}"
+    with pytest.raises(MirrorHeld, match="which another tool wrote"):
+        mirror.write(world.step(add=[file]))
 
 
 def test_files_without_field_ids_are_read_by_the_name_mapping(tmp_path: Path):

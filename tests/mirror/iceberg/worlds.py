@@ -100,20 +100,16 @@ class World:
         restarts: bool = False,
         keeps_rows: bool = False,
     ) -> MirrorChange:
-        """The next slot. mask: rows that are masked in addition, by path. remove: paths. Files without live rows go by themselves."""
+        """The next slot. mask: rows that are masked in addition, by path. remove: paths."""
         removed = list(remove)
         masked = []
         for path, rows in (mask or {}).items():
             self.files[path].masked |= set(rows)
-            if len(self.files[path].masked) == self.files[path].rows.num_rows:
-                removed.append(path)
-            else:
-                masked.append(self.files[path].mirrored(set(rows)))
+            masked.append(self.files[path].mirrored(set(rows)))
         for path in removed:
             del self.files[path]
-        added = [file for file in add if len(file.masked) < file.rows.num_rows]
-        self.files |= {file.path: file for file in added}
-        return self._change(action, removed=removed, added=added, masked=masked, restarts=restarts, keeps_rows=keeps_rows)
+        self.files |= {file.path: file for file in add}
+        return self._change(action, removed=removed, added=list(add), masked=masked, restarts=restarts, keeps_rows=keeps_rows)
 
     def restart(self) -> MirrorChange:
         """The next slot, as the whole table."""
