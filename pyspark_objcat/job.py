@@ -52,7 +52,7 @@ logger = logging.getLogger("objcat")
 QUERY_KEY = "sql.streaming.queryId"
 """The property by which tasks learn their streaming query: an id that its checkpoint stores."""
 
-_UPKEEP = AutoMaintenance()
+_MAINTENANCE = AutoMaintenance()
 """Automatic maintenance of the process in which Spark commits, also for the batches of a stream, until it is idle for a minute."""
 
 # As in `objcat.timeline.entry`: types must be resolved before threads use them.
@@ -155,7 +155,7 @@ class WriteJob:
             remove_files(table._context.fileio, given.superseded, why=task.txn)
         standing.advance(followed)
         table._context.timeline.after_commit(standing.view, standing.adopt_checkpoint)
-        _UPKEEP.after(table._context.timeline, standing.view, table.id, table._context.manifests, since_slot=began_slot)
+        _MAINTENANCE.after(table._context.timeline, standing.view, table.id, table._context.manifests, since_slot=began_slot)
         return done
 
 
@@ -295,7 +295,7 @@ def _fits(planned: WriteTask, task: WriteTask) -> bool:
     """Whether what was written for one task is what another asks for."""
 
     def relevant(one: WriteTask) -> Any:
-        return msgspec.structs.replace(one.spec, properties={}), dict(one.bucket_counts), one.former_partitions
+        return msgspec.structs.replace(one.spec, properties={}), dict(one.bucket_counts), one.previous_partitions
 
     return bool(relevant(planned) == relevant(task))
 

@@ -50,8 +50,8 @@ def log(
         columns |= {"metadata": "metadata"}
     numbers = ("slot", "rows", "files", "bytes", "slots_lost", "attempts")
     for key, title in columns.items():
-        folds = key in ("metadata", "requests")
-        shown.add_column(title, justify="right" if key in numbers else "left", no_wrap=not folds, overflow="fold" if folds else "ellipsis")
+        wraps = key in ("metadata", "requests")
+        shown.add_column(title, justify="right" if key in numbers else "left", no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
     for row in rows:
         shown.add_row(*(cell(row[key]) for key in columns))
     draw(shown)

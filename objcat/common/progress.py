@@ -117,7 +117,7 @@ def shown_progress(env: Env, what: str, total: int | None, *, unit: str) -> Iter
                 bar.stop()
 
 
-def advance_of_now() -> Advance:
+def current_advance() -> Advance:
     """The `Advance` of this thread's current work, for steps done deeper down. Without work, one that does nothing."""
     return _current.get() or _nobody
 

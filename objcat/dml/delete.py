@@ -126,7 +126,7 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
         Operation.DELETE,
         bucket_counts=snapshot.table.bucket_counts,
         groups={group.group_id: group for group in work.plan.groups} if spec.rewrites else {},
-        former_partitions=former,
+        previous_partitions=former,
     )
     if spec.is_located:
         live = {group.group_id: group for group in snapshot.file_groups(manifests)}

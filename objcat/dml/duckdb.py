@@ -256,13 +256,13 @@ def _query(program: MergeProgram, spec: TableSpec, *, joined: bool) -> str:
     else:
         keys = [target_column(names.index(column.name)) for column in spec.key_columns]
         on = " AND ".join([f"{_KEY}{n} = {key}" for n, key in enumerate(keys)] + [f"{_SOURCE_PLACE} = {_TARGET_PLACE}"])
-        relation = f"({_folded(program, len(keys))}) {program.join.upper()} JOIN target ON {on}"
+        relation = f"({_source_once(program, len(keys))}) {program.join.upper()} JOIN target ON {on}"
         place = f"coalesce({_SOURCE_PLACE}, {_TARGET_PLACE})"
     numbered = f"SELECT *, {duckdb_text(program.number)} AS {NUMBER} FROM {relation}"  # noqa: S608 - expressions, checked to be such
     return f"SELECT {NUMBER}, {place} AS {PLACE}, {chosen} FROM ({numbered}) WHERE {NUMBER} IS NOT NULL{late}"  # noqa: S608 - as above
 
 
-def _folded(program: MergeProgram, keys: int) -> str:
+def _source_once(program: MergeProgram, keys: int) -> str:
     """The source with each key once, if an ordering column decides which row counts."""
     if program.ordering is None:
         return "SELECT * FROM source"

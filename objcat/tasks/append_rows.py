@@ -70,7 +70,7 @@ class _Appender:
         if layout is not None and layout.columns:
             rows = sort_by_key(rows, key=layout.columns)
         fitted = conform(rows, spec)
-        partitions = spec.partition_of(fitted, self._task.former_partitions)
+        partitions = spec.partition_of(fitted, self._task.previous_partitions)
         order = np.argsort(partitions.codes, kind="stable") if len(partitions.texts) > 1 else None
         sorted_rows = fitted if order is None else fitted.take(pa.array(order))
         ends = np.cumsum(np.bincount(partitions.codes, minlength=len(partitions.texts))).tolist()

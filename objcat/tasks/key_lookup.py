@@ -47,7 +47,7 @@ class LocateTask:
     """Find the keys of a batch in some file groups, numbered in order.
 
     Args:
-        former: see `former_partitions` of `WriteTask`.
+        former: see `previous_partitions` of `WriteTask`.
         operation: of the write, where keys move between partitions.
         delete_when: likewise.
         is_first: the table has no file groups, so every key is new.
@@ -63,7 +63,7 @@ class LocateTask:
     @classmethod
     def of(cls, task: WriteTask, groups: Sequence[FileGroup], *, is_first: bool) -> LocateTask:
         """The lookup before a write. task: without file groups."""
-        return cls(task.spec, tuple(groups), task.former_partitions, task.operation, task.delete_when, is_first)
+        return cls(task.spec, tuple(groups), task.previous_partitions, task.operation, task.delete_when, is_first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class WriteTask:
         bucket_counts: of partitions that were split.
         live_group_ids: for an insert into a merge-on-read table, the existing file groups. Their rows become log rows.
         groups: for a copy-on-write table, the live file groups.
-        former_partitions: partitions of previous partition specs that have file groups.
+        previous_partitions: partitions of previous partition specs that have file groups.
         only: the file groups whose rows are written. Other rows are left out. None: all.
         delete_when: for an upsert, rows for which it is true are deletes.
         group_ids: the file groups that `PLACE_COLUMN` numbers, under an index without hash buckets.
@@ -83,7 +83,7 @@ class WriteTask:
     bucket_counts: Mapping[str, int] = field(default_factory=dict)
     live_group_ids: frozenset[FileGroupId] = frozenset()
     groups: Mapping[FileGroupId, FileGroup] = field(default_factory=dict)
-    former_partitions: frozenset[str] = frozenset()
+    previous_partitions: frozenset[str] = frozenset()
     only: frozenset[FileGroupId] | None = None
     delete_when: Predicate | None = None
     layout: WriteLayout | None = None

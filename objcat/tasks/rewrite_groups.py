@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.common.progress import Advance, advance_of_now, counted
+from objcat.common.progress import Advance, counted, current_advance
 from objcat.datafile.log_reader import LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, may_meet, merge
 from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant
@@ -30,7 +30,7 @@ def rewrite_file_groups(fileio: FileIO, task: WriteTask, name: str, batches: Ite
     A file group whose rows change gets a new base file. Deletes that must still reject older late rows go into one log object for all file
     groups. Memory is limited, see `sorted_runs`. Raises as `write_inserts`.
     """
-    advance = advance_of_now()
+    advance = current_advance()
     with sorted_runs(fileio.env, task, batches) as runs:
         runs.read()
         touched = runs.group_ids

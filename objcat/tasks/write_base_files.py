@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.common.progress import Advance, advance_of_now
+from objcat.common.progress import Advance, current_advance
 from objcat.datafile.merge import OP_COLUMN
 from objcat.datafile.parquet import BaseWriter, base_path, constant
 from objcat.metadata.files import BaseFile, LogRows
@@ -34,7 +34,7 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
     name: of this task within the transaction.
     """
     of_live: list[WriteResult] = []
-    advance = advance_of_now()
+    advance = current_advance()
 
     def put_live(run: Run) -> None:
         """Write the rows of a run for existing file groups as log rows."""

@@ -73,7 +73,7 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     if spec.is_located:
         return _by_place(task, _conformed_in_place(task, rows))
     fitted = _conformed(task, rows)
-    partitions = spec.partition_of(fitted, task.former_partitions)
+    partitions = spec.partition_of(fitted, task.previous_partitions)
     key = [column.physical for column in spec.key_columns]
     if len(partitions.texts) > 1:
         fitted = fitted.append_column(_PARTITION_FIELD, pa.array(partitions.codes))

@@ -94,7 +94,7 @@ class SimpleLookup:
 
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """See `KeyIndex`."""
-        with engine.capabilities.lookup.gathered(data, task.spec, task.former_partitions) as gathered:
+        with engine.capabilities.lookup.gathered(data, task.spec, task.previous_partitions) as gathered:
             candidates = within_bounds(place, gathered.span.pruning)
             if not task.spec.is_global:
                 # Equal keys in two partitions are two rows.
@@ -134,7 +134,7 @@ class MemoryLookup:
             return self._simple.find(place, engine, data, task)
         maps = self._maps.setdefault(place.manifests, {})
         known = maps.get(spec.table) or maps.setdefault(spec.table, KeyMap())
-        with engine.capabilities.lookup.gathered(data, spec, task.former_partitions) as gathered:
+        with engine.capabilities.lookup.gathered(data, spec, task.previous_partitions) as gathered:
             found = known.locate(place.fileio, spec, place.live, local.keys_of(gathered), bytes_max=spec.memory_index_bytes)
             if found is not None:
                 groups, group_ids = found
@@ -154,7 +154,7 @@ class RecordLookup:
 
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """See `KeyIndex`."""
-        with engine.capabilities.lookup.gathered(data, task.spec, task.former_partitions) as gathered:
+        with engine.capabilities.lookup.gathered(data, task.spec, task.previous_partitions) as gathered:
             can = engine.capabilities
             if can.local_keys is not None:
                 return self._find(place, engine, gathered, can.local_keys.keys_of(gathered), task)

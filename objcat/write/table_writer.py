@@ -238,7 +238,7 @@ class TableWriter:
         if not spec.has_key:
             return self._append_task(change, snapshot, txn, former)
         if spec.is_located:
-            return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
+            return WriteTask(spec, txn, change.operation, previous_partitions=former, delete_when=change.delete_when)
         live: Mapping[FileGroupId, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
             self._within = (
@@ -252,7 +252,7 @@ class TableWriter:
             bucket_counts=snapshot.table.bucket_counts,
             live_group_ids=frozenset(live),
             groups={group_id: group for group_id, group in live.items() if only is None or group_id in only} if spec.rewrites else {},
-            former_partitions=former,
+            previous_partitions=former,
             only=None if only is None else frozenset(only),
             delete_when=change.delete_when,
         )
@@ -275,13 +275,13 @@ class TableWriter:
         partitions = change.engine.partitions(change.data, spec, former)
         if partitions is None and spec.partition_columns:
             # The written files will name their partitions.
-            return WriteTask(spec, txn, change.operation, former_partitions=former, layout=change.layout)
+            return WriteTask(spec, txn, change.operation, previous_partitions=former, layout=change.layout)
         groups = self._live(snapshot, txn, partitions).values()
         return WriteTask(
             spec,
             txn,
             change.operation,
-            former_partitions=former,
+            previous_partitions=former,
             layout=change.layout,
             fillable=frozenset(group.group_id.partition for group in groups if size_of(group) < spec.target_file_bytes),
             row_bytes=row_bytes_of(groups),
@@ -321,7 +321,7 @@ class TableWriter:
         self._within = None
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
         if task.spec.is_located:
-            within = None if task.spec.is_global else self._partitions(change, snapshot, task.former_partitions)
+            within = None if task.spec.is_global else self._partitions(change, snapshot, task.previous_partitions)
             live = self._live(snapshot, txn, within)
             index = [log for earlier in self.written for log in earlier.index]
             if task.spec.is_global and self._ends and not self._ends_all:

@@ -15,6 +15,8 @@ from devkit.paths import ROOT
 from devkit.prose import REFUSED
 
 SOURCES = sorted(path for package in ("fileio", "objcat", "pyspark_objcat") for path in (ROOT / package).rglob("*.py"))
+NAMES_OF_OTHERS = {"case_folded", "_find_spark_home"}
+"""Names with a word of others: Unicode's case folding, and PySpark's own function."""
 JAVA_SOURCES = sorted((ROOT / "objcat").rglob("*.java"))
 _JAVA_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _REFUSED = re.compile(rf"\b(?:{'|'.join(REFUSED)})\b", re.IGNORECASE)
@@ -36,6 +38,21 @@ def refused_in(source: str) -> list[tuple[int, str]]:
     return sorted((line, found[0]) for line, text in prose_of(source) for found in _REFUSED.finditer(_CODE.sub("", text)))
 
 
+def names_of(source: str) -> Iterator[tuple[int, str]]:
+    """The names that a module defines: classes, functions, arguments, variables and attributes, with their lines."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+
+
+def refused_names_in(source: str) -> list[tuple[int, str]]:
+    apart = {name: re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ") for _, name in names_of(source)}
+    return sorted({(line, name) for line, name in names_of(source) if name not in NAMES_OF_OTHERS and _REFUSED.search(apart[name])})
+
+
 def refused_in_java(source: str) -> list[tuple[int, str]]:
     comments = ((source.count("\n", 0, found.start()) + 1, found[0]) for found in _JAVA_COMMENT.finditer(source))
     return [(line, found[0]) for line, text in comments for found in _REFUSED.finditer(_CODE.sub("", text))]
@@ -44,6 +61,16 @@ def refused_in_java(source: str) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_refused_word(path: Path) -> None:
     assert refused_in(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_name_has_a_refused_word(path: Path) -> None:
+    assert refused_names_in(path.read_text()) == []
+
+
+@pytest.mark.parametrize("source", ["def is_keyless(): ...", "class NamesFold: ...", "home_of = 1", "def f(upkeep): ...", "x.beaten = 1"])
+def test_a_refused_word_is_found_in_a_name(source: str) -> None:
+    assert len(refused_names_in(source)) == 1 and refused_names_in("def case_folded(name): folder = name.home()") == []
 
 
 @pytest.mark.parametrize("path", JAVA_SOURCES, ids=lambda path: path.name)

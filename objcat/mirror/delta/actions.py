@@ -108,7 +108,7 @@ class DeltaCommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         oldest: Slots below it may be unreadable, except saved ones.
     """
 
-    operation_parameters: dict[str, Any]
+    operation_parameters: dict[str, Any] | None = None
     in_commit_timestamp: int | None = None
     timestamp: int | None = None
     operation: str | None = None
@@ -136,6 +136,7 @@ class DeltaLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
 _ENCODER = msgspec.json.Encoder()
 _LINES = msgspec.json.Decoder(DeltaLine)
+_RAW = msgspec.json.Decoder(dict[str, Any])
 
 
 def commit_key(folder: MirrorFolder, version: int) -> str:
@@ -200,15 +201,17 @@ def decode_commit(folder: MirrorFolder, version: int, data: bytes) -> list[Delta
     """
     where = f"{commit_key(folder, version)} of the Delta mirror of {folder.name}"
     try:
-        lines = [_LINES.decode(line) for line in data.splitlines() if line.strip()]
+        written = [line for line in data.splitlines() if line.strip()]
+        # Actions of others may differ in any field, so who wrote it is looked at first.
+        if not any({"objcat.slot", "objcat.table", "txnId"} <= set(_RAW.decode(line).get("commitInfo") or ()) for line in written):
+            raise ForeignMetadata(
+                f"{where} was not written by objcat. Nothing was changed. Find out who writes Delta metadata there, and remove it: only "
+                "the mirror may be there."
+            )
+        lines = [_LINES.decode(line) for line in written]
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise CorruptMirror(f"{where} cannot be read ({error}). {RESTART}") from error
-    info = next((line.commit_info for line in lines if line.commit_info is not None), None)
-    if info is None or info.slot is None or info.table is None or info.txn_id is None:
-        raise ForeignMetadata(
-            f"{where} was not written by objcat. Nothing was changed. Find out who writes Delta metadata there, and remove it: only the "
-            "mirror may be there."
-        )
+    info = next(line.commit_info for line in lines if line.commit_info is not None)
     if info.table != folder.table or info.slot != version:
         raise ForeignMetadata(
             f"{where} is of slot {info.slot} of the table {info.table}, but this is {folder.table}. Nothing was changed. Remove the "

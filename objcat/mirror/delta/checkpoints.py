@@ -7,8 +7,9 @@ Files that were removed are not in it: only a VACUUM would need them, and none m
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -18,12 +19,17 @@ import pyarrow.parquet as pq
 
 from fileio.contract import Create, GetResult, ObjectMeta, OutcomeUnknown, Overwrite, PreconditionFailed, PutOutcome, Update
 from fileio.errors import NotFound, NotWritten, Unavailable
+from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
 from objcat.mirror.delta.actions import APP, RESTART, DeltaAdd, DeltaMetadata, DeltaProtocol, DeltaVector, checkpoint_key, hint_key
 from objcat.mirror.delta.features import DeltaSettings
 from objcat.mirror.model import CorruptMirror, MirrorFolder
 
 ROW_GROUP_ROWS = 4096
 """Files in one row group: about half a MiB. A lookup of one file reads one row group."""
+
+AT_ONCE = 16
+"""Row groups that are read at once."""
+GAP_BYTES = 64 * 1024
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -119,7 +125,6 @@ class DeltaCheckpoint:
         self._folder = folder
         self._meta = meta
         self._footer: pq.FileMetaData | None = None
-        self._ends: list[str] = []
         self._groups: list[tuple[str, str, int]] = []
 
     @property
@@ -134,40 +139,39 @@ class DeltaCheckpoint:
             footer = self._read_footer()
             found: dict[str, Any] = {}
             for column, mark in (("protocol", _MARKS[0]), ("metaData", _MARKS[1])):
-                for number in range(footer.num_row_groups):
-                    if not _is_null(footer.row_group(number), mark):
-                        rows = [row for row in self._read(number, column).to_pylist() if row is not None]
-                        found |= {column: rows[0]} if rows else {}
-            for name in ("format", "configuration"):
-                value = found["metaData"][name]
-                found["metaData"][name] = dict(value) if name == "configuration" else {**value, "options": dict(value["options"] or ())}
-            return DeltaSettings(_converted(found["metaData"], DeltaMetadata), _converted(found["protocol"], DeltaProtocol))
+                numbers = [number for number in range(footer.num_row_groups) if not _is_null(footer.row_group(number), mark)]
+                rows = chain.from_iterable(adds.to_pylist() for adds in self._read(numbers, column))
+                found[column] = next(row for row in rows if row is not None)
+            metadata = found["metaData"]
+            metadata["format"] = {**metadata["format"], "options": dict(metadata["format"]["options"] or ())}
+            metadata["configuration"] = dict(metadata["configuration"] or ())
+            return DeltaSettings(_converted(metadata, DeltaMetadata), _converted(found["protocol"], DeltaProtocol))
 
     def find(self, paths: Collection[str]) -> dict[str, DeltaAdd]:
         """Those of some files that it has. Raises CorruptMirror."""
         with self._errors():
-            found: dict[str, DeltaAdd] = {}
             wanted = sorted(paths)
-            for least, greatest, number in self._ranges():
-                begin, end = bisect.bisect_left(wanted, least), bisect.bisect_right(wanted, greatest)
-                if begin < end:
-                    adds = self._read(number, "add")
-                    mask = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(wanted[begin:end], pa.string()))
-                    found |= {add.path: add for add in adds_of(adds.filter(mask))}
+            numbers = [
+                number
+                for least, greatest, number in self._ranges()
+                if bisect.bisect_left(wanted, least) < bisect.bisect_right(wanted, greatest)
+            ]
+            found: dict[str, DeltaAdd] = {}
+            for adds in self._read(numbers, "add"):
+                mask = pc.is_in(adds.field("path"), value_set=pa.array(wanted, pa.string()))
+                found |= {add.path: add for add in adds_of(adds.filter(mask))}
             return found
 
     def pieces(self) -> Iterator[pa.Array]:
         """All its files, a row group at a time. Raises CorruptMirror."""
-        for _, _, number in self._ranges():
-            with self._errors():
-                adds = self._read(number, "add")
+        with self._errors():
+            for adds in self._read([number for _, _, number in self._ranges()], "add"):
                 yield adds.filter(adds.is_valid())
 
     def vectors(self) -> Iterator[set[DeltaVector]]:
         """The vectors of all its files, a row group at a time. Raises CorruptMirror."""
-        for _, _, number in self._ranges():
-            with self._errors():
-                adds = self._read(number, "add.deletionVector")
+        with self._errors():
+            for adds in self._read([number for _, _, number in self._ranges()], "add.deletionVector"):
                 found = adds.field("deletionVector").to_pylist()
                 yield {_converted(vector, DeltaVector) for vector in found if vector is not None and vector["storageType"] is not None}
 
@@ -177,7 +181,7 @@ class DeltaCheckpoint:
             yield
         except NotFound as error:
             raise CorruptMirror(f"{self._meta.key} of the Delta mirror of {self._folder.name} is gone. {RESTART}") from error
-        except (pa.ArrowException, KeyError, IndexError, TypeError, msgspec.ValidationError) as error:
+        except (pa.ArrowException, KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
             why = f"{self._meta.key} of the Delta mirror of {self._folder.name} cannot be read ({error})."
             raise CorruptMirror(f"{why} {RESTART}") from error
 
@@ -200,14 +204,19 @@ class DeltaCheckpoint:
                 self._groups.append((statistics.min, statistics.max, number) if known else ("", "\U0010ffff", number))
         return self._groups
 
-    def _read(self, number: int, column: str) -> pa.Array:
-        """A column of a row group, or `column.field`: a column with that field alone."""
-        footer = self._read_footer()
-        with self._folder.fileio.open_read(self._meta.key, meta=self._meta) as stream:
-            file = pq.ParquetFile(stream, metadata=footer, pre_buffer=True)
-            return pa.concat_arrays(
-                file.read_row_group(number, columns=[column], use_threads=False).column(column.partition(".")[0]).chunks
-            )
+    def _read(self, numbers: Sequence[int], column: str) -> Iterator[pa.Array]:
+        """A column of some row groups, or `column.field`: a column with that field alone. Several are read at once."""
+        footer, size = self._read_footer(), self._meta.size
+        names = [footer.schema.column(number).path for number in range(footer.num_columns)]
+        leaves = [name for name in names if name.startswith(f"{column}.")]
+        for begin in range(0, len(numbers), AT_ONCE):
+            part = numbers[begin : begin + AT_ONCE]
+            spans = chunk_spans(footer, part, leaves)
+            found = self._folder.fileio.get_ranges(self._meta.key, spans, gap_bytes=GAP_BYTES)
+            with pq.ParquetFile(PrefetchedFile(size, spans, found), metadata=footer, pre_buffer=False) as file:
+                for number in part:
+                    rows = file.read_row_group(number, columns=[column], use_threads=False)
+                    yield pa.concat_arrays(rows.column(column.partition(".")[0]).chunks)
 
 
 def _column_number(group: Any, path: str) -> int | None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fileio.contract import ObjectMeta
+from fileio.contract import ObjectMeta, Range
 from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from objcat.errors import ObjcatError
@@ -22,9 +22,12 @@ from objcat.mirror.delta.actions import (
     table_id,
 )
 from objcat.mirror.delta.checkpoints import DeltaCheckpoint, advance_hint, read_hint, write_checkpoint
+from objcat.mirror.delta.features import DeltaSettings
 from objcat.mirror.delta.state import DeltaState, replayed
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorFolder
 
+HEAD_BYTES = Range(0, 64 * 1024)
+"""These bytes hold the first line of a commit."""
 logger = logging.getLogger("objcat.mirror")
 
 
@@ -84,13 +87,14 @@ def load(folder: MirrorFolder) -> DeltaState | None:
     if hint is not None and (hint.version not in listing.checkpoints or not listing.commits):
         listing = list_log(folder)
     if not listing.commits:
-        if listing.checkpoints:
+        for version, meta in listing.checkpoints.items():
+            _check_table(folder, version, DeltaCheckpoint(folder, version, meta).settings())
             raise CorruptMirror(f"The Delta mirror of {folder.name} has checkpoints and no commits. {RESTART}")
         return None
     newest = max(listing.commits)
     base = max((version for version in listing.checkpoints if version <= newest), default=None)
     first = _first_dense(listing, newest, base)
-    commits = read_commits(folder, first, newest)
+    commits = read_commits(folder, first, newest, head_only=base)
     restart = max((commit.version for commit in commits if commit.restarts), default=-1)
     if restart > (-1 if base is None else base):
         state = _restarted(folder, commits[restart - first])
@@ -111,12 +115,18 @@ def _first_dense(listing: DeltaListing, newest: int, base: int | None) -> int:
     return first
 
 
-def read_commits(folder: MirrorFolder, first: int, last: int) -> list[_ReadCommit]:
-    """Commits, read in parallel."""
+def read_commits(folder: MirrorFolder, first: int, last: int, *, head_only: int | None = None) -> list[_ReadCommit]:
+    """Commits, read in parallel.
+
+    head_only: a version of which only the first line is needed. It may be large.
+    """
 
     def read(version: int) -> _ReadCommit:
         try:
-            data = folder.fileio.read(commit_key(folder, version))
+            if version == head_only:
+                data = folder.fileio.read(commit_key(folder, version), byte_range=HEAD_BYTES).split(b"\n", 1)[0]
+            else:
+                data = folder.fileio.read(commit_key(folder, version))
             return _ReadCommit(version, len(data), decode_commit(folder, version, data))
         except NotFound:
             return _ReadCommit(version, 0, error=CorruptMirror(f"{commit_key(folder, version)} of {folder.name} is gone. {RESTART}"))
@@ -131,14 +141,14 @@ def advance(folder: MirrorFolder, state: DeltaState, commit: _ReadCommit) -> Non
     if commit.error is not None:
         raise commit.error
     state.advance(commit.lines, size=commit.bytes)
-    _check_table(folder, state)
+    _check_table(folder, state.slot, state.settings)
 
 
 def _restarted(folder: MirrorFolder, commit: _ReadCommit) -> DeltaState:
     """The state of a restart. It gets its checkpoint, without which a log that begins above 0, or has a gap below, cannot be read."""
     settings, info, changed = replayed(commit.lines, None)
     state = DeltaState(slot=commit.version, info=info, settings=settings, changed=dict(changed), commit_bytes=commit.bytes)
-    _check_table(folder, state)
+    _check_table(folder, state.slot, state.settings)
     if commit.version > 0:
         publish_checkpoint(folder, state)
     return state
@@ -153,7 +163,7 @@ def _from_checkpoint(folder: MirrorFolder, base: int, meta: ObjectMeta, first: _
     assert first.info is not None
     checkpoint = DeltaCheckpoint(folder, base, meta)
     state = DeltaState(slot=base, info=first.info, settings=checkpoint.settings(), checkpoint=checkpoint)
-    _check_table(folder, state)
+    _check_table(folder, state.slot, state.settings)
     return state
 
 
@@ -162,11 +172,11 @@ def _broken(folder: MirrorFolder, commit: _ReadCommit) -> ObjcatError:
     return commit.error or CorruptMirror(why)
 
 
-def _check_table(folder: MirrorFolder, state: DeltaState) -> None:
-    found = state.settings.metadata.id
+def _check_table(folder: MirrorFolder, version: int, settings: DeltaSettings) -> None:
+    found = settings.metadata.id
     if found != table_id(folder):
         raise ForeignMetadata(
-            f"The Delta metadata of {folder.name} at version {state.slot} is that of another table: its id is {found}, not "
+            f"The Delta metadata of {folder.name} at version {version} is that of another table: its id is {found}, not "
             f"{table_id(folder)}. Nothing was changed. Remove that metadata, or the other table's writer."
         )
 

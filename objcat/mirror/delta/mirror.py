@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from fileio.contract import Create, OutcomeUnknown, PutOutcome, Range, Written, require_written
+from fileio.contract import Create, OutcomeUnknown, PutOutcome, Written, require_written
 from fileio.errors import FileIOError, NotWritten
 from objcat.mirror.delta import expiry
 from objcat.mirror.delta.actions import RESTART, DeltaAdd, DeltaLine, commit_key, delta_path, encode_lines, log_path_of
 from objcat.mirror.delta.checkpoints import ROW_GROUP_ROWS, advance_hint, array_of, write_checkpoint
 from objcat.mirror.delta.commits import DeltaCommit, appended, restarted
-from objcat.mirror.delta.loading import advance, list_log, load, logger, publish_checkpoint, read_commits
+from objcat.mirror.delta.loading import HEAD_BYTES, advance, list_log, load, logger, publish_checkpoint, read_commits
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.stats import rows_of_stats
 from objcat.mirror.delta.vectors import Vectors, bitmaps, positions_of
@@ -23,7 +23,6 @@ from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, Mirro
 T = TypeVar("T")
 _PART_LINES = 10_000
 """Lines of a commit that are encoded at once."""
-_FIRST_LINE = Range(0, 64 * 1024)
 _FIRST_LINES = msgspec.json.Decoder(DeltaLine)
 
 
@@ -198,7 +197,7 @@ class DeltaMirror:
     def _attempt_at(self, key: str) -> str | None:
         """Whose commit is there. Empty if nobody's of objcat, None if that cannot be known now."""
         try:
-            line = self._folder.fileio.read(key, byte_range=_FIRST_LINE).split(b"\n", 1)[0]
+            line = self._folder.fileio.read(key, byte_range=HEAD_BYTES).split(b"\n", 1)[0]
             info = _FIRST_LINES.decode(line).commit_info
         except (FileIOError, msgspec.DecodeError):
             return None

@@ -95,19 +95,19 @@ def _broadcast(rows: MergeRows) -> list[Query]:
         logs = keys.anti(logs, barriers, _IS_LATER)
         base = None if base is None else keys.anti(base, barriers, _IS_LATER)
     pairwise = rows.dense or rows.objects <= PAIRWISE_OBJECTS_MAX
-    beaters = keys.of(logs) if pairwise else keys.newest(logs)
+    log_keys = keys.of(logs) if pairwise else keys.newest(logs)
     if rows.objects == 1:
         winners = logs
     elif pairwise:
-        winners = own.anti(logs, own.of(logs), _BEATS if rows.has_ordering else _IS_LATER)
+        winners = own.anti(logs, own.of(logs), _SUPERSEDES if rows.has_ordering else _IS_LATER)
     else:
         winners = _newest(logs, rows)
     winners = winners.where(_EXISTS)
     if base is None:
         return [_spread(winners, rows)]
-    kept = keys.anti(base, beaters, _BEATS_BASE if rows.has_ordering else _IS_LATER)
+    kept = keys.anti(base, log_keys, _SUPERSEDES_BASE if rows.has_ordering else _IS_LATER)
     if rows.has_ordering:
-        late = keys.semi(base, beaters, _IS_BEATEN_BY_BASE)
+        late = keys.semi(base, log_keys, _IS_OLDER_THAN_BASE)
         winners = keys.anti(winners, keys.of(late), f"{_THEIR_ORDER} > {ORDER}")
     return [kept.selected(rows.columns), _spread(winners, rows)]
 
@@ -120,12 +120,12 @@ def _spread(winners: Query, rows: MergeRows) -> Query:
 _EXISTS = f"{OP_COLUMN} = {OP_UPSERT}"
 _IS_BARRIER = f"{OP_COLUMN} = {OP_DELETE} AND {ORDER} IS NULL"
 _IS_LATER = f"{_THEIR_RANK} > {RANK}"
-_BEATS = f"({_THEIR_ORDER} > {ORDER} OR {_THEIR_ORDER} = {ORDER} AND {_IS_LATER} OR {ORDER} IS NULL AND {_THEIR_ORDER} IS NOT NULL)"
+_SUPERSEDES = f"({_THEIR_ORDER} > {ORDER} OR {_THEIR_ORDER} = {ORDER} AND {_IS_LATER} OR {ORDER} IS NULL AND {_THEIR_ORDER} IS NOT NULL)"
 """Whether another log row of the key wins over this one, among rows that no barrier overrides. A barrier among them is last, and loses to
 all."""
 # These two say more about ranks than needed, so that Catalyst infers less about nulls and sees that one broadcast serves all.
-_BEATS_BASE = f"coalesce({_THEIR_ORDER} >= {ORDER}, true) AND {_IS_LATER}"
-_IS_BEATEN_BY_BASE = f"coalesce({_THEIR_ORDER} < {ORDER}, false) AND {_IS_LATER}"
+_SUPERSEDES_BASE = f"coalesce({_THEIR_ORDER} >= {ORDER}, true) AND {_IS_LATER}"
+_IS_OLDER_THAN_BASE = f"coalesce({_THEIR_ORDER} < {ORDER}, false) AND {_IS_LATER}"
 
 
 class _MergeKeys:

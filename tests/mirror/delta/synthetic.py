@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from fileio.contract import Create, require_written
 from fileio.store import FileIO
 from objcat.datafile.statistics import bounds_of
-from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.schema import ColumnType, ListType, MapType, StructType, schema_from_arrow
 from objcat.metadata.table_spec import MERGE_ON_READ, TableSpec, make_spec
 from objcat.mirror.delta.mirror import DeltaMirror
 from objcat.mirror.model import MirrorChange, MirroredFile, MirrorFolder
@@ -37,14 +37,14 @@ def positions(*rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 @dataclass
 class StoredFile:
-    """A data file: its description, all its rows, and which of them do not count."""
+    """A data file: its description, all its rows by column id, and which of them do not count."""
 
     file: MirroredFile
-    rows: list[dict[str, Any]]
+    rows: list[dict[int, Any]]
     masked: set[int]
 
     @property
-    def live(self) -> list[dict[str, Any]]:
+    def live(self) -> list[dict[int, Any]]:
         return [row for number, row in enumerate(self.rows) if number not in self.masked]
 
 
@@ -73,20 +73,22 @@ class History:
     def url(self) -> str:
         return f"{self.fileio.url.removeprefix('file://').rstrip('/')}/{self.folder}"
 
-    def file(self, rows: list[dict[str, Any]], *, masked: set[int] | None = None, name: str = "part=a%20b") -> StoredFile:
+    def file(self, rows: list[dict[str, Any]], *, masked: set[int] | None = None, name: str = "part=a") -> StoredFile:
         """Write a data file under the physical names of the current schema."""
         self.numbers += 1
         path = f"data/20261125T{self.numbers:09d}Z-{self.numbers:016x}/{name}/{self.numbers:08d}.parquet"
-        names = {column.name: column.physical for column in self.spec.table_schema.columns}
+        columns = self.spec.table_schema.columns
+        by_id = [{column.id: known(row.get(column.name), column.type) for column in columns} for row in rows]
         schema = self.spec.table_schema.to_arrow_physical(nullable=True)
-        table = pa.table([pa.array([row.get(name) for row in rows], schema.field(names[name]).type) for name in names], schema=schema)
+        values = [[named(row[column.id], column.type, physical=True) for row in by_id] for column in columns]
+        table = pa.table([pa.array(one, field.type) for one, field in zip(values, schema, strict=True)], schema=schema)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
         data = sink.getvalue().to_pybytes()
         require_written(self.fileio.put(path, data, Create()), path)
         bounds = bounds_of(pq.read_metadata(pa.BufferReader(data)), schema)
         file = MirroredFile(path=path, bytes=len(data), rows=len(rows), bounds=bounds, masked=positions(*(masked or ())))
-        stored = StoredFile(file, rows, set(masked or ()))
+        stored = StoredFile(file, by_id, set(masked or ()))
         self.every[path] = stored
         return stored
 
@@ -149,9 +151,12 @@ class History:
     def note(self, change: MirrorChange) -> MirrorChange:
         """Remember what a reader must see after a change."""
         self.slot = change.slot
-        names = self.spec.table_schema.names
-        live = [tuple(row.get(name) for name in names) for stored in self.files.values() for row in stored.live]
-        self.rows_at[change.slot] = sorted(live, key=repr)
+        schema = self.spec.table_schema
+        live = [row for stored in self.files.values() for row in stored.live]
+        values = [[named(row.get(column.id), column.type) for row in live] for column in schema.columns]
+        arrow = pa.schema([field.with_nullable(True) for field in schema.to_arrow()])
+        table = pa.table([pa.array(one, field.type) for one, field in zip(values, arrow, strict=True)], schema=arrow)
+        self.rows_at[change.slot] = rows_of(table)
         self.states[change.slot] = {path: set(stored.masked) for path, stored in self.files.items()}
         return change
 
@@ -176,7 +181,37 @@ class History:
     def drawn_file(self, rng: random.Random) -> StoredFile:
         count = rng.randint(2, 12)
         rows = [{"id": rng.randrange(1000), "v": f"v{rng.randrange(1000)}"} for _ in range(count)]
-        return self.file(rows, masked=set(rng.sample(range(count), rng.choice([0, 0, 1]))))
+        return self.file(rows, masked=set(rng.sample(range(count), rng.choice([0, 0, 1]))), name=rng.choice(["part=a", "part=Z%C3%BC%20b"]))
+
+
+def known(value: Any, column_type: ColumnType) -> Any:
+    """A value with its fields by id, from one with fields by name."""
+    match column_type:
+        case _ if value is None:
+            return None
+        case StructType(fields):
+            return {field.id: known(value.get(field.name), field.type) for field in fields}
+        case ListType(element):
+            return [known(one, element.type) for one in value]
+        case MapType(key, item):
+            return [(known(one, key.type), known(other, item.type)) for one, other in value]
+    return value
+
+
+def named(value: Any, column_type: ColumnType, *, physical: bool = False) -> Any:
+    """A value with its fields by their names, or physical names, from one with fields by id."""
+    match column_type:
+        case _ if value is None:
+            return None
+        case StructType(fields):
+            return {
+                field.physical if physical else field.name: named(value.get(field.id), field.type, physical=physical) for field in fields
+            }
+        case ListType(element):
+            return [named(one, element.type, physical=physical) for one in value]
+        case MapType(key, item):
+            return [(named(one, key.type, physical=physical), named(other, item.type, physical=physical)) for one, other in value]
+    return value
 
 
 def described(stored: StoredFile, masked: set[int]) -> MirroredFile:
