@@ -17,8 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.contract import Create, GetResult, ObjectMeta, OutcomeUnknown, Overwrite, PreconditionFailed, PutOutcome, Update
-from fileio.errors import NotFound, NotWritten, Unavailable
+from fileio.contract import (
+    Create,
+    GetResult,
+    ObjectMeta,
+    OutcomeUnknown,
+    Overwrite,
+    PreconditionFailed,
+    PutOutcome,
+    Update,
+    require_written,
+)
+from fileio.errors import NotFound, Unavailable
 from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
 from objcat.mirror.delta.actions import APP, RESTART, DeltaAdd, DeltaMetadata, DeltaProtocol, DeltaVector, checkpoint_key, hint_key
 from objcat.mirror.delta.features import DeltaSettings
@@ -342,7 +352,7 @@ def write_checkpoint(
                 files += len(piece)
         outcome: PutOutcome = stream.finish()
     if isinstance(outcome, OutcomeUnknown):
-        raise NotWritten(f"It is not known whether {key} was written ({outcome.cause}).", outcome)
+        require_written(outcome, f"{key!r}")
     return DeltaCheckpoint(folder, version, fileio.head(key)), files
 
 
@@ -379,13 +389,16 @@ def advance_hint(folder: MirrorFolder, checkpoint: DeltaCheckpoint, *, files: in
     """Let the hint name a checkpoint, unless it names a newer one.
 
     Raises:
-        Unavailable: Others changed it all the time.
+        Unavailable: Others changed it each time.
+        NotWritten: It is not known whether it was put.
     """
     said = LastCheckpoint(version=checkpoint.version, size=files + 3, size_in_bytes=checkpoint.bytes, num_of_add_files=files)
     for _ in range(5):
         hint, replace = read_hint(folder)
         if hint is not None and hint.version >= checkpoint.version:
             return
-        if not isinstance(replace(msgspec.json.encode(said)), PreconditionFailed):
+        outcome = replace(msgspec.json.encode(said))
+        if not isinstance(outcome, PreconditionFailed):
+            require_written(outcome, f"{hint_key(folder)!r}")
             return
     raise Unavailable(f"{hint_key(folder)} could not be put: other processes changed it each time.")

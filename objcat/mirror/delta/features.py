@@ -26,6 +26,9 @@ WIDENING = "typeWidening"
 WITHOUT_ZONE = "timestampNtz"
 NOT_NULL = "invariants"
 COMMIT_TIMES = "inCommitTimestamp"
+FOR_EVER = "interval 36500 days"
+_RETENTIONS = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
+"""Spark refuses to read versions that are older than these, by default a week. Which slots are readable is decided by objcat alone."""
 READER_FEATURES = frozenset({VECTORS, MAPPING, WIDENING, WITHOUT_ZONE})
 _ID = "delta.columnMapping.id"
 _PHYSICAL = "delta.columnMapping.physicalName"
@@ -63,7 +66,7 @@ def settings_of(
     known = {} if before is None else _struct_fields(msgspec.json.decode(before.metadata.schema_string))
     fields = [_field(column, known, maps=maps, not_null=not_null) for column in columns]
     features = listed | {OWN_FEATURE, COMMIT_TIMES}
-    configuration = {"delta.enableInCommitTimestamps": "true"}
+    configuration = {"delta.enableInCommitTimestamps": "true", **dict.fromkeys(_RETENTIONS, FOR_EVER)}
     if masked or VECTORS in listed:
         features.add(VECTORS)
         configuration["delta.enableDeletionVectors"] = "true"
