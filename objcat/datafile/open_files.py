@@ -12,13 +12,12 @@ from fileio.contract import ObjectMeta, Version
 from fileio.store import FileIO
 from objcat.datafile.adopted_files import INT96_UNIT, AdoptedParquet
 from objcat.datafile.bloom_lookup import FilterFile
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.verification import DataFile, check_rows, decoding, read_footer, reading, whole_bytes
 from objcat.metadata.file_digest import is_verifiable
 from objcat.metadata.files import Adoption, BaseFile
 from objcat.metadata.schema import TableSchema
 
-TXN_NAME = "_objcat_txn"
-"""The name of the hidden column with the transaction of a row, which adopted files lack."""
 WHOLE_BYTES_MAX = 1024**2
 """A file up to this size is read in one request, whatever the columns. A second request costs more than the bytes."""
 
@@ -71,4 +70,4 @@ def _of_table(parquet: pq.ParquetFile, adopted: Adoption | None, schema: TableSc
     if adopted is None:
         return parquet
     assert schema is not None, "an adopted file is read under a schema"
-    return AdoptedParquet(parquet, adopted, schema.columns, txn_column=TXN_NAME)
+    return AdoptedParquet(parquet, adopted, schema.columns, txn_column=TXN_COLUMN)

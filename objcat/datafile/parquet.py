@@ -25,8 +25,9 @@ from objcat.datafile.bloom import options_of
 from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
 from objcat.datafile.casting import cast_rows
 from objcat.datafile.digest_sink import DigestingSink
+from objcat.datafile.hidden_columns import TXN_COLUMN, with_hidden_ids
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.open_files import TXN_NAME, open_parquet, open_with_source
+from objcat.datafile.open_files import open_parquet, open_with_source
 from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
 from objcat.datafile.statistics import bounds_of, row_groups_that_may_match
 from objcat.datafile.verification import DataFile, check_count, decoding, not_as_committed
@@ -39,9 +40,6 @@ from objcat.metadata.properties import Statistics
 from objcat.metadata.schema import FIELD_ID_KEY, TableSchema
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId, Txn
-
-TXN_COLUMN = TXN_NAME
-"""Hidden column of base files: the transaction that wrote the row."""
 
 BASE_ROW_GROUP_ROWS = 128 * 1024
 BASE_ROW_GROUP_BYTES_MAX = 64 * 1024**2
@@ -413,7 +411,7 @@ class _FileWriter:
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 self._out,
-                self._schema,
+                with_hidden_ids(self._schema),
                 compression=COMPRESSION,
                 use_dictionary=True if self._dictionaries is None else list(self._dictionaries),
                 dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,

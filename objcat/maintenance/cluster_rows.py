@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN, OP_UPSERT
-from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant, log_path, write_log
+from objcat.datafile.parquet import BaseWriter, base_path, constant, log_path, write_log
 from objcat.datafile.streaming_merge import sort_by_key
 from objcat.errors import CorruptTable
 from objcat.maintenance.workers import Advance

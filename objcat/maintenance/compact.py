@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.common.validation import instance, instances
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import LogReader
-from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
+from objcat.datafile.parquet import BaseWriter, base_path, log_path, write_log
 from objcat.errors import AlreadyDone, CommitConflict, Contention, InvalidInput, SnapshotExpired, TableClosed, WriterFenced
 from objcat.maintenance.compaction_strategy import EVERYTHING, CompactionStrategy, choose
 from objcat.maintenance.reindex import index_due, of_live_groups

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from fileio.env import on_fork
 from fileio.store import FileIO
-from objcat.datafile.parquet import TXN_COLUMN, txn_of_path, txns_of_base
+from objcat.datafile.hidden_columns import TXN_COLUMN
+from objcat.datafile.parquet import txn_of_path, txns_of_base
 from objcat.errors import CorruptTable
 from objcat.metadata.files import FileGroup
 from objcat.tasks.change_columns import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from objcat.common.validation import nearest_name, shown
 from objcat.datafile.bucket_hash import spark_hash
-from objcat.datafile.parquet import TXN_COLUMN
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.manifest import Manifests

@@ -35,6 +35,7 @@ from objcat.maintenance.savepoint import SavepointResult, release, savepoint
 from objcat.maintenance.split_buckets import SplitResult, split_buckets
 from objcat.metadata.files import files_named_by
 from objcat.metadata.maintenance_policy import Retention, policy_of
+from objcat.mirror.mirror import MirrorReport
 from objcat.table.context import TableContext
 from objcat.timeline.archive import Archived, archive
 from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints
@@ -408,6 +409,21 @@ class TableMaintenance:
                 workers=self._context.workers(spark),
             )
         )
+
+    def mirror(self) -> list[MirrorReport]:
+        """Bring the mirrors up to the newest slot, so that readers of other formats see it.
+
+        The property `mirrors` names the formats. Writers do the same after each commit, in the background. Several processes may do so at
+        once. It changes no row and no file of the table.
+
+        Returns:
+            One report for each format: where its mirror is, how many slots it lags, and what holds it. Empty without mirrors.
+
+        Raises:
+            ForeignMetadata: other metadata of that format is at the table's prefix; nothing of it is changed.
+            TableClosed, CorruptTable, storage errors: see `objcat.errors`. Call it again.
+        """
+        return list(self._context.retry_on_new_checkpoint(self._context.mirror_now))
 
     def metrics(self, *, recent: int = 100, verify_bytes_max: int = 0) -> str:
         """Metrics of the table in the text format of Prometheus.

@@ -18,7 +18,8 @@ from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import session, shown
 from objcat.datafile.batch_checks import conform
 from objcat.datafile.casting import logical, named
-from objcat.datafile.parquet import TXN_COLUMN, constant
+from objcat.datafile.hidden_columns import TXN_COLUMN
+from objcat.datafile.parquet import constant
 from objcat.dml.computed_write import DELETED, ComputedRows, Work, WriteTarget, former_of, run, written
 from objcat.dml.duckdb import Evaluated, MergeScope, MergeSource, check_program, evaluate, evaluate_rows
 from objcat.dml.program import Clause, ClauseAction, MergeProgram, Value, When, delete_program, merge_program, parsed, update_program

@@ -13,8 +13,8 @@ from fileio.optional import library
 from fileio.store import FileIO
 from objcat.common.memory_errors import reporting, reports_full_memory
 from objcat.common.validation import nearest_name, session, shown, text
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.nested_slices import compact_nested_slices
-from objcat.datafile.parquet import TXN_COLUMN
 from objcat.datafile.verification import check_footers
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.inspection.explain import Explanation, explain_plan

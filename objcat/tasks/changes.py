@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import cast_rows, logical, named
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
-from objcat.datafile.parquet import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
+from objcat.datafile.parquet import base_pieces, constant, pieces_of_txns, txn_of_path
 from objcat.errors import InvalidInput
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.manifest import Pruning

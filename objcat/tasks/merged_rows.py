@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from fileio.env import Env
 from fileio.store import FileIO
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
-from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, txn_of_path
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, base_pieces, constant, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.table_spec import TableSpec

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.parquet import TXN_COLUMN
 from objcat.metadata.files import BaseFile, FileGroup, LogObject
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.arrow_expression import ArrowFilter

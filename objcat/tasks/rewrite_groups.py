@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.common.progress import Advance, counted, current_advance
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.log_reader import LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, may_meet, merge
-from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant
+from objcat.datafile.parquet import BaseWriter, base_path, constant
 from objcat.metadata.files import BaseFile, FileGroup, LogRows
 from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.external_sort import SortedRuns, sorted_runs

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, key_runs
-from objcat.datafile.parquet import TXN_COLUMN
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.change_columns import CHANGE_FIELDS, CHANGE_TYPE, CHANGES, COMMIT_FIELDS, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE

@@ -11,10 +11,11 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import logical, named
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, merge, overlay
-from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, base_pieces, constant, read_log, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
 from objcat.metadata.files import FileGroup, LogObject, LogSlice
 from objcat.metadata.schema import TableSchema

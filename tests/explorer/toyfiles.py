@@ -18,8 +18,8 @@ import pyarrow as pa
 from fileio.contract import Create, GetResult, require_written
 from fileio.errors import NotFound
 from fileio.store import FileIO
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.parquet import TXN_COLUMN
 from objcat.errors import CorruptTable
 from objcat.metadata.files import BaseFile, LogObject, LogRows, Order
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD

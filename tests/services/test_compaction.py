@@ -10,7 +10,7 @@ import pytest
 
 import objcat
 from fileio.testing.faults import Request
-from objcat.datafile.parquet import TXN_COLUMN
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.errors import AlreadyDone, CommitConflict, TableClosed, WriterFenced
 from objcat.maintenance.clean import clean
 from objcat.maintenance.compact import CompactionPlan, compact, schedule_compaction, scheduled_compactions

@@ -12,7 +12,8 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.common.validation import TableType
-from objcat.datafile.parquet import TXN_COLUMN, read_base
+from objcat.datafile.hidden_columns import TXN_COLUMN
+from objcat.datafile.parquet import read_base
 from objcat.errors import CorruptTable
 from objcat.planning.commits import CommitInfo, commits_table, txns_of, with_commits
 from objcat.timeline.archive import archive

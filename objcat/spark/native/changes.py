@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from fileio.store import StoreDescription
-from objcat.datafile.parquet import TXN_COLUMN
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.planning.changes import ChangesPlan
 from objcat.planning.incremental import HIDDEN, IncrementalPlan
 from objcat.predicate.parse import Predicate

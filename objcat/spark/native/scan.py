@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fileio.store import StoreDescription
-from objcat.datafile.parquet import TXN_COLUMN
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
 from objcat.predicate.parse import Predicate
 from objcat.spark.native.column_names import quoted

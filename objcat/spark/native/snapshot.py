@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import horizon
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.parquet import TXN_COLUMN
 from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
