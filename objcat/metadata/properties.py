@@ -75,7 +75,16 @@ KEEP_HOURS_DEFAULT = 168
 """The retention when no property sets one: a week."""
 SPLIT_ABOVE_BYTES = "split_above_bytes"
 """Double the buckets of a partition when they hold more than this many bytes each, on average. Without it, writes split nothing."""
-
+MIRRORS = "mirrors"
+"""Other formats whose metadata describes each slot of the table, so that other engines read it: `iceberg`, `delta`, `iceberg,delta`, or
+`none`."""
+MIRRORS_KINDS = ("none", "iceberg", "delta", "iceberg,delta", "delta,iceberg")
+MIRROR_ICEBERG_VERSION = "mirror_iceberg_version"
+"""The version of Iceberg's format that a mirror uses. `2`: superseded rows are masked by position deletes, which every reader takes. `3`:
+by deletion vectors."""
+MIRROR_MODE = "mirror_mode"
+"""What mirrors show. `snapshot`: the rows of a scan. `read_optimized`: base files alone, for readers without deletes."""
+READ_OPTIMIZED = "read_optimized"
 
 STATISTICS = "statistics."
 """What metadata says about a column. Write the name of the column after the dot. `values`: the least and greatest value of each file.
@@ -140,6 +149,9 @@ WORDS: Mapping[str, Iterable[str]] = {
     AUTO_CLEAN: ("true", "false"),
     COMPACT_PLAN_ONLY: ("true", "false"),
     COMPACT_ORDER: COMPACTION_ORDERS,
+    MIRRORS: MIRRORS_KINDS,
+    MIRROR_ICEBERG_VERSION: ("2", "3"),
+    MIRROR_MODE: ("snapshot", READ_OPTIMIZED),
 }
 DEFAULTS: Mapping[str, str] = {
     TARGET_FILE_BYTES: str(TARGET_FILE_BYTES_DEFAULT),
@@ -149,6 +161,9 @@ DEFAULTS: Mapping[str, str] = {
     COMPACT_ORDER: "log_bytes",
     COMPACT_PLAN_ONLY: "false",
     AUTO_CLEAN: "true",
+    MIRRORS: "none",
+    MIRROR_ICEBERG_VERSION: "2",
+    MIRROR_MODE: "snapshot",
     KEEP_HOURS: str(KEEP_HOURS_DEFAULT),
 }
 """The values that apply without the property. A property that is not here does nothing until it is set."""
@@ -197,6 +212,11 @@ def check_statistics(properties: Mapping[str, str], columns: Sequence[str]) -> N
             if column not in columns:
                 raise InvalidInput(f"The property {name!r} names no column of the table ({nearest(column, columns)}). Nothing was written.")
             one_of(said, STATISTICS_KINDS, what=f"the property {name}")
+
+
+def mirrors_of(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The formats of the mirrors that properties name, sorted."""
+    return tuple(sorted(name for name in properties.get(MIRRORS, "none").split(",") if name != "none"))
 
 
 def silenced(properties: Mapping[str, str]) -> frozenset[str]:

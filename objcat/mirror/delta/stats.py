@@ -29,22 +29,24 @@ _MS = _DAYS[0] * 86_400_000, (_DAYS[1] + 1) * 86_400_000 - 1
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def stats_of(rows: int, bounds: Mapping[int, Bound], columns: Mapping[int, Column]) -> str:
+def stats_of(rows: int, bounds: Mapping[int, Bound], columns: Mapping[int, Column], *, nulls_at_most: bool = False) -> str:
     """The statistics of a file as JSON text.
 
     Args:
         rows: All its rows, masked ones too.
         bounds: By column id.
         columns: By id, under the names of statistics.
+        nulls_at_most: Only a count of 0 nulls is exact.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for column_id, (lower, upper, missing) in bounds.items():
         column = columns.get(column_id)
-        if column is None or not isinstance(column.type, str) or not 0 <= missing <= rows:
+        if column is None or not isinstance(column.type, str) or missing < 0 or (missing > rows and not nulls_at_most):
             continue
-        nulls[column.name] = missing
+        if not (missing and nulls_at_most):
+            nulls[column.name] = missing
         low, high = _value(lower, column.type, upper=False), _value(upper, column.type, upper=True)
         if low is not None:
             least[column.name] = low

@@ -1,0 +1,172 @@
+"""Finds the rows that count: positions of superseded rows in the data files of a file group.
+
+Only rows that can have the keys of the new rows are read, and of these only key and ordering value. The merge of `objcat.datafile.merge`
+decides, as for a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fileio.store import FileIO
+from objcat.common.bounded_cache import BoundedCache
+from objcat.datafile.lateness import drop_late_rows
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, may_meet, winners
+from objcat.datafile.open_files import WHOLE_BYTES_MAX
+from objcat.datafile.parquet import picked_row_groups, read_log
+from objcat.datafile.statistics import row_groups_that_may_match
+from objcat.metadata.files import BaseFile, FileGroup, LogSlice
+from objcat.metadata.table_spec import TableSpec
+from objcat.mirror.model import Positions
+from objcat.tasks.key_lookup import KeySpan, ranges_of
+from objcat.tasks.scan import bare, own_rows
+
+CACHED_BYTES_MAX = 64 * 1024**2
+"""Arrow bytes of keys of small log files that are cached. The next upserts of the same file groups look into them again."""
+_POSITION = "_objcat_position"
+
+
+LogRange: TypeAlias = tuple[str, int, int]
+"""The path of a log file, and a range of its rows."""
+
+
+def range_of(part: LogSlice) -> LogRange:
+    """The rows that a slice names."""
+    return part.object.path, part.start, part.end
+
+
+class LiveRowReader:
+    """Reads keys and their positions in data files. Remembers those of small log files. Safe for many threads."""
+
+    def __init__(self, fileio: FileIO) -> None:
+        self._fileio = fileio
+        self._cached: BoundedCache[pa.Table] = BoundedCache(bytes_max=CACHED_BYTES_MAX)
+
+    def superseded(self, spec: TableSpec, group: FileGroup, fresh: Collection[LogSlice]) -> dict[str, Positions]:
+        """By path, the rows of a file group that stop counting because of some of its log rows, and those of them that do not count.
+
+        Rows that stopped counting before are left out. The table has a key. Raises CorruptTable and storage errors.
+
+        Args:
+            group: with all its log rows.
+            fresh: those that were added.
+        """
+        found: dict[str, list[Positions]] = {}
+        new = [self._of_slice(spec, group, part) for part in fresh]
+        for part, rows in zip(fresh, new, strict=True):
+            counting = drop_late_rows(rows, spec, part.committed_at_ms)
+            if counting.num_rows < rows.num_rows:
+                found.setdefault(part.object.path, []).append(np.setdiff1d(_positions(rows), _positions(counting)))
+        keys = pa.concat_tables(new) if new else None
+        if keys is None or not keys.num_rows:
+            return _united(found)
+        parts = list(self._with_keys(spec, group, {range_of(part) for part in fresh}, keys))
+        rows = pa.concat_tables([rows for _, rows, _ in parts])
+        is_fresh = np.concatenate([np.full(rows.num_rows, is_new) for _, rows, is_new in parts])
+        lives = _live(rows, spec, np.arange(rows.num_rows))
+        lived = _live(rows, spec, np.flatnonzero(~is_fresh))
+        ended = (is_fresh | lived) & ~lives
+        begin = 0
+        for path, of_file, _ in parts:
+            mask = ended[begin : begin + of_file.num_rows]
+            begin += of_file.num_rows
+            if mask.any():
+                found.setdefault(path, []).append(_positions(of_file)[mask])
+        return _united(found)
+
+    def own_positions(self, spec: TableSpec, group: FileGroup, file: BaseFile | LogSlice) -> Positions:
+        """The positions of the rows of a file that belong to a file group. All of the range, unless a split divided it."""
+        if isinstance(file, LogSlice):
+            return _positions(self._of_slice(spec, group, file)) if group.is_shared(file.group_id) else np.arange(file.start, file.end)
+        if not group.is_shared(file.group_id):
+            return np.arange(file.rows)
+        names = [column.physical for column in spec.bucket_columns]
+        pieces = [_positions(own_rows(rows, spec, group, file.group_id)) for rows in self._of_base(spec, file, names)]
+        return np.concatenate([*pieces, np.zeros(0, np.int64)])
+
+    def _with_keys(
+        self, spec: TableSpec, group: FileGroup, fresh: Collection[LogRange], keys: pa.Table
+    ) -> Iterator[tuple[str, pa.Table, bool]]:
+        """The counting rows of each file that may have one of some keys, in the order in which they count: path, rows, whether fresh."""
+        names = [column.physical for column in spec.key_columns]
+        if group.base is not None:
+            span = KeySpan(keys.num_rows, frozenset(), ranges_of(spec.key_columns, keys))
+            pruning = span.pruning
+
+            def wanted(footer: pa.parquet.FileMetaData, schema: pa.Schema) -> Sequence[int]:
+                every = range(footer.num_row_groups)
+                return every if pruning is None else row_groups_that_may_match(footer, schema, pruning, spec)
+
+            for rows in self._of_base(spec, group.base, _columns(spec), wanted):
+                own = own_rows(rows, spec, group, group.base.group_id)
+                meeting = own.filter(may_meet(own, keys, names))
+                op = pa.array(np.full(meeting.num_rows, OP_UPSERT, np.int8))
+                at = meeting.column_names.index(_POSITION)
+                yield group.base.path, meeting.add_column(at, pa.field(OP_COLUMN, pa.int8()), op), False
+        for part in group.logs:
+            rows = drop_late_rows(self._of_slice(spec, group, part), spec, part.committed_at_ms)
+            is_new = range_of(part) in fresh
+            yield part.object.path, rows if is_new else rows.filter(may_meet(rows, keys, names)), is_new
+
+    def _of_base(
+        self,
+        spec: TableSpec,
+        base: BaseFile,
+        columns: Sequence[str],
+        wanted: Callable[[pa.parquet.FileMetaData, pa.Schema], Sequence[int]] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Columns of some row groups, all by default, with the positions of their rows."""
+        chosen = wanted or (lambda footer, _: range(footer.num_row_groups))
+        for first, rows in picked_row_groups(self._fileio, base, columns, spec.table_schema, chosen):
+            yield _numbered(bare(rows), first)
+
+    def _of_slice(self, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
+        """Key, ordering value, operation and position of the rows of a slice that belong to a file group."""
+        columns = _columns(spec)
+        if part.object.bytes > WHOLE_BYTES_MAX:
+            (rows,) = read_log(self._fileio, part.object, [(part.start, part.end)], columns, spec.table_schema)
+        else:
+            ordering = spec.ordering_column
+            # The type of an ordering column may become wider. Keys never change.
+            name = f"{part.object.path} {'' if ordering is None else ordering.type}"
+            whole = self._cached.get(name)
+            if whole is None:
+                (whole,) = read_log(self._fileio, part.object, [(0, part.object.rows)], columns, spec.table_schema)
+                self._cached.put(name, whole, whole.nbytes)
+            rows = whole.slice(part.start, part.end - part.start)
+        return own_rows(_numbered(bare(rows), part.start), spec, group, part.group_id)
+
+
+def _columns(spec: TableSpec) -> list[str]:
+    """What the merge needs of a row."""
+    names = [column.physical for column in spec.key_columns]
+    ordering = spec.ordering_column
+    return names if ordering is None or ordering.physical in names else [*names, ordering.physical]
+
+
+def _numbered(rows: pa.Table, first: int) -> pa.Table:
+    return rows.append_column(pa.field(_POSITION, pa.int64()), pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
+
+
+def _positions(rows: pa.Table) -> Positions:
+    return np.asarray(rows.column(_POSITION).to_numpy(), dtype=np.int64)
+
+
+def _live(rows: pa.Table, spec: TableSpec, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """By row, whether it exists after a merge of the chosen rows."""
+    ordering = spec.ordering_column
+    merged = rows.take(pa.array(chosen))
+    won = winners(merged, key=[column.physical for column in spec.key_columns], ordering=None if ordering is None else ordering.physical)
+    op = np.asarray(merged.column(OP_COLUMN).to_numpy())
+    lives = np.zeros(rows.num_rows, np.bool_)
+    lives[chosen[won[op[won] != OP_DELETE]]] = True
+    return lives
+
+
+def _united(found: Mapping[str, Sequence[Positions]]) -> dict[str, Positions]:
+    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
