@@ -45,7 +45,7 @@ def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     """
     url, options = placed(url, option)
     seconds(every, what="every")
-    lake = _lake(url, options)
+    lake = lake_at(url, options)
     if metrics:
         tables = [find_table(url, options)] if lake is None else [lake.table(name) for name in lake.tables()]
         _print_metrics(tables, verify_bytes or 0, as_json=as_json)
@@ -87,7 +87,7 @@ def _print_metrics(tables: Sequence[Table], verify_bytes: int, *, as_json: bool)
         say_json({"metric": sample.metric, "labels": dict(sample.labels), "value": sample.value})
 
 
-def _lake(url: str, options: dict[str, str]) -> Lake | None:
+def lake_at(url: str, options: dict[str, str]) -> Lake | None:
     """The lake at a URL; None when the URL is of a table. Raises as `connect`, and TableNotFound where there is neither."""
     lake = connect(url, options)
     if lake.tables():

@@ -23,6 +23,7 @@ from objcat.catalog.catalog import Catalog
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
 from objcat.inspection.findings import CACHE, Coverage, DoctorReport, Examination
+from objcat.inspection.mirror_checks import check_mirrors
 from objcat.metadata.files import OUTER, FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import TablesReducer
@@ -69,6 +70,8 @@ def examine(
         files = check_files(own, view)
         report.cover(Coverage.CHECKED, "P7")
         report.cover(Coverage.IN_PART, "P9")
+        tell("the mirrors")
+        check_mirrors(own, view, deep=deep)
         if deep:
             check_digests(own, files, tell)
             for snapshot in _snapshots(view):

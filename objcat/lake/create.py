@@ -70,7 +70,9 @@ def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log
             abandon(timeline, view, spec.table, shared=place.shared)
             raise
         lake.remember(place.prefix, view)
-        return lake.table(name, spec.table, timeline, view)
+        table = lake.table(name, spec.table, timeline, view)
+        table._context.mirror_later()
+        return table
     raise lake.contended(f"The shared log {shared_log!r} moved {ATTEMPTS_MAX} times")
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from fileio.env import on_fork
 from objcat.errors import InvalidInput
+from objcat.maintenance.auto_mirror import AutoMirror
 from objcat.maintenance.clean import CLEANED_SLOTS_MIN, clean, is_clean_due
 from objcat.maintenance.compact import compact, compact_index, schedule_compaction, scheduled_compactions
 from objcat.maintenance.compaction_strategy import strategy_of
@@ -39,6 +40,7 @@ class AutoMaintenance:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._busy: set[tuple[str, str]] = set()
+        self.mirrors = AutoMirror()
         on_fork(self)
 
     def after_fork(self) -> None:
@@ -53,6 +55,7 @@ class AutoMaintenance:
         manifests: Manifests,
         *,
         since_slot: int,
+        name: str = "",
         workers: Callable[[], Workers] | None = None,
     ) -> None:
         """Start what the policy of a table says is due, after a write moved its log from `since_slot` to `view`.
@@ -64,8 +67,10 @@ class AutoMaintenance:
         Args:
             view: the log as the write left it.
             since_slot: the slot before the write.
+            name: of the table, for people.
             workers: makes the workers that compact; None: this process compacts.
         """
+        self.mirrors.after(timeline, view, table, name, manifests)
         # In a log that tables share, the writer of one may never be the one that passes such a slot.
         since_slot = min(since_slot, view.slot - len(view.state))
         where = timeline.fileio.url

@@ -21,6 +21,7 @@ from objcat.metadata.maintenance_policy import Retention
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
+from objcat.mirror.retention import oldest_mirrored
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, log_key
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
@@ -79,6 +80,7 @@ def clean(
     before: int | None = None,
     retention: Retention | None = None,
     view: LogView[Tables] | None = None,
+    waits_for_mirrors: bool = True,
 ) -> CleanResult:
     """Expire old slots of a table and delete the files that only they name. Savepoints stay readable.
 
@@ -91,6 +93,7 @@ def clean(
         before: the oldest slot that stays readable.
         retention: what stays readable, in commits, versions or hours. Give exactly one of these three.
         view: where to begin; a new one when None.
+        waits_for_mirrors: retain what mirrors of the table still name, see `objcat.mirror.retention`.
 
     Raises:
         InvalidInput, TableClosed, CommitConflict, CommitUnknown, storage errors: nothing new was deleted.
@@ -105,15 +108,17 @@ def clean(
         whole_number(before, what="before")
 
     doubts: list[str] = []
+    first = timeline.open() if view is None else view
+    mirrored = oldest_mirrored(timeline, first, table) if waits_for_mirrors else None
 
     def plan(now: LogView[Tables]) -> CleanPlan | None:
         # A dropped table comes back with all its rows until it is purged, and its newest slot names no file.
         snapshot_of(now, table, where=timeline.fileio.url)
-        found = _plan(timeline, now, table, keep_slots=keep_slots, before=before, retention=retention)
+        found = _plan(timeline, now, table, keep_slots=keep_slots, before=before, retention=retention, mirrored=mirrored)
         doubts[:] = [found.doubt] if found.doubt else []
         return found if found.removes or found.leftovers else None
 
-    done = clean_by(timeline, timeline.open() if view is None else view, table, plan)
+    done = clean_by(timeline, first, table, plan)
     for doubt in doubts:
         logger.warning("%s: %s", timeline.fileio.url, doubt)
     return replace(done, doubt=" ".join(doubts))
@@ -174,7 +179,7 @@ def plan_clean(
     follows another one reads few entries, however much is retained. Retention in commits or versions is counted in the entries since the
     bound.
     """
-    plan = _plan(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention)
+    plan = _plan(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention, mirrored=None)
     return plan if plan.removes or plan.leftovers else None
 
 
@@ -186,8 +191,9 @@ def _plan(
     keep_slots: int | None,
     before: int | None,
     retention: Retention | None,
+    mirrored: int | None,
 ) -> CleanPlan:
-    """Like `plan_clean`, but an empty plan when there is nothing to delete."""
+    """Like `plan_clean`, but an empty plan when there is nothing to delete. mirrored: a slot that stays readable, with all later ones."""
     doubt = ""
     marks = view.log.marks(table)
     read = _Entries(timeline, view)
@@ -195,7 +201,7 @@ def _plan(
         wanted, doubt = _oldest_kept(timeline, view, table, retention, read)
     else:
         wanted = view.slot - keep_slots + 1 if keep_slots is not None else min(before or 0, view.slot)
-    bound = max(marks.bound, wanted)
+    bound = max(marks.bound, wanted if mirrored is None else min(wanted, mirrored))
     recent = _since_newest_clean(read, table)
     unpinned = {slot for slot in _released(table, recent) if slot < marks.bound}
     removes: tuple[str, ...] = ()

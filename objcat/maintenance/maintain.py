@@ -28,6 +28,8 @@ from objcat.metadata.maintenance_policy import Policy, policy_of
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_state import Tables
+from objcat.mirror.mirror import TableMirrors
+from objcat.mirror.retention import expire_mirrors
 from objcat.timeline.archive import FILE_SLOTS_MAX, archive
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
@@ -119,8 +121,8 @@ def maintain(
     """Run the services that are due by the policy of a table, each as its own commit.
 
     In this order: roll back writers that died at least an hour ago, execute scheduled compactions, double buckets, compact, join small file
-    groups, clean, archive, expire checkpoints. Then read some files, drawn at random, to verify them. What does not fit the budget is left
-    and reported. A step that fails is left with its error, and the others go on.
+    groups, clean, archive, expire checkpoints, mirror. Then read some files, drawn at random, to verify them. What does not fit the budget
+    is left and reported. A step that fails is left with its error, and the others go on.
 
     Args:
         name: of the table, for people.
@@ -138,7 +140,7 @@ def maintain(
         seconds(seconds_max, what="seconds_max")
     whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
     snapshot_of(timeline.open(), table, where=timeline.fileio.url)
-    done = _Round(timeline, table, io_bytes_max, seconds_max, workers)
+    done = _Round(timeline, table, name or table, io_bytes_max, seconds_max, workers)
     done.run()
     verified = done.verify(verify_bytes_max)
     return MaintenanceReport(
@@ -153,9 +155,15 @@ def maintain(
 
 class _Round:
     def __init__(
-        self, timeline: Timeline[Tables], table: str, io_bytes_max: int | None, seconds_max: float | None, workers: Workers | None
+        self,
+        timeline: Timeline[Tables],
+        table: str,
+        name: str,
+        io_bytes_max: int | None,
+        seconds_max: float | None,
+        workers: Workers | None,
     ) -> None:
-        self._timeline, self._table, self._workers = timeline, table, workers
+        self._timeline, self._table, self._name, self._workers = timeline, table, name, workers
         self._fileio, self._env = timeline.fileio, timeline.fileio.env
         self._manifests = Manifests(timeline.fileio)
         self._io_bytes_max = io_bytes_max
@@ -174,6 +182,7 @@ class _Round:
             "clean": self._clean,
             "archive": self._archive,
             "collect": self._collect,
+            "mirror": self._mirror,
         }
         for service, work in services.items():
             if self._is_late():
@@ -324,6 +333,21 @@ class _Round:
                 self._did("clean", f"nothing needs slots below {done.bound}; {done.files:,} files{left}", slot=done.slot)
             if done.doubt:
                 self._leave("clean", done.doubt)
+
+    def _mirror(self) -> None:
+        view = self._timeline.open()
+        mirrors = TableMirrors(self._timeline, self._table, self._name, self._manifests)
+        removed = mirrors.remove_unnamed(view)
+        if removed:
+            self._did("mirror", f"{removed:,} objects were of mirrors that the table has no more")
+        for report in mirrors.catch_up(view):
+            if report.written:
+                self._did("mirror", f"the {report.format} mirror lagged by {report.written:,} slots")
+            if report.held:
+                self._leave("mirror", f"the {report.format} mirror stays at slot {report.slot}: {report.held}")
+        expired = expire_mirrors(self._timeline, view, self._table)
+        if expired:
+            self._did("mirror", f"no readable slot named {expired:,} objects of mirrors")
 
     def _archive(self) -> None:
         slot = self._timeline.open().slot - KEPT_SLOTS - FILE_SLOTS_MAX

@@ -11,6 +11,7 @@ from objcat.common.validation import seconds
 from objcat.errors import InvalidInput, TableExists
 from objcat.maintenance.clean import CleanPlan, CleanResult, clean_by, plan_clean
 from objcat.metadata.table_state import Tables
+from objcat.mirror.formats import PREFIXES, folder_of, remove_mirror
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, new_txn
 from objcat.timeline.log_view import LogView, Timeline
@@ -42,7 +43,11 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
         # A table without files is purged too: its slot refuses a later undrop.
         return found or (CleanPlan(closed, (), ()) if now.log.marks(table).bound < closed else None)
 
-    return clean_by(timeline, view, table, plan, must_delete=True)
+    done = clean_by(timeline, view, table, plan, must_delete=True)
+    folder = folder_of(timeline, table, table)
+    for name in PREFIXES:
+        remove_mirror(folder, name)
+    return done
 
 
 def plan_purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanPlan:

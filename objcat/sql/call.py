@@ -55,6 +55,7 @@ OF_TABLES: Mapping[str, Callable[[Table], Callable[..., Any]]] = {
     "files": lambda table: table.inspect.files,
     "applied": lambda table: table.app_version,
     "metrics": lambda table: table.maintenance.metrics,
+    "mirror": lambda table: table.maintenance.mirror,
     "doctor": lambda table: partial(_doctor_of_table, table),
 }
 OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {

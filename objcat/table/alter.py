@@ -49,6 +49,7 @@ class TableAlterer:
         given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}")
         self._context.refresh()
         self._context.latest.set_if_newer(change_schema(self._context.timeline, self._context.view, self._context.id, given))
+        self._context.mirror_later()
 
     def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
         """Add a column or a struct field, which is null in all existing rows.
@@ -150,3 +151,4 @@ class TableAlterer:
                 )
             )
         )
+        self._context.mirror_later()

@@ -20,6 +20,7 @@ from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
+from objcat.mirror.mirror import MirrorReport
 from objcat.planning.commits import CommitInfo, Commits
 from objcat.table.batch_input import workers_on
 from objcat.table.change_feed import FeedContext
@@ -207,7 +208,22 @@ class TableContext:
             self.refresh()
         except (ObjcatError, FileIOError, MemoryError) as error:
             logger.warning("%r did not read what its service committed: %s", self, error)
+        self.mirror_later()
         return result
+
+    def mirror_later(self) -> None:
+        """Mirror what the handle has seen, in the background, if the table has mirrors. Never raises."""
+        self.auto_maintenance.mirrors.after(self.timeline, self.view, self.id, self.name, self.manifests)
+
+    def mirrors_start_over(self) -> int:
+        """Make the mirrors again from the newest slot, and forget their history. Raises as `TableMirrors.start_over`."""
+        self.refresh()
+        return self.auto_maintenance.mirrors.start_over(self.timeline, self.view, self.id, self.name, self.manifests)
+
+    def mirror_now(self) -> tuple[MirrorReport, ...]:
+        """Bring the mirrors up to the newest slot. Raises as `TableMirrors.catch_up`."""
+        self.refresh()
+        return self.auto_maintenance.mirrors.now(self.timeline, self.view, self.id, self.name, self.manifests)
 
     def add_listener(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
         """Call `listener` after every commit of rows. Returns a function that ends the calls."""
@@ -223,7 +239,9 @@ class TableContext:
         """The end of every commit of rows: maintenance that is due (see `AutoMaintenance.after`), and listeners. `spark`: the session that
         wrote."""
         workers = None if spark is None else partial(workers_on, spark, self.fileio, table=self.name)
-        self.auto_maintenance.after(self.timeline, self.view, self.id, self.manifests, since_slot=since_slot, workers=workers)
+        self.auto_maintenance.after(
+            self.timeline, self.view, self.id, self.manifests, since_slot=since_slot, name=self.name, workers=workers
+        )
         for listener in list(self.listeners):
             try:
                 listener(result)

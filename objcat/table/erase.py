@@ -22,13 +22,14 @@ from objcat.datafile.parquet import as_of_schema, base_pieces, every_piece, log_
 from objcat.dml.computed_write import Work, run
 from objcat.engine.local import to_arrow_batch
 from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, SnapshotExpired
-from objcat.maintenance.clean import plan_clean
+from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
 from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
 from objcat.maintenance.forget_erased import forget, own_files
 from objcat.metadata.files import ADOPTED_FEATURE, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_state import Tables
+from objcat.mirror.formats import folder_of
 from objcat.planning.scan import parse_filter
 from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
@@ -157,6 +158,7 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         files, cleaned = reliably(lambda: _clean(table, dead))
         advance(1)
         forgotten = forget(table.timeline, table.id, advance=advance)
+        reliably(table.mirrors_start_over)
         # Expired slots cannot be saved any more.
         _check_saved(table, where, left="Everything that no savepoint retains is erased.")
         again = open_scan(table, where=where)
@@ -210,7 +212,8 @@ def _searched(table: TableContext, traces: Traces, literals: Collection[str], *,
     foreign = {meta.key for meta in listed if is_data_file(meta.key) and meta.key not in files} | others
     vocabulary = vocabulary_of(spec, name=table.name, url=fileio.url)
     sought = sought_of(traces, spec, _readable(table, view), literals=literals, vocabulary=vocabulary)
-    search = Search(fileio, table.id, spec, sought, frozenset(foreign), len(view.state) > 1, frozenset(of_index))
+    folder = folder_of(timeline, table.id, table.name).folder
+    search = Search(fileio, table.id, spec, sought, frozenset(foreign), len(view.state) > 1, frozenset(of_index), folder)
     txns = {txn_of_path(meta.key) for meta in listed if meta.key.startswith("data/")}
     decided = view.outcomes.find_all(fileio, txns)
     examined = [meta for meta in listed if not meta.key.startswith("data/") or txn_of_path(meta.key) in decided]
@@ -311,7 +314,8 @@ def _clean(table: TableContext, dead: Sequence[RolledBackWriter]) -> tuple[tuple
     timeline = table.timeline
     view = timeline.open()
     plan = plan_clean(timeline, view, table.id, before=view.slot)
-    cleaned = TableMaintenance(table).clean(before=view.slot)
+    # Mirrors are made again after the erasure, so nothing waits for them.
+    cleaned = table.after_service(clean(timeline, table.id, before=view.slot, view=view, waits_for_mirrors=False))
     files = () if plan is None else tuple(sorted({*plan.removes, *plan.leftovers}))
     files = (*files, *sorted({path for one in dead for path in one.paths}.difference(files)))
     rolled_back = {one.txn for one in dead if isinstance(one.outcome, RolledBackAt)}

@@ -34,6 +34,7 @@ from objcat.metadata.files import BaseFile, LogObject, decode_delta
 from objcat.metadata.partitioning import encoded
 from objcat.metadata.schema import FIELD_ID_KEY, arrow_type
 from objcat.metadata.table_spec import TableSpec
+from objcat.table.erasure_mirrors import MirrorSearch, is_mirror, is_mirror_in
 from objcat.table.erasure_traces import Leaf, Traces, leaves_of
 from objcat.timeline.checkpoint import Root
 from objcat.timeline.entry import Action, Entry, Intent, decode_entry
@@ -50,7 +51,7 @@ _HEXADECIMAL = re.compile(r"[0-9a-fA-F-]*")
 
 NOT_PROMISED = (
     "versions of deleted and replaced objects that the store keeps (versioning of the bucket, soft delete, retention)",
-    "replicas and backups of the bucket, and mirrors of the table elsewhere",
+    "replicas and backups of the bucket, and copies of the table elsewhere",
     "rows and files that were derived from the rows elsewhere: other tables, also of the same log, caches and copies that readers made",
     "names in the catalog, names of columns, properties, and names of applications",
     "what operations that are still under way, or stand still, write later",
@@ -199,6 +200,7 @@ class Search:
         foreign: data files and manifests of other tables.
         is_shared: whether other tables are in its log.
         index_manifests: those of the table's index, whose columns have ids of their own.
+        mirror_folder: where the table's mirrors are.
     """
 
     fileio: FileIO
@@ -208,10 +210,12 @@ class Search:
     foreign: frozenset[str]
     is_shared: bool
     index_manifests: frozenset[str] = frozenset()
+    mirror_folder: str = ""
     found: set[str] = field(default_factory=set)
     classes: dict[str, Examined] = field(default_factory=dict)
     finder: Finder = field(init=False)
     bounds: dict[int, set[Any]] = field(init=False)
+    mirrors: MirrorSearch = field(init=False)
 
     def __post_init__(self) -> None:
         self.finder = Finder(self.sought.texts, self.sought.blobs)
@@ -219,11 +223,12 @@ class Search:
         self.bounds = {
             leaf: _said(values, kinds[leaf]) for leaf, values in self.sought.typed.items() if isinstance(leaf, int) and leaf in kinds
         }
+        self.mirrors = MirrorSearch(self.spec, self.finder.is_in, self.bounds)
 
     def examine(self, meta: ObjectMeta) -> None:
         """Search one object and its name. An object that is gone holds nothing."""
         key = meta.key
-        if key in self.foreign:
+        if key in self.foreign or (is_mirror(key) and not is_mirror_in(key, self.mirror_folder)):
             return
         try:
             data = self.fileio.read(key)
@@ -268,6 +273,8 @@ class Search:
             case "data files" | "index files" | "checkpoint manifests" | "other objects":
                 of_index = kind == "index files" or key in self.index_manifests
                 return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index=of_index))
+            case "mirrors":
+                return self.mirrors.holds(key, data)
             case _:
                 return self._is_in(data)
 
@@ -398,7 +405,7 @@ def kind_of(key: str) -> str:
             return "side objects"
         case "data":
             return "index files" if "/_index/" in key else "data files"
-    return "other objects"
+    return "mirrors" if is_mirror(key) else "other objects"
 
 
 def is_data_file(key: str) -> bool:

@@ -13,8 +13,9 @@ import pyarrow.types as pt
 
 from fileio.store import FileIO
 from objcat.datafile.casting import logical
+from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.parquet import TXN_COLUMN, as_of_schema, every_piece
+from objcat.datafile.parquet import as_of_schema, every_piece
 from objcat.errors import InvalidInput
 from objcat.metadata.key_index_table import INDEX_PARTITION
 from objcat.metadata.manifest import Pruning

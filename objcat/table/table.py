@@ -79,6 +79,7 @@ class Table(TableReader):
         self._context.latest.set_if_newer(
             change_properties(self._context.timeline, self._context.view, self.id, set_=properties or {}, unset=unset)
         )
+        self._context.mirror_later()
 
     # ---- the newest state
 

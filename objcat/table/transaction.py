@@ -311,4 +311,6 @@ class Transaction:
             spark = next((spark for change in changes if (spark := session_of(change.data)) is not None), None)
             workers = None if spark is None else partial(workers_on, spark, block.timeline.fileio, table=table.name)
             if changes:
-                self._auto_maintenance.after(block.timeline, view, table.id, block.manifests, since_slot=block.opened, workers=workers)
+                self._auto_maintenance.after(
+                    block.timeline, view, table.id, block.manifests, since_slot=block.opened, name=table.name, workers=workers
+                )

@@ -85,5 +85,16 @@ def test_the_description_has_no_link_that_leads_nowhere(built: Path) -> None:
 def test_the_metadata_says_what_the_extras_are(built: Path) -> None:
     found = metadata(built)
     assert found["Version"] == objcat.__version__
-    assert sorted(found.get_all("Provides-Extra", [])) == ["all", "azure", "connect", "gcs", "local", "s3", "spark"]
+    assert sorted(found.get_all("Provides-Extra", [])) == [
+        "adopt",
+        "all",
+        "azure",
+        "connect",
+        "gcs",
+        "local",
+        "mirrors",
+        "s3",
+        "serve",
+        "spark",
+    ]
     assert found["Description-Content-Type"] == "text/markdown"
