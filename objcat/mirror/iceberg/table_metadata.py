@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from objcat.datafile.hidden_columns import HIDDEN_IDS
 from objcat.mirror.iceberg.manifests import Tally
 from objcat.mirror.iceberg.objects import pointer_name
 from objcat.mirror.iceberg.types import Record, names_of
@@ -145,7 +146,7 @@ def next_document(previous: Record | None, change: MirrorChange, facts: Snapshot
         "location": location,
         "last-sequence-number": change.slot + 1,
         "last-updated-ms": updated_ms,
-        "last-column-id": max(change.spec.table_schema.last_id, before.get("last-column-id", 0)),
+        "last-column-id": max(HIDDEN_IDS.values()),
         "current-schema-id": facts.schema["schema-id"],
         "schemas": [*schemas, facts.schema],
         "default-spec-id": 0,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from objcat.datafile.hidden_columns import HIDDEN_IDS
 from objcat.metadata.schema import Column, ColumnType, ListType, MapType, StructType, decimal_digits
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.type_widening import child_fields
@@ -14,9 +15,6 @@ from objcat.mirror.model import MirrorHeld
 
 Record: TypeAlias = dict[str, Any]
 """A JSON object or an Avro record of Iceberg's metadata."""
-
-HIDDEN_IDS: Mapping[str, int] = {"_objcat_txn": 2147480001, "_objcat_op": 2147480002}
-"""Ids of the columns that only files have. No column of a table gets them, and Iceberg reserves none below 2147483447."""
 
 _PRIMITIVES: Mapping[str, str] = {
     "boolean": "boolean",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from objcat.datafile.hidden_columns import HIDDEN_IDS
 from objcat.mirror.model import CorruptMirror, MirroredSlot
 from objcat.timeline.entry import Action
 from tests.mirror.iceberg.readers import check_all, check_slot, document, entries, manifests, metadata_slots
@@ -39,6 +40,12 @@ def test_each_slot_of_a_history_reads_exactly(world: World, version: int):
     assert mirror.newest() == MirroredSlot(6, f"{6:032x}") == world.mirror().newest()
     live = {path: file.live.num_rows for path, file in world.files.items()}
     assert mirror.live_files() == live == world.mirror().live_files()
+
+
+def test_the_last_column_id_covers_columns_that_only_files_have(world: World, version: int):
+    # ClickHouse refuses every file that has a field id above it.
+    world.mirror(format_version=version).write(world.step(add=[world.file(world.rows(1))], restarts=True))
+    assert document(world, 0)["last-column-id"] == max(HIDDEN_IDS.values()) > world.spec.table_schema.last_id
 
 
 def test_a_mirror_of_a_table_without_rows(world: World, version: int):
