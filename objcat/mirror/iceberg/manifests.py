@@ -21,7 +21,7 @@ from objcat.mirror.iceberg.types import Record
 from objcat.mirror.model import CorruptMirror
 
 ENTRIES_MAX = 4000
-"""Entries of a manifest."""
+"""Entries of a manifest of data files, or of position files."""
 SMALL_MANIFESTS_MAX = 32
 """Manifests that are less than half full. More are merged."""
 _READ_AT_ONCE = 16
@@ -173,6 +173,7 @@ class ManifestWriter:
         schema: of the table, with its `schema-id`.
         version: of the format.
         slot: that is written.
+        entries_max: entries of a manifest.
     """
 
     reader: ManifestReader
@@ -182,6 +183,7 @@ class ManifestWriter:
     schema: Record
     version: int
     slot: int
+    entries_max: int = ENTRIES_MAX
 
     def revise(self, manifests: Sequence[Manifest], *, removed: Collection[str], added: Iterable[Record], must_exist: bool) -> Revision:
         """The manifests without some entries, and with new ones.
@@ -210,13 +212,13 @@ class ManifestWriter:
         left, come, gone = set(removed), Tally(), Tally()
         named = self._added(() if first is None else chain([first], new_files), come)
         entries = chain(named, self._carried([live[at] for at in sorted(chosen)], left, gone))
-        new = [self._put(chunk) for chunk in batches(entries, ENTRIES_MAX)]
+        new = [self._put(chunk) for chunk in batches(entries, self.entries_max)]
         self._check_found(left if must_exist else ())
         kept = [manifest for at, manifest in enumerate(live) if at not in chosen]
         return Revision((*kept, *new), come, gone)
 
     def _merged(self, live: Sequence[Manifest], touched: Collection[int]) -> list[int]:
-        small = [at for at, manifest in enumerate(live) if manifest.live_count * 2 < ENTRIES_MAX and at not in touched]
+        small = [at for at, manifest in enumerate(live) if manifest.live_count * 2 < self.entries_max and at not in touched]
         return small if len(small) >= SMALL_MANIFESTS_MAX else []
 
     def _check_found(self, missing: Collection[str]) -> None:

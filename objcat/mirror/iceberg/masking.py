@@ -40,7 +40,7 @@ class MaskRequest:
         slot: that is written.
         masked: rows to mask. Some may have been masked before.
         removed: data files that are no longer live.
-        added: data files that are new.
+        added: data files that are new. Not needed when there are no deletes yet.
         reborn: those of them that come again. Rows of them that were masked before may count again.
         data: manifests of data files, afterwards.
         deletes: manifests of deletes, before.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from objcat.mirror.iceberg.avro import DATA, DELETES, encode_avro, list_schema
 from objcat.mirror.iceberg.bounds import metrics_of
-from objcat.mirror.iceberg.manifests import Manifest, ManifestReader, ManifestWriter, Revision, Tally, contains, keys_of
+from objcat.mirror.iceberg.manifests import ENTRIES_MAX, Manifest, ManifestReader, ManifestWriter, Revision, Tally, contains, keys_of
 from objcat.mirror.iceberg.masking import Masking, MaskPlan, MaskRequest
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.table_metadata import SnapshotFacts, current_snapshot, next_document
 from objcat.mirror.iceberg.types import Record, primitives_of
+from objcat.mirror.iceberg.vectors import VECTOR_ENTRIES_MAX
 from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredFile
 
 
@@ -100,7 +102,8 @@ class SlotWriter:
         )
 
     def _writer(self, reader: ManifestReader, content: int) -> ManifestWriter:
-        return ManifestWriter(reader, self.objects, self.uploads, content, self.schema, self.version, self.change.slot)
+        most = VECTOR_ENTRIES_MAX if content == DELETES and self.version >= 3 else ENTRIES_MAX
+        return ManifestWriter(reader, self.objects, self.uploads, content, self.schema, self.version, self.change.slot, most)
 
     def _revised_data(self) -> Revision:
         manifests = () if self.before is None else self.before.data
@@ -123,12 +126,12 @@ class SlotWriter:
             )
 
     def _masked(self, data: tuple[Manifest, ...]) -> MaskPlan:
-        masked = {self.objects.data_uri(file.path): file.masked for file in (*self.change.added, *self.change.masked) if len(file.masked)}
+        masked = {self.objects.data_uri(file.path): file.masked for file in chain(self.change.added, self.change.masked) if len(file.masked)}
         request = MaskRequest(
             slot=self.change.slot,
             masked=masked,
             removed=frozenset() if self.before is None else self._uris(self.change.removed),
-            added=self._uris(file.path for file in self.change.added),
+            added=frozenset() if self.before is None else self._uris(file.path for file in self.change.added),
             reborn=self._reborn(),
             data=data,
             deletes=() if self.before is None else self.before.deletes,

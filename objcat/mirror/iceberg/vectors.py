@@ -26,6 +26,8 @@ from objcat.mirror.model import CorruptMirror, Positions
 
 VECTORS_MAX = 4000
 """Vectors of a Puffin file."""
+VECTOR_ENTRIES_MAX = 1000
+"""Entries of a manifest of vectors. A slot writes every manifest again that names a vector which changes, so they are small."""
 _MAGIC = b"PFA1"
 _VECTOR_MAGIC = bytes.fromhex("d1d33964")
 _ROW_POSITION_ID = 2147483645
@@ -105,7 +107,7 @@ class VectorFiles:
     def plan(self, request: MaskRequest, uploads: Uploads) -> MaskPlan:
         """Put the vectors of the data files that a slot touches."""
         fresh = request.added - request.reborn
-        old_paths = (request.masked.keys() - fresh) | request.removed | request.reborn
+        old_paths = (request.masked.keys() - fresh) | request.removed | request.reborn if request.deletes else set()
         deletes = self.reader.with_keys(request.deletes, keys_of(old_paths)) if old_paths else request.deletes
         old = self.reader.find(deletes, old_paths) if old_paths else {}
         dropped = {path for path in old if path in request.removed or path in request.reborn}

@@ -28,7 +28,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 def test_small_manifests_are_merged_and_none_grows_too_large(world: World, version: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("objcat.mirror.iceberg.manifests.SMALL_MANIFESTS_MAX", 4)
-    monkeypatch.setattr("objcat.mirror.iceberg.manifests.ENTRIES_MAX", 10)
+    monkeypatch.setattr("objcat.mirror.iceberg.slot_writer.ENTRIES_MAX", 10)
     mirror = world.mirror(format_version=version)
     mirror.write(world.step(add=[world.file(world.rows(*range(40)))], restarts=True))
     for number in range(40):
