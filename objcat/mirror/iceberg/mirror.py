@@ -28,6 +28,8 @@ from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, Mirro
 
 FORMAT_VERSION_DEFAULT = 2
 FORMAT_VERSIONS = (2, 3)
+REMEMBERED_S_MAX = 60.0
+"""Seconds for which a process trusts what it remembers. Objects that expire are much older."""
 
 
 class IcebergMirror:
@@ -50,6 +52,7 @@ class IcebergMirror:
         self._document: Record | None = None
         self._state: MirrorState | None = None
         self._maskings: dict[int, Masking] = {}
+        self._seen_s = 0.0
 
     @property
     def format(self) -> str:
@@ -65,13 +68,18 @@ class IcebergMirror:
             ForeignMetadata: The metadata was not written by objcat.
             CorruptMirror: It cannot be read. A change that restarts the mirror replaces it.
         """
-        if self._document is not None:
+        if self._document is not None and not self._is_stale():
             known = mirrored_slot(self._document)
             if self._pointers.is_newest(known.slot):
+                self._seen()
                 return known
-        self._forget()
-        self._document = self._pointers.newest()
-        return None if self._document is None else mirrored_slot(self._document)
+        before, self._document = self._document, None
+        found = self._pointers.newest()
+        if found is None or found != before:
+            self._forget()
+        self._document = found
+        self._seen()
+        return None if found is None else mirrored_slot(found)
 
     def write(self, change: MirrorChange) -> None:
         """Write a slot after the newest one.
@@ -82,9 +90,10 @@ class IcebergMirror:
             CorruptMirror: The mirror does not name what the slot removes.
         """
         check_location(self._objects.location, name=self._where.name)
-        if self._document is None:
+        if self._document is None or self._is_stale():
             self._look(change)
-        if self._document is not None and mirrored_slot(self._document).slot >= change.slot:
+        newest = None if self._document is None else mirrored_slot(self._document).slot
+        if newest is not None and newest >= change.slot:
             self._forget()
             raise MirrorSlotTaken(f"Slot {change.slot} has an Iceberg mirror already. Nothing was written.")
         uploads = Uploads(self._where.fileio)
@@ -93,6 +102,7 @@ class IcebergMirror:
             state, plan = self._prepare(change, before, uploads)
             uploads.finish()
             data = encode_document(state.document)
+            self._check_still_newest(change, newest)
             self._pointers.put(change.slot, data, txn=change.txn, restarts=change.restarts, uploads=uploads)
         except Exception:
             self._forget()
@@ -159,6 +169,18 @@ class IcebergMirror:
 
     # ---- how
 
+    def _seen(self) -> None:
+        self._seen_s = self._where.fileio.env.monotonic_s()
+
+    def _is_stale(self) -> bool:
+        """Whether what is remembered may be so old that the metadata file after it has come and gone."""
+        return self._where.fileio.env.monotonic_s() - self._seen_s > REMEMBERED_S_MAX
+
+    def _check_still_newest(self, change: MirrorChange, newest: int | None) -> None:
+        """Check that a slot that took long to write still follows the newest one. Otherwise its metadata file could be an old one again."""
+        if self._is_stale() and not change.restarts and max(self._pointers.slots(), default=None) != newest:
+            raise MirrorSlotTaken(f"Other processes wrote Iceberg mirrors after slot {newest}. Nothing of this attempt is visible.")
+
     def _look(self, change: MirrorChange) -> None:
         """Find the newest slot. A change that restarts the mirror needs none that can be read."""
         try:
@@ -175,6 +197,7 @@ class IcebergMirror:
 
     def _remember(self, state: MirrorState, plan: MaskPlan | None) -> None:
         self._document = state.document
+        self._seen()
         if not state.is_whole:
             return
         self._state = state

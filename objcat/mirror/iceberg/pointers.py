@@ -102,10 +102,11 @@ class Pointers:
 
     def remove_later(self, slot: int) -> None:
         """Delete metadata files of later slots, which a mirror that begins again cannot use: they are copied or unreadable."""
-        for later in [found for found in self.slots() if found > slot]:
-            found = self._get(later)
-            if found is not None and not self._is_usable(later, found):
-                self._fileio.delete([self._objects.key(pointer_name(later))])
+        with contextlib.suppress(FileIOError):
+            for later in [found for found in self.slots() if found > slot]:
+                found = self._get(later)
+                if found is not None and not self._is_usable(later, found):
+                    self._fileio.delete([self._objects.key(pointer_name(later))])
 
     def _judge(self, slot: int, found: GetResult) -> Record | None:
         """A metadata file of this mirror. None if it was copied from another place."""

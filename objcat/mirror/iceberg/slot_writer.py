@@ -126,7 +126,9 @@ class SlotWriter:
             )
 
     def _masked(self, data: tuple[Manifest, ...]) -> MaskPlan:
-        masked = {self.objects.data_uri(file.path): file.masked for file in chain(self.change.added, self.change.masked) if len(file.masked)}
+        masked = {
+            self.objects.data_uri(file.path): file.masked for file in chain(self.change.added, self.change.masked) if len(file.masked)
+        }
         request = MaskRequest(
             slot=self.change.slot,
             masked=masked,

@@ -34,6 +34,7 @@ from objcat.datafile.statistics import bounds_of
 from objcat.metadata.schema import FIELD_ID_KEY
 from objcat.mirror.iceberg.bounds import encode_value, metrics_of
 from objcat.mirror.model import MirroredFile
+from tests.effort import effort
 
 DAY = dt.date(1970, 1, 1)
 TIME = dt.datetime(1970, 1, 1)
@@ -60,7 +61,7 @@ KINDS: dict[str, tuple[pa.DataType, PrimitiveType, st.SearchStrategy[Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=effort(15, with_all=500))
 def test_bounds_and_counts_of_a_file(kind: str, data: st.DataObject):
     arrow, iceberg, values = KINDS[kind]
     column = data.draw(st.lists(st.none() | values, max_size=8))

@@ -34,7 +34,7 @@ def check_files(world: World) -> None:
 def test_a_warm_slot_reads_nothing_and_writes_few_objects(world: World, version: int):
     mirror = world.mirror(format_version=version)
     mirror.write(world.step(add=[world.file(world.rows(*range(40)))], restarts=True))
-    for number in range(140):
+    for number in range(80):
         change = world.upsert(number % 40, 100 + number, text=f"t{number}", deletes=[(number + 7) % 40])
         asked = spent(world, lambda change=change: mirror.write(change))
         # The position file, two manifests, the list and the metadata file; and the hint.

@@ -31,7 +31,7 @@ def test_small_manifests_are_merged_and_none_grows_too_large(world: World, versi
     monkeypatch.setattr("objcat.mirror.iceberg.slot_writer.ENTRIES_MAX", 10)
     mirror = world.mirror(format_version=version)
     mirror.write(world.step(add=[world.file(world.rows(*range(40)))], restarts=True))
-    for number in range(40):
+    for number in range(24):
         if number % 7 == 3:
             mirror = world.mirror()
         names = list(world.files)
@@ -54,7 +54,7 @@ def test_position_files_are_merged(world: World, monkeypatch: pytest.MonkeyPatch
     files = [world.file(world.rows(*range(at * 50, at * 50 + 50)), name=f"base-{at}.parquet") for at in range(3)]
     mirror.write(world.step(add=files, restarts=True))
     counts = []
-    for number in range(45):
+    for number in range(32):
         if number % 9 == 5:
             mirror = world.mirror()
         gone = [files[2].path] if number == 20 else []

@@ -10,6 +10,7 @@ import pytest
 from objcat.datafile.hidden_columns import HIDDEN_IDS
 from objcat.mirror.model import CorruptMirror, MirroredSlot
 from objcat.timeline.entry import Action
+from tests.effort import seeds
 from tests.mirror.iceberg.readers import check_all, check_slot, document, entries, manifests, metadata_slots
 from tests.mirror.iceberg.worlds import World
 
@@ -72,6 +73,21 @@ def test_rows_that_a_restore_takes_back_count_again(world: World, version: int):
     check_all(world)
 
 
+def test_a_second_restore_takes_back_what_lies_beside_what_stays(world: World, version: int):
+    """The first restore masks rows of two files in one object. The second one changes one of them, and the object is still named."""
+    mirror = world.mirror(format_version=version)
+    first, second = world.file(world.rows(*range(6))), world.file(world.rows(*range(6, 12)), name="base-1.parquet")
+    mirror.write(world.step(add=[first, second], restarts=True))
+    mirror.write(world.step(mask={second.path: [0]}))
+    mirror.write(world.step(mask={first.path: [1]}))
+    mirror.write(world.step(mask={first.path: [2], second.path: [3]}))
+    mirror.write(world.restore(2))
+    mirror.write(world.restore(1))
+    assert not first.masked and second.masked == {0}
+    mirror.write(world.step(mask={first.path: [4]}))
+    check_all(world)
+
+
 def test_files_that_a_compaction_took_come_back(world: World, version: int):
     mirror = world.mirror(format_version=version)
     mirror.write(
@@ -97,7 +113,7 @@ def test_a_cold_process_goes_on(world: World, version: int):
     assert document(world, 6)["format-version"] == version
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(1, integration=4, with_all=40))
 def test_a_random_history_reads_exactly(world: World, version: int, seed: int):
     draw = random.Random(seed)
     mirror = world.mirror(format_version=version)
