@@ -43,6 +43,15 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     cache: Annotated[
         float, typer.Option("--cache", metavar="SECONDS", help="How old names and mirrored slots may be. 0: ask the store every time.")
     ] = 1,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="Bring the mirror of a table up to its newest slot before a client loads it. Writes mirrors.")
+    ] = False,
+    mirror_within: Annotated[
+        float,
+        typer.Option(
+            "--mirror-within", metavar="SECONDS", help="How long a client waits for --mirror. Then it gets the last mirrored slot."
+        ),
+    ] = 10,
     within: Annotated[float, typer.Option("--within", metavar="SECONDS", help="How long a request may take.")] = 30,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log each request to stderr.")] = False,
 ) -> None:
@@ -67,6 +76,8 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         tokens=tokens,
         root_namespace=root_namespace,
         cache_s=cache,
+        mirrors=mirror,
+        mirror_s=mirror_within,
         request_s=within,
         client_properties=parse_option_arguments(client or []),
     )

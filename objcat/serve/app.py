@@ -1,6 +1,6 @@
 """`create_app`: the ASGI app of the read-only Iceberg REST catalog of one lake.
 
-It answers `config`, namespaces, tables and the newest mirrored metadata of each table. It refuses every change. `RequestGate` is around
+It answers `config`, namespaces, tables and the newest mirrored metadata of each table, and refuses every change. `RequestGate` is around
 all routes. Calls to the store run in threads, within the time limit of a request.
 """
 
@@ -25,6 +25,7 @@ from objcat.lake.context import LakeContext
 from objcat.serve.answers import bad_request, json_response, refusal_response, store_unavailable, unsupported
 from objcat.serve.client_settings import client_settings
 from objcat.serve.gate import ROUTE, RequestGate
+from objcat.serve.mirror_runner import MirrorRunner
 from objcat.serve.mirrored_metadata import MirroredMetadata, SnapshotsMode
 from objcat.serve.paging import page_of
 from objcat.serve.request_metrics import RequestMetrics
@@ -77,6 +78,7 @@ class CatalogApp:
         self._context = LakeContext(lake)
         self._names = NamesCache(self._context.catalog, root=settings.root_namespace, cache_s=settings.cache_s)
         self._loader = TableLoader(self._context, self._metrics, cache_s=settings.cache_s)
+        self._mirrors = MirrorRunner(self._context, self._metrics, wait_s=settings.mirror_s) if settings.mirrors else None
         self._client_settings = client_settings(lake, settings.client_properties)
         routes = [
             self._route("/health", self.health),
@@ -167,7 +169,10 @@ class CatalogApp:
     async def load_table(self, request: Request) -> Response:
         """`GET` and `HEAD` of a table."""
         snapshots = _snapshots(request)
-        found = await self._run(lambda: self._loader.load(self._find(self._names.newest(), request)))
+        served = self._find(await self._run(self._names.newest), request)
+        if self._mirrors is not None and not self._loader.is_fresh(served):
+            await self._mirrors.catch_up(served)
+        found = await self._run(lambda: self._loader.load(served))
         if request.method == "HEAD":
             return _exists()
         etag = found.etag(snapshots)

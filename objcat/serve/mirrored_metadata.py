@@ -10,29 +10,19 @@ from typing import Literal
 import msgspec
 
 from fileio.errors import NotFound
-from fileio.store import FileIO
-from objcat.catalog.names import NameBinding
 from objcat.common.bounded_cache import BoundedCache
-from objcat.mirror.model import CorruptMirror
+from objcat.mirror.iceberg.location import root_of
+from objcat.mirror.iceberg.objects import METADATA, slot_of_pointer
+from objcat.mirror.iceberg.table_metadata import read_document
+from objcat.mirror.model import MirrorFolder
 
-VERSION_HINT = "metadata/version-hint.text"
+VERSION_HINT = METADATA + "version-hint.text"
 CACHED_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of metadata that a process keeps."""
 PROBES_MAX = 8
 """How many versions above the hint are asked for one by one. A hint that is further behind costs a LIST."""
 
-_VERSION = re.compile(r"metadata/v([1-9][0-9]{0,18})\.metadata\.json")
-
 SnapshotsMode = Literal["all", "refs"]
-
-
-class MetadataHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server itself reads of Iceberg's metadata; clients read all of it."""
-
-    format_version: int = msgspec.field(name="format-version")
-    location: str
-    last_updated_ms: int = msgspec.field(name="last-updated-ms")
-    current_snapshot_id: int | None = msgspec.field(name="current-snapshot-id", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +31,27 @@ class MirroredMetadata:
 
     Attributes:
         version: of the object, which is the slot plus one.
-        location: its full URI.
-        head: what the server reads of it.
+        table_location: the full URI of the table, without a slash at its end.
         body: all of it, as JSON.
     """
 
     version: int
-    location: str
-    head: MetadataHead
+    table_location: str
     body: bytes
+
+    @property
+    def location(self) -> str:
+        """The full URI of the object."""
+        return f"{self.table_location}/{METADATA}v{self.version}.metadata.json"
 
     @property
     def slot(self) -> int:
         """The slot of the table that it shows."""
         return self.version - 1
+
+    def is_at(self, where: MirrorFolder) -> bool:
+        """Whether its paths lead to the place where it was read, and not to one that it was copied from."""
+        return f"{self.table_location}/" == root_of(where.fileio) + where.folder
 
     def etag(self, snapshots: SnapshotsMode) -> str:
         """The tag of an answer with this metadata. Every server of the lake gives it the same one."""
@@ -74,80 +71,70 @@ class MetadataReader:
     """Finds and reads the newest metadata of tables. Safe for many threads.
 
     Metadata objects are put if absent and never change, so they are cached by their keys. Which one is the newest is asked at each call.
-
-    Args:
-        lake: the prefix of the lake.
     """
 
-    def __init__(self, lake: FileIO) -> None:
-        self._lake = lake
+    def __init__(self) -> None:
         self._objects: BoundedCache[MirroredMetadata] = BoundedCache(bytes_max=CACHED_BYTES_MAX)
 
-    def newest(self, binding: NameBinding, *, known: int = 0) -> MirroredMetadata | None:
-        """The newest metadata of a table; None if it has no mirror.
+    def newest(self, where: MirrorFolder, *, known: int = 0) -> MirroredMetadata | None:
+        """The newest metadata of a table; None if it has no mirror. A mirror that was copied from another place counts as none.
+
+        Begins at the hint, or at a greater version that was seen before, and goes on upwards. A LIST where the hint is of no use.
 
         Args:
-            binding: of the table.
+            where: the folder of the table's mirror.
             known: a version that was the newest before, 0 for none.
 
         Raises:
-            CorruptMirror: the object is not Iceberg metadata.
+            ForeignMetadata: objcat did not write it.
+            CorruptMirror: it cannot be read.
             FileIOError: the store failed.
         """
-        return self._find(mirror_folder(binding), known)
+        found = self._find(where, known)
+        return found if found is None or found.is_at(where) else None
 
-    def _find(self, folder: str, known: int) -> MirroredMetadata | None:
-        """Begin at the hint, or at a greater version that was seen before, and go on upwards. A LIST where the hint is of no use."""
-        hint = self._hint(folder)
-        found = self._read(folder, max(hint, known)) if hint else None
+    def _find(self, where: MirrorFolder, known: int) -> MirroredMetadata | None:
+        hint = _hint(where)
+        found = self._read(where, max(hint, known)) if hint else None
         for _ in range(PROBES_MAX):
             if found is None:
                 break
-            above = self._read(folder, found.version + 1)
+            above = self._read(where, found.version + 1)
             if above is None:
                 return found
             found = above
-        version = self._listed(folder)
-        return self._read(folder, version) if version else None
+        version = _listed(where)
+        return self._read(where, version) if version else None
 
-    def _hint(self, folder: str) -> int:
-        try:
-            text = self._lake.read(folder + VERSION_HINT)
-        except NotFound:
-            return 0
-        return int(text) if re.fullmatch(rb"\s*[0-9]{1,18}\s*", text) else 0
-
-    def _listed(self, folder: str) -> int:
-        keys = self._lake.list_keys(f"{folder}metadata/v")
-        versions = [int(match[1]) for key in keys if (match := _VERSION.fullmatch(key.removeprefix(folder)))]
-        return max(versions, default=0)
-
-    def _read(self, folder: str, version: int) -> MirroredMetadata | None:
-        key = self._key(folder, version)
-        cached = self._objects.get(key)
+    def _read(self, where: MirrorFolder, version: int) -> MirroredMetadata | None:
+        key = f"{where.folder}{METADATA}v{version}.metadata.json"
+        place = f"{where.fileio.url}/{key}"
+        cached = self._objects.get(place)
         if cached is not None:
             return cached
         try:
-            body = self._lake.read(key)
+            body = where.fileio.read(key)
         except NotFound:
             return None
-        try:
-            head = msgspec.json.decode(body, type=MetadataHead)
-        except msgspec.DecodeError as error:
-            raise CorruptMirror(
-                f"{key} in {self._lake.url} is not Iceberg metadata ({error}). The table is not affected. Make its mirror again."
-            ) from error
-        location = f"{head.location.rstrip('/')}/{key.removeprefix(folder)}"
-        found = MirroredMetadata(version, location, head, body)
-        self._objects.put(key, found, len(body))
+        location: str = read_document(body, where=place, table=where.table, slot=version - 1)["location"]
+        found = MirroredMetadata(version, location.rstrip("/"), body)
+        if found.is_at(where):
+            # A copied object may be replaced, when the mirror begins again at this place.
+            self._objects.put(place, found, len(body))
         return found
 
-    @staticmethod
-    def _key(folder: str, version: int) -> str:
-        return f"{folder}metadata/v{version}.metadata.json"
+
+def _hint(where: MirrorFolder) -> int:
+    """The version that the hint names, 0 for none."""
+    try:
+        text = where.fileio.read(where.folder + VERSION_HINT)
+    except NotFound:
+        return 0
+    return int(text) if re.fullmatch(rb"\s*[0-9]{1,18}\s*", text) else 0
 
 
-def mirror_folder(binding: NameBinding) -> str:
-    """The folder of a table's mirror below the lake, with a slash at its end."""
-    shared = f"mirrors/{binding.table}/" if binding.shared_log else ""
-    return f"{binding.prefix}/{shared}"
+def _listed(where: MirrorFolder) -> int:
+    """The greatest version in a listing, 0 for none."""
+    prefix = where.folder + METADATA
+    slots = (slot_of_pointer(key.removeprefix(prefix)) for key in where.fileio.list_keys(f"{prefix}v"))
+    return max((slot + 1 for slot in slots if slot is not None), default=0)

@@ -22,6 +22,8 @@ class ServerSettings:
         tokens: bearer tokens, of which a request needs one. Empty: anybody who reaches the server may read the catalog.
         root_namespace: the namespace in which tables without one are shown.
         cache_s: how many seconds names and the newest slots of mirrors may be old. 0: ask the store at every request.
+        mirrors: whether to bring the mirrors of a table up to its newest slot before the table is loaded.
+        mirror_s: how many seconds a load waits for that. Then it answers with the last mirrored slot.
         request_s: how many seconds a request may take.
         body_s: how many seconds the body of a request may take.
         requests_max: how many requests may be under way at once.
@@ -32,6 +34,8 @@ class ServerSettings:
     tokens: tuple[Secret, ...] = ()
     root_namespace: str = "default"
     cache_s: float = 1.0
+    mirrors: bool = False
+    mirror_s: float = 10.0
     request_s: float = 30.0
     body_s: float = 10.0
     requests_max: int = 256
@@ -44,7 +48,7 @@ class ServerSettings:
             raise InvalidInput(f"The namespace of tables without one cannot be {self.root_namespace!r}. Give a name without a dot.")
         if any(len(token.reveal()) < TOKEN_CHARACTERS_MIN for token in self.tokens):
             raise InvalidInput(f"A token has fewer than {TOKEN_CHARACTERS_MIN} characters. Make one with `openssl rand -hex 32`.")
-        for what in ("cache_s", "request_s", "body_s"):
+        for what in ("cache_s", "mirror_s", "request_s", "body_s"):
             seconds(getattr(self, what), what=what)
         for what in ("requests_max", "body_bytes_max"):
             whole_number(getattr(self, what), what=what, least=1)

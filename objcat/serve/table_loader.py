@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
+import math
 import threading
 from collections import OrderedDict
 
 from objcat.errors import ObjcatError, TableClosed, TableNotFound
 from objcat.lake.context import LakeContext
+from objcat.metadata.properties import mirrors_of
+from objcat.mirror.formats import folder_of
+from objcat.mirror.model import MirrorFolder
 from objcat.serve.answers import no_mirror, no_such_table
 from objcat.serve.mirrored_metadata import MetadataReader, MirroredMetadata
 from objcat.serve.request_metrics import RequestMetrics
@@ -19,8 +22,6 @@ logger = logging.getLogger("objcat.serve")
 
 CACHED_TABLES_MAX = 10_000
 """The most tables of which a process remembers the newest metadata."""
-MIRRORS = "mirrors"
-"""The property of a table that names its mirrors."""
 ICEBERG = "iceberg"
 
 
@@ -37,9 +38,10 @@ class TableLoader:
         self._lake = lake
         self._metrics = metrics
         self._cache_s = cache_s
-        self._reader = MetadataReader(lake.fileio)
+        self._reader = MetadataReader()
         self._lock = threading.Lock()
         self._loaded: OrderedDict[str, tuple[MirroredMetadata, float]] = OrderedDict()
+        self._folders: dict[str, MirrorFolder] = {}
 
     def load(self, served: ServedTable) -> MirroredMetadata:
         """The newest metadata of a table.
@@ -56,9 +58,9 @@ class TableLoader:
         if known is not None and now_s - loaded_s < self._cache_s:
             return known
         table = self._open(served)
-        if table is not None and not has_iceberg_mirror(table):
+        if table is not None and ICEBERG not in mirrors_of(table.properties):
             raise no_mirror(table.name)
-        found = self._reader.newest(served.entry.binding, known=0 if known is None else known.version)
+        found = self._reader.newest(self._folder(served), known=0 if known is None else known.version)
         if found is None:
             raise no_mirror(served.entry.binding.name)
         self._metrics.note_table(served.entry.binding.name, found.slot, None if table is None else max(0, table.snapshot.slot - found.slot))
@@ -67,6 +69,27 @@ class TableLoader:
             self._loaded.move_to_end(key)
             while len(self._loaded) > CACHED_TABLES_MAX:
                 self._loaded.popitem(last=False)
+        return found
+
+    def is_fresh(self, served: ServedTable) -> bool:
+        """Whether the next `load` of a table answers without the store."""
+        with self._lock:
+            _, loaded_s = self._loaded.get(served.entry.binding.table, (None, -math.inf))
+        return self._lake.fileio.env.monotonic_s() - loaded_s < self._cache_s
+
+    def _folder(self, served: ServedTable) -> MirrorFolder:
+        """Where the mirror of a table is. It never moves. One GET where tables share a log, at the first time."""
+        binding = served.entry.binding
+        found = self._folders.get(binding.table)
+        if found is None:
+            timeline = self._lake.timeline(binding.prefix)
+            # A table that is alone in its log has its mirror there, and slot 0 need not be read.
+            alone = MirrorFolder(timeline.fileio, "", binding.table, binding.name)
+            found = folder_of(timeline, binding.table, binding.name) if binding.shared_log else alone
+            with self._lock:
+                if len(self._folders) >= CACHED_TABLES_MAX:
+                    self._folders.clear()
+                self._folders[binding.table] = found
         return found
 
     def _open(self, served: ServedTable) -> Table | None:
@@ -79,8 +102,3 @@ class TableLoader:
         except ObjcatError as error:
             logger.warning("The log of %s cannot be read, so its last mirrored slot is served: %s", name, error)
             return None
-
-
-def has_iceberg_mirror(table: Table) -> bool:
-    """Whether the properties of a table ask for Iceberg metadata."""
-    return ICEBERG in re.split(r"[,\s]+", table.properties.get(MIRRORS, "").lower())

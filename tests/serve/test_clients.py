@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
+import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import pyarrow as pa
@@ -16,13 +17,13 @@ from pyiceberg.exceptions import NoSuchTableError, UnauthorizedError
 
 import objcat
 from fileio.options import Secret
+from objcat.maintenance.auto_mirror import AutoMirror
+from objcat.mirror.model import CorruptMirror
 from objcat.serve.settings import ServerSettings
-from tests.serve.iceberg_rows import MirroredRows
-from tests.serve.mirrors import create, lake_with
+from objcat.table.maintenance import TableMaintenance
+from tests.serve.clients import blocks_of_page
+from tests.serve.mirrors import MirroredRows, create, lake_with
 from tests.serve.serving import serving
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "how-to" / "serve-a-rest-catalog.md"
 
 
 @pytest.fixture
@@ -54,11 +55,12 @@ def test_pyiceberg_finds_and_reads_every_table(lake: objcat.Lake) -> None:
         assert not catalog.table_exists("city.none")
         table = catalog.load_table("city.trips")
         assert ids_of(table.scan().to_arrow()) == [1, 2, 3]
-        assert ids_of(table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).to_arrow()) == [1, 2]
+        assert ids_of(table.scan(snapshot_id=trips.snapshot_id - 1).to_arrow()) == [1, 2]
         assert ids_of(catalog.load_table(("city", "north", "drivers")).scan().to_arrow()) == [7]
         assert ids_of(catalog.load_table("default.notes").scan(row_filter="id > 8").to_arrow()) == [9]
         trips.append(4)
-        assert ids_of(table.refresh().scan().to_arrow()) == [1, 2, 3, 4]
+        trips.delete(1)
+        assert ids_of(table.refresh().scan().to_arrow()) == [2, 3, 4]
         with pytest.raises(NoSuchTableError):
             catalog.load_table("city.none")
 
@@ -119,7 +121,7 @@ def test_two_servers_answer_as_one(lake: objcat.Lake) -> None:
             trips.append(number)
             answer = client.get(url + path, headers={"If-None-Match": etag})
             assert answer.status_code == 200
-            assert len(answer.json()["metadata"]["snapshots"]) == number + 1
+            assert answer.json()["metadata"]["current-snapshot-id"] == trips.snapshot_id
             etag = answer.headers["etag"]
             assert client.get(other + path, headers={"If-None-Match": etag}).status_code == 304
 
@@ -127,13 +129,44 @@ def test_two_servers_answer_as_one(lake: objcat.Lake) -> None:
 def test_what_the_page_shows_runs(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     MirroredRows(lake, "city.trips").append(1, 2)
-    block = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]
-    assert "RestCatalog" in block
     with serving(lake) as url:
+        block = blocks_of_page("python", url)[1]
+        assert "RestCatalog" in block
         values: dict[str, Any] = {}
-        exec(block.replace("http://127.0.0.1:8181", url), values)
+        exec(block, values)
     assert ids_of(values["rows"]) == [1, 2]
     assert sorted(values["frame"]["id"]) == [1, 2]
+
+
+def test_with_mirror_a_client_never_lags(lake: objcat.Lake) -> None:
+    """The writers of this table do not mirror it; the server does, before each answer."""
+    table = lake.table("city.trips")
+    with serving(lake, ServerSettings(cache_s=0, mirrors=True)) as url:
+        catalog = RestCatalog("lake", uri=url)
+        for number in range(4):
+            with mock.patch.object(AutoMirror, "after"):
+                table.upsert([{"id": number, "name": "x"}])
+            assert ids_of(catalog.load_table("city.trips").scan().to_arrow()) == list(range(number + 1))
+        metrics = httpx.get(f"{url}/metrics").text
+    assert 'objcat_serve_mirror_lag_slots{table="city.trips"} 0' in metrics
+    assert "objcat_serve_mirror_failures_total 0" in metrics
+
+
+def test_a_mirror_that_fails_or_is_slow_leaves_the_last_slot(lake: objcat.Lake, caplog: pytest.LogCaptureFixture) -> None:
+    table = lake.table("city.trips")
+    slow = threading.Event()
+    with mock.patch.object(AutoMirror, "after"):
+        table.upsert([{"id": 1, "name": "x"}])
+    with serving(lake, ServerSettings(cache_s=0, mirrors=True, mirror_s=0.05)) as url:
+        catalog = RestCatalog("lake", uri=url)
+        for failing in (mock.Mock(side_effect=CorruptMirror("planted")), mock.Mock(side_effect=lambda: slow.wait(60))):
+            with mock.patch.object(TableMaintenance, "mirror", failing):
+                assert ids_of(catalog.load_table("city.trips").scan().to_arrow()) == []
+        metrics = httpx.get(f"{url}/metrics").text
+        slow.set()
+    assert "planted" in caplog.text
+    assert 'objcat_serve_mirror_lag_slots{table="city.trips"} 1' in metrics
+    assert "objcat_serve_mirror_failures_total 1" in metrics
 
 
 @pytest.mark.parametrize(

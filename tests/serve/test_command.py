@@ -11,7 +11,7 @@ import pytest
 
 import objcat
 from tests.cli.commands import run
-from tests.serve.mirrors import create, put_metadata
+from tests.serve.mirrors import create
 from tests.serve.serving import serving_command
 
 TOKEN = "a-token-of-the-tests"
@@ -21,7 +21,6 @@ TOKEN = "a-token-of-the-tests"
 def lake(tmp_path: Path) -> objcat.Lake:
     lake = objcat.connect(tmp_path / "lake")
     create(lake, "city.trips")
-    put_metadata(lake, "city.trips", 1)
     return lake
 
 

@@ -20,7 +20,7 @@ from fileio.write_outcomes import RetryPolicy
 from objcat.serve.app import create_app
 from objcat.serve.settings import ServerSettings
 from tests.serve.http import AppClient
-from tests.serve.mirrors import create, lake_with, put_metadata
+from tests.serve.mirrors import MirroredRows, create, create_plain, lake_with
 
 FRESH = ServerSettings(cache_s=0)
 
@@ -102,8 +102,7 @@ def test_namespaces_are_a_tree(client: AppClient) -> None:
     error_of(client.get("/v1/namespaces", params={"parent": "south"}), 404, "NoSuchNamespaceException")
 
 
-def test_names_have_no_case(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1)
+def test_names_have_no_case(client: AppClient) -> None:
     assert client.get("/v1/namespaces/CITY").json()["namespace"] == ["city"]
     assert client.get("/v1/namespaces/City/tables/TRIPS").status_code == 200
 
@@ -119,7 +118,6 @@ def test_a_table_in_an_unknown_namespace_is_a_missing_table(client: AppClient) -
 
 
 def test_tables_without_a_namespace_have_one_here(lake: objcat.Lake) -> None:
-    put_metadata(lake, "notes", 1)
     client = client_of(lake, ServerSettings(cache_s=0, root_namespace="lake"))
     assert client.get("/v1/namespaces").json()["namespaces"] == [["city"], ["lake"]]
     assert client.get("/v1/namespaces/lake/tables").json()["identifiers"] == [{"namespace": ["lake"], "name": "notes"}]
@@ -134,8 +132,10 @@ def test_a_namespace_of_the_lake_is_never_mixed_with_them(lake: objcat.Lake, cap
     with caplog.at_level(logging.WARNING, "objcat.serve"):
         assert client.get("/v1/namespaces/default/tables").json()["identifiers"] == [{"namespace": ["default"], "name": "notes"}]
     assert "--root-namespace" in caplog.text
-    message = error_of(client.get("/v1/namespaces/default/tables/notes"), 404, "NoSuchTableException")
-    assert "'default.notes'" in message
+    found = client.get("/v1/namespaces/default/tables/notes").json()["metadata"]
+    assert found["properties"]["objcat.table"] == lake.table("default.notes").id
+    lake.drop_table("default.notes")
+    error_of(client.get("/v1/namespaces/default/tables/notes"), 404, "NoSuchTableException")
 
 
 def test_a_lake_without_anything_is_empty() -> None:
@@ -194,54 +194,62 @@ def test_wrong_pages_are_refused(client: AppClient, query: dict[str, str]) -> No
 
 
 def test_the_newest_metadata_is_in_the_answer(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1, hint=1)
-    location = put_metadata(lake, "city.trips", 2, hint=2)
-    answer = client.get("/v1/namespaces/city/tables/trips")
-    body = answer.json()
-    assert body["metadata-location"] == location
-    assert body["metadata"]["current-snapshot-id"] == 2
-    assert [snapshot["snapshot-id"] for snapshot in body["metadata"]["snapshots"]] == [1, 2]
-    assert body["config"] == {}
+    trips = MirroredRows(lake, "city.trips")
+    for number in range(3):
+        trips.append(number)
+        body = client.get("/v1/namespaces/city/tables/trips").json()
+        assert body["metadata-location"] == f"{trips.table.url}/metadata/v{trips.snapshot_id}.metadata.json"
+        assert body["metadata"]["current-snapshot-id"] == trips.snapshot_id
+        assert body["metadata"]["snapshots"][-1]["snapshot-id"] == trips.snapshot_id
+        assert len(body["metadata"]["snapshots"]) > number
+        assert body["config"] == {}
     assert client.head("/v1/namespaces/city/tables/trips").status_code == 204
     assert client.head("/v1/namespaces/city/tables/none").status_code == 404
 
 
 def test_snapshots_of_refs_only(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 3)
+    trips = MirroredRows(lake, "city.trips")
+    trips.append(1)
+    trips.append(2)
     every = client.get("/v1/namespaces/city/tables/trips", params={"snapshots": "all"})
     refs = client.get("/v1/namespaces/city/tables/trips", params={"snapshots": "refs"})
-    assert [snapshot["snapshot-id"] for snapshot in refs.json()["metadata"]["snapshots"]] == [3]
-    assert len(refs.json()["metadata"]["snapshot-log"]) == 3
+    assert [snapshot["snapshot-id"] for snapshot in refs.json()["metadata"]["snapshots"]] == [trips.snapshot_id]
+    assert len(every.json()["metadata"]["snapshots"]) > 1
+    assert refs.json()["metadata"]["snapshot-log"] == every.json()["metadata"]["snapshot-log"]
     assert every.headers["etag"] != refs.headers["etag"]
     error_of(client.get("/v1/namespaces/city/tables/trips", params={"snapshots": "some"}), 400, "BadRequestException")
 
 
 def test_a_tag_saves_the_answer_until_the_next_slot(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1)
     path = "/v1/namespaces/city/tables/trips"
     etag = client.get(path).headers["etag"]
     for sent in (etag, f'"other", {etag}', f"W/{etag}"):
         same = client.get(path, headers={"If-None-Match": sent})
         assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
     assert client_of(lake).get(path).headers["etag"] == etag, "another server gives the same tag"
-    put_metadata(lake, "city.trips", 2)
+    MirroredRows(lake, "city.trips").append(1)
     newer = client.get(path, headers={"If-None-Match": etag})
     assert newer.status_code == 200
     assert newer.headers["etag"] != etag
 
 
 def test_a_table_without_a_mirror_says_how_to_get_one(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "notes", 1)
-    assert client.get("/v1/namespaces/default/tables/notes").status_code == 200
-    lake.table("notes").set_properties(unset=["mirrors"])
-    message = error_of(client.get("/v1/namespaces/default/tables/notes"), 404, "NoSuchTableException")
+    create_plain(lake, "city.plain")
+    message = error_of(client.get("/v1/namespaces/city/tables/plain"), 404, "NoSuchTableException")
     assert "'mirrors': 'iceberg'" in message
+    assert client.head("/v1/namespaces/city/tables/plain").status_code == 404
+    assert client.get("/v1/namespaces/city/tables/trips").status_code == 200
+    lake.table("city.trips").set_properties({"mirrors": "delta"})
+    error_of(client.get("/v1/namespaces/city/tables/trips"), 404, "NoSuchTableException")
+
+
+def test_a_mirror_that_is_not_there_yet_says_so(client: AppClient, lake: objcat.Lake) -> None:
+    lake.fileio.delete([key for key in lake.fileio.list_keys() if "/metadata/" in key])
     message = error_of(client.get("/v1/namespaces/city/tables/trips"), 404, "NoSuchTableException")
     assert "objcat mirror" in message
 
 
 def test_a_dropped_table_is_gone(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1)
     assert client.get("/v1/namespaces/city/tables/trips").status_code == 200
     lake.rename_table("city.trips", "city.journeys")
     error_of(client.get("/v1/namespaces/city/tables/trips"), 404, "NoSuchTableException")
@@ -251,21 +259,24 @@ def test_a_dropped_table_is_gone(client: AppClient, lake: objcat.Lake) -> None:
 
 
 def test_tables_that_share_a_log_have_folders_of_their_own(client: AppClient, lake: objcat.Lake) -> None:
-    for name, version in (("bank.accounts", 3), ("bank.entries", 5)):
+    for name in ("bank.accounts", "bank.entries"):
         create(lake, name, shared_log="bank")
-        put_metadata(lake, name, version)
-    for name, version in (("accounts", 3), ("entries", 5)):
-        assert client.get(f"/v1/namespaces/bank/tables/{name}").json()["metadata"]["current-snapshot-id"] == version
+    MirroredRows(lake, "bank.entries").append(1)
+    MirroredRows(lake, "bank.accounts").append(2)
+    ids = [lake.table(f"bank.{name}").id for name in ("accounts", "entries")]
+    answers = [client.get(f"/v1/namespaces/bank/tables/{name}").json() for name in ("accounts", "entries")]
+    assert [answer["metadata"]["properties"]["objcat.table"] for answer in answers] == ids
+    assert f"/mirrors/{ids[1]}/metadata/" in answers[1]["metadata-location"]
 
 
 def test_within_the_time_of_the_cache_the_store_is_not_asked(lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1)
     client = client_of(lake, ServerSettings(cache_s=1000))
     etag = client.get("/v1/namespaces/city/tables/trips").headers["etag"]
-    put_metadata(lake, "city.trips", 2)
+    MirroredRows(lake, "city.trips").append(1)
     create(lake, "city.late")
     assert client.get("/v1/namespaces/city/tables/trips").headers["etag"] == etag
     assert len(client.get("/v1/namespaces/city/tables").json()["identifiers"]) == 1
+    assert client_of(lake).get("/v1/namespaces/city/tables/trips").headers["etag"] != etag
 
 
 # ---- what is refused
@@ -311,8 +322,7 @@ def test_reports_are_taken(client: AppClient) -> None:
     error_of(client.post("/v1/namespaces/city/tables/none/metrics", json={}), 404, "NoSuchTableException")
 
 
-def test_delegated_access_is_asked_for_in_vain(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1)
+def test_delegated_access_is_asked_for_in_vain(client: AppClient) -> None:
     answer = client.get("/v1/namespaces/city/tables/trips", headers={"X-Iceberg-Access-Delegation": "vended-credentials"})
     assert answer.json()["config"] == {}
     assert "storage-credentials" not in answer.json()
@@ -394,8 +404,7 @@ def test_a_short_token_is_refused() -> None:
 # ---- failures, health, metrics
 
 
-def test_health_and_metrics(client: AppClient, lake: objcat.Lake) -> None:
-    put_metadata(lake, "city.trips", 1)
+def test_health_and_metrics(client: AppClient) -> None:
     assert client.get("/health").json()["status"] == "ok"
     assert client.get("/health/ready").status_code == 200
     client.get("/v1/namespaces/city/tables/trips")
@@ -416,8 +425,7 @@ def test_health_and_metrics(client: AppClient, lake: objcat.Lake) -> None:
 
 
 def test_damage_is_an_error_without_details(client: AppClient, lake: objcat.Lake, caplog: pytest.LogCaptureFixture) -> None:
-    put_metadata(lake, "city.trips", 1)
-    key = next(key for key in lake.fileio.list_keys() if key.endswith("v1.metadata.json"))
+    key = next(key for key in lake.fileio.list_keys("tables/city.trips") if key.endswith("v1.metadata.json"))
     lake.fileio.put(key, json.dumps([1]).encode())
     message = error_of(client.get("/v1/namespaces/city/tables/trips"), 500, "InternalServerError")
     assert key not in message
@@ -459,7 +467,6 @@ def test_too_many_requests_at_once_are_refused_and_health_still_answers(lake: ob
 
 
 def test_a_log_that_cannot_be_read_leaves_the_mirror_readable(lake: objcat.Lake, caplog: pytest.LogCaptureFixture) -> None:
-    put_metadata(lake, "city.trips", 1)
     key = next(key for key in lake.fileio.list_keys("tables/city.trips") if "/log/" in key)
     lake.fileio.put(key, b"{")
     assert client_of(lake).get("/v1/namespaces/city/tables/trips").status_code == 200

@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ PLAIN = {
 
 
 def start(folder: str) -> Callable[[Request], pa.Table]:
-    port = _start_server(Path(folder, "server"))
+    files = f"hive.metastore.catalog.dir=file://{folder}/server/{{}}\nfs.hadoop.enabled=true\n"
+    port = start_server(Path(folder, "server"), {name: own + files.format(name) for name, own in CATALOGS.items()})
     connection = trino.dbapi.connect(host="127.0.0.1", port=port, user="reader", timezone="UTC", legacy_primitive_types=False)
     known: dict[tuple[str, str], str] = {}
 
@@ -115,13 +116,12 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def _start_server(folder: Path) -> int:
-    """The port of a server that answers."""
+def start_server(folder: Path, catalogs: Mapping[str, str]) -> int:
+    """The port of a server that answers. catalogs: by name, the text of its properties."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     (folder / "etc" / "catalog").mkdir(parents=True)
-    for name, own in CATALOGS.items():
-        text = f"{own}hive.metastore.catalog.dir=file://{folder}/{name}\nfs.hadoop.enabled=true\n"
+    for name, text in catalogs.items():
         (folder / "etc" / "catalog" / f"{name}.properties").write_text(text)
     (folder / "etc" / "node.properties").write_text(f"node.environment=test\nnode.data-dir={folder}/data\n")
     (folder / "etc" / "config.properties").write_text(

@@ -1,0 +1,66 @@
+"""`MirrorRunner`: brings the mirror of a table up to its newest slot before a client loads the table."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import Future
+from functools import partial
+
+from fileio.errors import FileIOError
+from objcat.errors import ObjcatError
+from objcat.lake.context import LakeContext
+from objcat.metadata.properties import mirrors_of
+from objcat.serve.request_metrics import RequestMetrics
+from objcat.serve.served_names import ServedTable
+
+logger = logging.getLogger("objcat.serve")
+
+RUNNING_MAX = 4
+"""The most tables that are mirrored at once, so that threads are left for answers."""
+
+
+class MirrorRunner:
+    """Mirrors tables in threads. One table is mirrored once at a time, and all requests for it wait for the same round.
+
+    Args:
+        lake: with the logs of the tables.
+        metrics: where failures are counted.
+        wait_s: how many seconds a request waits. The round goes on after that.
+    """
+
+    def __init__(self, lake: LakeContext, metrics: RequestMetrics, *, wait_s: float) -> None:
+        self._lake = lake
+        self._metrics = metrics
+        self._wait_s = wait_s
+        self._lock = threading.Lock()
+        self._running: dict[str, Future[None]] = {}
+
+    async def catch_up(self, served: ServedTable) -> None:
+        """Wait until the mirror of a table shows its newest slot, or until the time is over. Never raises: failures are logged."""
+        table = served.entry.binding.table
+        with self._lock:
+            running = self._running.get(table)
+            if running is None:
+                if len(self._running) >= RUNNING_MAX:
+                    return
+                running = self._lake.fileio.env.submit(partial(self._mirror, served.entry.binding.name))
+                self._running[table] = running
+                running.add_done_callback(lambda _: self._end(table))
+        _, waiting = await asyncio.wait([asyncio.wrap_future(running)], timeout=self._wait_s)
+        if waiting:
+            logger.info("The mirror of %s takes longer than %s seconds. Its last slot is served.", served.entry.binding.name, self._wait_s)
+
+    def _end(self, table: str) -> None:
+        with self._lock:
+            self._running.pop(table, None)
+
+    def _mirror(self, name: str) -> None:
+        try:
+            table = self._lake.open_table(name)
+            if mirrors_of(table.properties):
+                table.maintenance.mirror()
+        except (ObjcatError, FileIOError) as error:
+            self._metrics.note_mirror_failure()
+            logger.warning("The mirror of %s could not catch up, so its last slot is served: %s", name, error)
