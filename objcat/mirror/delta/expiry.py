@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fileio.contract import ObjectMeta
+from objcat.errors import InvalidInput
 from objcat.mirror.delta.actions import LOG
 from objcat.mirror.delta.checkpoints import DeltaCheckpoint, advance_hint, write_checkpoint
 from objcat.mirror.delta.loading import DeltaListing, list_log
@@ -79,16 +80,21 @@ def _unnamed(folder: MirrorFolder, listing: DeltaListing, kept: Collection[_Kept
     return [key for key in keys if key not in named]
 
 
-def forget_before(folder: MirrorFolder, state: DeltaState, slot: int) -> int:
+def forget_before(folder: MirrorFolder, state: DeltaState | None, slot: int) -> int:
     """Delete everything older than the restart at or after a slot, at once. Returns how many objects that were.
 
+    state: the newest version. None: there is none, and everything before the slot goes.
+
     Raises:
-        ValueError: The newest version does not build on such a restart.
+        InvalidInput: The newest version does not build on such a restart.
     """
+    if state is None:
+        return _delete_before(folder, slot)
     since = state.info.since
     if since < slot:
-        raise ValueError(
-            f"The Delta mirror of {folder.name} builds on slot {since}, so nothing older than slot {slot} can be deleted. Restart it first."
+        raise InvalidInput(
+            f"The Delta mirror of {folder.name} builds on slot {since}, which is before {slot}. Nothing was deleted. Restart the mirror, "
+            "then forget what was before."
         )
     if since == 0:
         return 0
@@ -98,8 +104,12 @@ def forget_before(folder: MirrorFolder, state: DeltaState, slot: int) -> int:
         state.begin_at(checkpoint, files=files)
     # A hint that names a deleted checkpoint would cost every reader a LIST.
     advance_hint(folder, checkpoint, files=checkpoint.rows - 3)
-    keys = [meta.key for version, meta in _of_versions(folder) if version < since]
-    keys += [meta.key for number, meta in _vector_files(folder) if number < since]
+    return _delete_before(folder, since)
+
+
+def _delete_before(folder: MirrorFolder, slot: int) -> int:
+    keys = [meta.key for version, meta in _of_versions(folder) if version < slot]
+    keys += [meta.key for number, meta in _vector_files(folder) if number < slot]
     return _delete(folder, keys)
 
 

@@ -88,15 +88,16 @@ class DeltaMirror:
 
     def expire(self, *, modified_before_ms: int) -> int:
         """See `MirrorFormat.expire`."""
-        return expiry.expire(self._folder, self._known_state(), modified_before_ms=modified_before_ms)
+        state = self._look()
+        return 0 if state is None else expiry.expire(self._folder, state, modified_before_ms=modified_before_ms)
 
     def forget_before(self, slot: int) -> int:
         """See `MirrorFormat.forget_before`.
 
         Raises:
-            ValueError: The mirror did not restart at or after the slot.
+            InvalidInput: The mirror did not restart at or after the slot.
         """
-        return expiry.forget_before(self._folder, self._known_state(), slot)
+        return expiry.forget_before(self._folder, self._look(), slot)
 
     # ---- reading
 

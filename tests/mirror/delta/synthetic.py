@@ -57,6 +57,7 @@ class History:
     spec: TableSpec = field(default_factory=spec_of)
     slot: int = -1
     files: dict[str, StoredFile] = field(default_factory=dict)
+    tables_at: dict[int, pa.Table] = field(default_factory=dict)
     rows_at: dict[int, list[Row]] = field(default_factory=dict)
     states: dict[int, dict[str, set[int]]] = field(default_factory=dict)
     every: dict[str, StoredFile] = field(default_factory=dict)
@@ -156,6 +157,7 @@ class History:
         values = [[named(row.get(column.id), column.type) for row in live] for column in schema.columns]
         arrow = pa.schema([field.with_nullable(True) for field in schema.to_arrow()])
         table = pa.table([pa.array(one, field.type) for one, field in zip(values, arrow, strict=True)], schema=arrow)
+        self.tables_at[change.slot] = table
         self.rows_at[change.slot] = rows_of(table)
         self.states[change.slot] = {path: set(stored.masked) for path, stored in self.files.items()}
         return change
@@ -170,8 +172,9 @@ class History:
         if choice < 0.65:
             some = rng.sample(paths, rng.randint(1, min(3, len(paths))))
             more = {path: set(rng.choices(range(len(self.files[path].rows)), k=rng.randint(1, 3))) for path in some}
-            kept = {path: rows for path, rows in more.items() if len(self.files[path].masked | rows) < len(self.files[path].rows)}
-            return self.mask(kept) if kept else self.nothing()
+            if rng.random() < 0.1:
+                more[some[0]] = set(range(len(self.files[some[0]].rows)))
+            return self.mask(more)
         if choice < 0.75:
             return self.remove(*rng.sample(paths, rng.randint(1, len(paths))))
         if choice < 0.85:

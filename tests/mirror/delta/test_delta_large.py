@@ -98,7 +98,7 @@ def test_a_commit_of_a_large_table_reads_little_of_it(tmp_path: Path, count: int
 
 
 @pytest.mark.reason("it writes 10,000 versions")
-@pytest.mark.parametrize("versions", [300, pytest.param(10_000, marks=INTEGRATION)])
+@pytest.mark.parametrize("versions", [100, pytest.param(10_000, marks=INTEGRATION)])
 def test_a_log_of_many_versions_is_opened_from_its_last_checkpoint(tmp_path: Path, versions: int) -> None:
     table = History(open_store(tmp_path.as_uri()))
     one = table.mirror()

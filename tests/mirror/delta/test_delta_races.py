@@ -76,7 +76,7 @@ def test_a_process_that_dies_at_any_put_leaves_what_the_next_one_continues(
 ) -> None:
     table, changes = written
     deaths = 0
-    for nth in range(1, PUTS, 1 if fault is Fault.CRASH_AFTER else 12):
+    for nth in range(1, PUTS, 1 if fault is Fault.CRASH_AFTER else 25):
         path = tmp_path / str(nth)
         dying = beside(table, path, [Rule(fault=fault, kinds=frozenset({"put"}), nth=nth)], seed=1)
         try:
@@ -94,7 +94,7 @@ def test_a_process_that_dies_at_any_put_leaves_what_the_next_one_continues(
             assert read_by_deltalake(str(path), slot) == table.rows_at[slot]
     else:
         pytest.fail("the history has more puts than were tried") if fault is Fault.CRASH_AFTER else None
-    assert deaths > 3
+    assert deaths > 1
 
 
 @pytest.mark.parametrize("seed", few(range(20), 2, integration=5))

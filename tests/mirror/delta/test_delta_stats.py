@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from fileio.registry import open_store
 from objcat.datafile.statistics import bounds_of
 from objcat.mirror.delta.stats import stats_of
+from objcat.mirror.model import MirroredFile
 from tests.effort import effort
-from tests.mirror.delta.synthetic import History, rows_of, spec_of
+from tests.mirror.delta.synthetic import History, positions, rows_of, spec_of
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "tiny": (pa.int8(), st.integers(-128, 127)),
@@ -40,13 +41,14 @@ SCHEMA = pa.schema([(name, data_type) for name, (data_type, _) in TYPES.items()]
 ROWS = st.lists(st.fixed_dictionaries({name: st.none() | values for name, (_, values) in TYPES.items()}), max_size=6)
 
 
-def said(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def said(rows: list[dict[str, Any]], *, at_most: bool = False) -> dict[str, Any]:
     spec = spec_of(SCHEMA)
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema), sink)
     bounds = bounds_of(pq.read_metadata(pa.BufferReader(sink.getvalue())), schema)
-    text = stats_of(len(rows), bounds, {column.id: column for column in spec.table_schema.columns})
+    file = MirroredFile(path="", bytes=0, rows=len(rows), bounds=bounds, masked=positions(), nulls_at_most=at_most)
+    text = stats_of(file, {column.id: column for column in spec.table_schema.columns})
     found: dict[str, Any] = json.loads(text, parse_float=Decimal)
     return found
 
@@ -64,7 +66,7 @@ def as_read(value: Any, name: str) -> Any:
     return value
 
 
-@settings(max_examples=effort(150, with_all=3000))
+@settings(max_examples=effort(80, with_all=3000))
 @given(ROWS)
 def test_bounds_hold_every_value_and_doubtful_ones_are_left_out(rows: list[dict[str, Any]]) -> None:
     stats = said(rows)
@@ -113,6 +115,14 @@ def test_bounds_are_there_where_they_are_certain() -> None:
 def test_a_time_of_the_last_millisecond_has_no_bound_above_the_calendar() -> None:
     stats = said([{**dict.fromkeys(TYPES), "time": dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)}])
     assert "time" in stats["minValues"] and "time" not in stats["maxValues"]
+
+
+def test_counts_of_nulls_that_are_not_exact_are_left_out() -> None:
+    rows = [dict.fromkeys(TYPES), {**dict.fromkeys(TYPES), "big": 1, "tiny": 1}, {**dict.fromkeys(TYPES), "big": 2}]
+    rows[0]["big"] = 3
+    stats = said(rows, at_most=True)
+    assert stats["nullCount"] == {"big": 0}
+    assert stats["minValues"] == {"big": 1, "tiny": 1} and stats["maxValues"] == {"big": 3, "tiny": 1}
 
 
 FILTERS = [
