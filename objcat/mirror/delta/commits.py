@@ -68,7 +68,7 @@ class DeltaCommit:
             size=file.bytes,
             modification_time=self.change.committed_at_ms,
             data_change=not self.change.keeps_rows,
-            stats=stats_of(file, self._columns),
+            stats=stats_of(file.rows, file.bounds, self._columns, nulls_at_most=file.nulls_at_most),
             deletion_vector=self.vectors[path][0] if path in self.vectors else None,
         )
 

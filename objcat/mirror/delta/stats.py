@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from objcat.metadata.files import Bound
 from objcat.metadata.schema import Column, decimal_digits
-from objcat.mirror.model import MirroredFile
 
 TEXT_BYTES_MAX = 60
 """UTF-8 bytes of a text bound. A longer one may have been cut when the file was written."""
@@ -29,29 +29,30 @@ _MS = _DAYS[0] * 86_400_000, (_DAYS[1] + 1) * 86_400_000 - 1
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def stats_of(file: MirroredFile, columns: Mapping[int, Column]) -> str:
+def stats_of(rows: int, bounds: Mapping[int, Bound], columns: Mapping[int, Column], *, nulls_at_most: bool = False) -> str:
     """The statistics of a file as JSON text.
 
     Args:
-        file: The file.
+        rows: All its rows, masked ones too.
+        bounds: By column id.
         columns: By id, under the names of statistics.
+        nulls_at_most: Only a count of 0 nulls is exact.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for column_id, (lower, upper, missing) in file.bounds.items():
+    for column_id, (lower, upper, missing) in bounds.items():
         column = columns.get(column_id)
-        if column is None or not isinstance(column.type, str):
+        if column is None or not isinstance(column.type, str) or missing < 0 or (missing > rows and not nulls_at_most):
             continue
-        # A count that is only not exceeded is exact at 0.
-        if missing == 0 or (missing <= file.rows and not file.nulls_at_most):
+        if not (missing and nulls_at_most):
             nulls[column.name] = missing
         low, high = _value(lower, column.type, upper=False), _value(upper, column.type, upper=True)
         if low is not None:
             least[column.name] = low
         if high is not None:
             greatest[column.name] = high
-    said = {"numRecords": file.rows, "minValues": least, "maxValues": greatest, "nullCount": nulls, "tightBounds": False}
+    said = {"numRecords": rows, "minValues": least, "maxValues": greatest, "nullCount": nulls, "tightBounds": False}
     return msgspec.json.encode(said).decode()
 
 

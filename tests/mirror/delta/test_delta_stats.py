@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from fileio.registry import open_store
 from objcat.datafile.statistics import bounds_of
 from objcat.mirror.delta.stats import stats_of
-from objcat.mirror.model import MirroredFile
 from tests.effort import effort
-from tests.mirror.delta.synthetic import History, positions, rows_of, spec_of
+from tests.mirror.delta.synthetic import History, rows_of, spec_of
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "tiny": (pa.int8(), st.integers(-128, 127)),
@@ -47,8 +46,8 @@ def said(rows: list[dict[str, Any]], *, at_most: bool = False) -> dict[str, Any]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema), sink)
     bounds = bounds_of(pq.read_metadata(pa.BufferReader(sink.getvalue())), schema)
-    file = MirroredFile(path="", bytes=0, rows=len(rows), bounds=bounds, masked=positions(), nulls_at_most=at_most)
-    text = stats_of(file, {column.id: column for column in spec.table_schema.columns})
+    columns = {column.id: column for column in spec.table_schema.columns}
+    text = stats_of(len(rows), bounds, columns, nulls_at_most=at_most)
     found: dict[str, Any] = json.loads(text, parse_float=Decimal)
     return found
 
