@@ -62,7 +62,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     """
     for module in ("starlette", "uvicorn"):
         library(module, needed_by="objcat serve needs", extra="serve")
-    from objcat.serve.server import run_server
+    from objcat.serve.server import check_lake, run_server
     from objcat.serve.settings import ServerSettings
 
     place, options = placed(url, option)
@@ -85,6 +85,8 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     if access_log:
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     with open_store(place, options, policy=RetryPolicy(deadline_s=max(1.0, within / 2))) as lake:
+        if not check_lake(lake):
+            say_warning("EmptyLake", f"{lake.url} has no tables: nothing was created there yet, or it is another URL.")
 
         def started(address: str) -> None:
             say(f"{lake.url} is an Iceberg REST catalog at {address}")

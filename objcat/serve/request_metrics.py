@@ -73,7 +73,7 @@ class RequestMetrics:
             lines += _family(
                 "objcat_serve_mirror_lag_slots",
                 "gauge",
-                "Slots by which a mirror was behind its table when it was served last, where the server looked (--mirror).",
+                "Slots of its log by which the mirror was behind its table when it was served last.",
                 ((_labels(table=t), lag) for t, (_, lag) in loaded if lag is not None),
             )
             lines += _family(

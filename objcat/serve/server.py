@@ -9,6 +9,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fileio.store import FileIO
+from objcat.catalog.catalog import Catalog
+from objcat.errors import InvalidInput
 from objcat.serve.app import create_app
 from objcat.serve.settings import ServerSettings
 
@@ -40,6 +42,20 @@ def run_server(lake: FileIO, settings: ServerSettings, *, host: str, port: int, 
     with listen(host, port) as listening:
         started(url_of(listening))
         server.run(sockets=[listening])
+
+
+def check_lake(lake: FileIO) -> bool:
+    """Whether there is a lake with names. So wrong credentials and wrong URLs end a server before it starts.
+
+    Raises:
+        InvalidInput: there is a table without a lake instead.
+        FileIOError: the store failed.
+    """
+    catalog = Catalog(lake)
+    catalog.refresh()
+    if catalog.slot < 0 and next(lake.list_keys("log/"), None) is not None:
+        raise InvalidInput(f"{lake.url} is a table without a lake, which has no name. Serve a lake, and create or import the table there.")
+    return catalog.slot >= 0
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -11,7 +11,7 @@ import pytest
 
 import objcat
 from tests.cli.commands import run
-from tests.serve.mirrors import create
+from tests.serve.mirrors import SCHEMA, create
 from tests.serve.serving import serving_command
 
 TOKEN = "a-token-of-the-tests"
@@ -75,3 +75,29 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
         refused = run("serve", str(tmp_path), "--port", str(taken.getsockname()[1]))
     assert refused.returncode == 2
     assert "Address already in use" in refused.stderr
+
+
+def test_a_table_without_a_lake_is_not_served(tmp_path: Path) -> None:
+    objcat.create_table_at(tmp_path / "alone", SCHEMA, key=["id"])
+    refused = run("serve", str(tmp_path / "alone"))
+    assert refused.returncode == 2
+    assert "table without a lake" in refused.stderr
+
+
+def test_a_store_that_does_not_answer_is_said_before_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    options = [f"endpoint=http://127.0.0.1:{port}", "region=r", "access_key=a", "secret_key=hidden-secret", "connect_timeout_s=1"]
+    refused = run("serve", "s3://bucket/lake", "--within", "2", *(part for option in options for part in ("-o", option)))
+    assert refused.returncode == 2
+    assert "hidden-secret" not in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_an_empty_lake_is_told(tmp_path: Path) -> None:
+    with serving_command(str(tmp_path)) as (url, process):
+        assert httpx.get(f"{url}/v1/namespaces").json()["namespaces"] == []
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert "has no tables" in errors
+    assert process.returncode == 0
