@@ -39,7 +39,13 @@ def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Rec
 
 def delete_before(objects: MirrorObjects, slot: int) -> int:
     """Delete all objects that were written for slots before one, whatever names them. Returns how many."""
-    return _delete(objects, lambda name, _: (written_for := slot_written_for(name)) is not None and written_for < slot)
+
+    def is_due(name: str, _: ObjectMeta) -> bool:
+        written_for = slot_written_for(name)
+        return written_for is not None and written_for < slot
+
+    # A process that wrote such a slot meanwhile finds that the mirror began again, and deletes what it wrote. If it died, this does.
+    return _delete(objects, is_due) + _delete(objects, is_due)
 
 
 def _delete(objects: MirrorObjects, is_due: Callable[[str, ObjectMeta], bool]) -> int:

@@ -115,7 +115,11 @@ class IcebergMirror:
         self._remember(state, plan)
         if change.restarts:
             self._pointers.remove_later(change.slot)
-        self._pointers.put_hint(change.slot)
+        if not self._pointers.put_hint(change.slot) and self._pointers.is_dropped(change.slot):
+            self._pointers.delete(change.slot)
+            self._forget()
+            uploads.discard()
+            raise MirrorSlotTaken(f"The Iceberg mirror began again after slot {change.slot}. Nothing of this attempt is visible.")
 
     def masked(self, paths: Sequence[str]) -> Mapping[str, Positions]:
         """All masked rows of live files at the newest slot. Files without any are left out."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, PutMode, Update, Written
+from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, PutMode, Update, Version, Written
 from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads, pointer_name, slot_of_pointer
@@ -29,6 +29,7 @@ class Pointers:
         self._table = where.table
         self._fileio = where.fileio
         self._objects = objects
+        self._hint: tuple[int | None, Version | None] | None = None
 
     def newest(self) -> Record | None:
         """The newest metadata file. None if there is none, or if it was copied from another place.
@@ -95,10 +96,52 @@ class Pointers:
                         raise cause
         raise self._taken(slot, txn, None)
 
-    def put_hint(self, slot: int) -> None:
-        """Point to a slot. Engines that do not find the hint, or an old one, look for later metadata files themselves."""
-        with contextlib.suppress(FileIOError):
-            self._fileio.put(self._objects.key(HINT), str(slot + 1).encode())
+    def put_hint(self, slot: int) -> bool:
+        """Point to a slot, unless the hint points to a later one. A failure does no harm.
+
+        Engines that do not find the hint, or an old one, look for later metadata files themselves.
+
+        Returns:
+            Whether there is no later slot, as far as the hint can tell.
+        """
+        try:
+            return self._put_hint(slot)
+        except FileIOError:
+            self._hint = None
+            return True
+
+    def _put_hint(self, slot: int) -> bool:
+        for _ in range(_PUTS_MAX):
+            number, version = self._hint or self._read_hint()
+            if number is not None and number > slot + 1 and max(self.slots(), default=slot) > slot:
+                return False
+            mode: PutMode = Create() if version is None else Update(version)
+            match self._fileio.put(self._objects.key(HINT), str(slot + 1).encode(), mode):
+                case Written(version=new):
+                    self._hint = slot + 1, new
+                    return True
+                case PreconditionFailed() | OutcomeUnknown():
+                    self._hint = None
+        return True
+
+    def _read_hint(self) -> tuple[int | None, Version | None]:
+        try:
+            found = self._fileio.get(self._objects.key(HINT))
+        except NotFound:
+            return None, None
+        assert isinstance(found, GetResult)
+        return _number(found.data), found.meta.version
+
+    def is_dropped(self, slot: int) -> bool:
+        """Whether the mirror began again at a later slot, so that nothing builds on the metadata file of this one."""
+        newest = self.newest()
+        if newest is None or mirrored_slot(newest).slot <= slot:
+            return False
+        return all(snapshot["snapshot-id"] != slot + 1 for snapshot in newest["snapshots"])
+
+    def delete(self, slot: int) -> None:
+        """Delete the metadata file of a slot."""
+        self._fileio.delete([self._objects.key(pointer_name(slot))])
 
     def remove_later(self, slot: int) -> None:
         """Delete metadata files of later slots, which a mirror that begins again cannot use: they are copied or unreadable."""
@@ -106,7 +149,7 @@ class Pointers:
             for later in [found for found in self.slots() if found > slot]:
                 found = self._get(later)
                 if found is not None and not self._is_usable(later, found):
-                    self._fileio.delete([self._objects.key(pointer_name(later))])
+                    self.delete(later)
 
     def _judge(self, slot: int, found: GetResult) -> Record | None:
         """A metadata file of this mirror. None if it was copied from another place."""

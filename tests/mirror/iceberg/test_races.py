@@ -233,6 +233,30 @@ def slowly(prepare: Any, meanwhile: list[Callable[[], None]]) -> Any:
     return slow
 
 
+def test_a_process_that_a_restart_overtakes_leaves_nothing(world: World, version: int):
+    mirror = begun(world, version)
+    missed = world.upsert(4, text="c")
+    for _ in range(2):
+        world.step(Action.CLEAN)
+    other = world.mirror(format_version=version)
+    other.write(world.restart())
+    before = sorted(world.fileio.list_keys())
+    with pytest.raises(MirrorSlotTaken, match="began again after slot 2"):
+        mirror.write(missed)
+    assert sorted(world.fileio.list_keys()) == before and world.fileio.read("metadata/version-hint.text") == b"6"
+    mirror.write(world.upsert(5, text="d"))
+    check_all(world)
+
+
+def test_the_hint_never_goes_back(world: World, version: int):
+    first = begun(world, version)
+    second = world.mirror()
+    for number in range(4):
+        (first, second)[number % 2].newest()
+        (first, second)[number % 2].write(world.upsert(number, text=f"t{number}"))
+        assert world.fileio.read("metadata/version-hint.text") == str(world.slot + 1).encode()
+
+
 def test_what_is_remembered_is_kept_while_nobody_else_writes(world: World, version: int):
     mirror, _ = beside(world, version)
     mirror.write(world.step(add=[world.file(world.rows(*range(10)))], restarts=True))
@@ -243,7 +267,7 @@ def test_what_is_remembered_is_kept_while_nobody_else_writes(world: World, versi
     before = fileio.metrics.snapshot()
     mirror.write(change)
     # The metadata files are listed, and the newest one is read; nothing else.
-    assert (fileio.metrics.snapshot() - before).requests == {"list": 1, "get": 1, "put_create": 5, "put": 1}
+    assert (fileio.metrics.snapshot() - before).requests == {"list": 1, "get": 1, "put_create": 5, "put_update": 1}
     check_all(world)
 
 
