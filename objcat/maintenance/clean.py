@@ -1,5 +1,7 @@
 """Clean: expire slots below a bound, then delete the files that no readable slot names.
 
+`_plan` chooses the bound: `_oldest_kept` from the properties `keep_...`, and `objcat.mirror.retention` for mirrors that are behind.
+
 The files are deleted after a CLEAN entry lists them. A clean that stops between its slot and its deletes is finished by the next one. A
 CLEAN is committed only after everything listed up to its base has been deleted. So only the lists above the base of the newest CLEAN can be
 unfinished, and the log since the old bound holds them all. The cost follows what happened since that bound.

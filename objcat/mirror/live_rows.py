@@ -1,4 +1,6 @@
-"""Finds the rows that count: positions of superseded rows in the data files of a file group.
+"""Finds the rows that a reader of a mirror must not see: positions of superseded rows in the data files of a file group.
+
+Both formats mask these positions: `iceberg/positions.py` as position deletes, `iceberg/` and `delta/vectors.py` as vectors.
 
 Only rows that can have the keys of the new rows are read, and of these only key and ordering value. The merge of `objcat.datafile.merge`
 decides, as for a scan.

@@ -27,6 +27,8 @@ logger = logging.getLogger("objcat")
 
 READ_AT_ONCE = 64
 """Entries that are read ahead while a mirror catches up."""
+REMEMBERED = 8
+"""Changes of the newest slots that are computed once for all mirrors of a table."""
 RACES_MAX = 1000
 """How often one call gives way to other processes that mirror the same slots."""
 
@@ -70,6 +72,7 @@ class TableMirrors:
         self._settings: tuple[str, ...] | None = None
         self._formats: tuple[MirrorFormat, ...] = ()
         self._changes = ChangeReader(timeline, table, manifests)
+        self._computed: dict[int, MirrorChange] = {}
 
     def catch_up(self, view: LogView[Tables] | None = None) -> tuple[MirrorReport, ...]:
         """Mirror every slot that is not mirrored yet. Returns a report for each format that the property `mirrors` names.
@@ -141,7 +144,7 @@ class TableMirrors:
             folder = folder_of(self._timeline, self._table, self._name)
             self._formats = formats_of(properties, folder)
             self._changes = ChangeReader(self._timeline, self._table, self._manifests, read_optimized=is_read_optimized)
-            self._settings, self._view = settings, None
+            self._settings, self._view, self._computed = settings, None, {}
         return self._formats
 
     def _follow(self, form: MirrorFormat, head: LogView[Tables]) -> MirrorReport:
@@ -195,13 +198,22 @@ class TableMirrors:
             until = min(last, slot + READ_AT_ONCE)
             found = self._timeline.log.read_after(slot, until=until, window=until - slot)
             for entry in with_changes(self._timeline.fileio, found):
-                before = self._at(entry.slot - 1)
-                after = self._timeline.advance(before, [entry])
-                form.write(self._changes.next(before, entry, after))
-                self._view = after
+                form.write(self._change_of(entry))
                 written += 1
             slot = until
         return written
+
+    def _change_of(self, entry: Entry) -> MirrorChange:
+        """What an entry changes. The newest ones are remembered for the other mirrors."""
+        known = self._computed.get(entry.slot)
+        if known is not None and known.txn == entry.txn:
+            return known
+        before = self._at(entry.slot - 1)
+        after = self._timeline.advance(before, [entry])
+        change = self._changes.next(before, entry, after)
+        self._view = after
+        self._computed = {slot: one for slot, one in self._computed.items() if slot > entry.slot - REMEMBERED} | {entry.slot: change}
+        return change
 
     def _last_of_table(self, slot: int, head: LogView[Tables]) -> int:
         """The newest slot up to a view that concerns the table. Only where tables share a log may that be an earlier one."""

@@ -1,7 +1,8 @@
 """Writes a batch as log objects, and prepares rows for all write functions.
 
 `put_log` chooses the path of a log object, and `write_log` in `objcat.datafile.parquet` writes it. `by_group` assigns each key to a file
-group by its hash. For rows without a hash bucket, `objcat.write.file_sizing` chooses the file groups instead.
+group by its hash. For rows without a hash bucket, `objcat.write.file_sizing` chooses the file groups instead. A log slice is a range of
+rows of a log object, and has no file of its own.
 """
 
 from __future__ import annotations

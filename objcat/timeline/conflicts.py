@@ -12,8 +12,8 @@ greatest common divisor of their bucket counts. So no rule needs to know which s
 
 What happens then: `objcat.timeline.commit` asks for the conflicts when a slot is lost, and without one tries the next slot. With one,
 `objcat.write.transaction` rewrites the file groups in conflict and tries again, and `objcat.write.service_commit` plans a table service
-again. Where neither can help, or after the limits of `CommitRetryPolicy` (100 rewrites), the caller gets CommitConflict: nothing is visible
-and the files of the attempt are deleted.
+again. Where neither can help, or after the limits of `objcat.timeline.attempt.CommitRetryPolicy` (100 rewrites), the caller gets
+CommitConflict: nothing is visible and the files of the attempt are deleted.
 """
 
 from __future__ import annotations

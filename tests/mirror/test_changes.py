@@ -39,6 +39,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "keys that move": {"index": objcat.SimpleIndex(), "partition_by": ["day"], "key_scope": "table"},
     "without a key": {"key": None},
 }
+OFTEN = ("merge-on-read", "by event time", "copy-on-write", "keys that move", "without a key")
+"""The kinds that are tried for every change. The others are tried before a merge."""
 
 
 def rows(draw: random.Random, count: int) -> pa.Table:
@@ -134,7 +136,7 @@ def mirrored(table: objcat.Table) -> TableMirrors:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind if kind in OFTEN else pytest.param(kind, marks=pytest.mark.tier("integration")) for kind in KINDS])
 def test_every_slot_of_a_mirror_has_the_rows_of_a_scan(tmp_path: Path, mirrors: PlainMirror, kind: str, seed: int) -> None:
     draw = random.Random(f"{kind} {seed}")
     lake = objcat.connect(tmp_path)
