@@ -21,6 +21,8 @@ from objcat.mirror.delta.vectors import Vectors, bitmaps, positions_of
 from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions
 
 T = TypeVar("T")
+FRESH_S = 60.0
+"""What is remembered counts for so long, in seconds. After that, the commit that would refuse a put may have expired."""
 _PART_LINES = 10_000
 """Lines of a commit that are encoded at once."""
 _FIRST_LINES = msgspec.json.Decoder(DeltaLine)
@@ -45,6 +47,7 @@ class DeltaMirror:
         self._folder = folder
         self._vectors = Vectors(folder)
         self._state: DeltaState | None = None
+        self._seen_s = 0.0
 
     def newest(self) -> MirroredSlot | None:
         """See `MirrorFormat.newest`. One LIST if nothing has changed since."""
@@ -109,6 +112,7 @@ class DeltaMirror:
 
     def _look(self) -> DeltaState | None:
         """The newest state in the store."""
+        self._seen_s = self._folder.fileio.env.monotonic_s()
         state, self._state = self._state, None
         if state is not None:
             later = list_log(self._folder, since=state.slot + 1).commits
@@ -124,7 +128,10 @@ class DeltaMirror:
     # ---- writing
 
     def _append(self, change: MirrorChange) -> None:
-        state, fileio = self._known_state(), self._folder.fileio
+        fileio = self._folder.fileio
+        if fileio.env.monotonic_s() - self._seen_s > FRESH_S:
+            self._look()
+        state = self._known_state()
         if change.slot <= state.slot:
             raise self._taken(change.slot)
         if change.slot > state.slot + 1:
@@ -132,7 +139,9 @@ class DeltaMirror:
         commit, lines = appended(self._folder, state, change, self._vectors)
         data = encode_lines(lines)
         self._put_vectors(commit)
+        seen_s = fileio.env.monotonic_s()
         self._settle(fileio.put(commit_key(self._folder, change.slot), data, Create()), commit)
+        self._seen_s = seen_s
         state.advance(lines, size=len(data))
         if state.is_checkpoint_due:
             publish_checkpoint(self._folder, state)
@@ -140,6 +149,7 @@ class DeltaMirror:
     def _restart(self, change: MirrorChange) -> None:
         folder = self._folder
         self._state = None
+        self._seen_s = folder.fileio.env.monotonic_s()
         if list_log(folder, since=change.slot).commits:
             raise self._taken(change.slot)
         commit, files = restarted(folder, change)

@@ -194,3 +194,25 @@ def test_metadata_of_others_is_never_touched(tmp_path: Path) -> None:
         with pytest.raises(MirrorSlotTaken):
             table.mirror().write(table.change(slot=2, restarts=True))
         assert table.fileio.read(key) == data
+
+
+def test_a_process_that_slept_writes_no_slot_that_has_expired(tmp_path: Path) -> None:
+    table = History(open_store(tmp_path.as_uri()))
+    env = FakeEnv(3)
+    sleeper = DeltaMirror(replace(table.place, fileio=FileIO(open_store(tmp_path.as_uri())._bare, env=env)))
+    sleeper.write(table.begin())
+    sleeper.write(table.add(table.file([{"id": 1}, {"id": 2}])))
+    missed = table.mask({path: {0} for path in table.files})
+    other = table.mirror()
+    other.write(missed)
+    while table.slot < 70:
+        other.write(table.nothing(oldest_slot=table.slot))
+    assert other.expire(modified_before_ms=1 << 60) > 0 and not table.fileio.exists(commit_key(table.place, 2))
+    env.sleep(61)
+    with pytest.raises(MirrorSlotTaken):
+        sleeper.write(missed)
+    assert not table.fileio.exists(commit_key(table.place, 2))
+    newest = sleeper.newest()
+    assert newest is not None and newest.slot == 70
+    sleeper.write(table.nothing())
+    assert read_by_deltalake(table.url) == table.rows_at[71]
