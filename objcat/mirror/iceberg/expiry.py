@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 from fileio.contract import ObjectMeta
-from fileio.errors import NotFound
 from objcat.mirror.iceberg.avro import DELETES, decode_avro
 from objcat.mirror.iceberg.manifests import Manifest, ManifestReader
 from objcat.mirror.iceberg.objects import MirrorObjects, slot_of_pointer, slot_written_for
-from objcat.mirror.iceberg.table_metadata import mirrored_slot
+from objcat.mirror.iceberg.table_metadata import current_snapshot, mirrored_slot
 from objcat.mirror.iceberg.types import Record
+from objcat.mirror.model import CorruptMirror
 
 
 def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Record, *, modified_before_ms: int) -> int:
@@ -68,25 +69,33 @@ def _named(objects: MirrorObjects, reader: ManifestReader, document: Record) -> 
     """The keys of all objects that the snapshots of a metadata file name."""
     lists = {snapshot["manifest-list"] for snapshot in document["snapshots"]}
     found = {objects.path_of(uri) for uri in lists}
-    deletes: dict[str, Manifest] = {}
+    newest = current_snapshot(document)
+    assert newest is not None
+    manifests: dict[str, Manifest] = {}
+    needed: set[str] = set()
     for uri in sorted(lists):
-        for record in _records(objects, uri):
-            found.add(objects.path_of(record["manifest_path"]))
-            if record["content"] == DELETES:
-                deletes[record["manifest_path"]] = Manifest(record)
-    return found | {objects.path_of(entry["data_file"]["file_path"]) for entry in _entries(reader, deletes.values())}
+        is_newest = uri == newest["manifest-list"]
+        for record in _readable(partial(_records, objects, uri), is_needed=is_newest):
+            manifests[record["manifest_path"]] = Manifest(record)
+            if is_newest:
+                needed.add(record["manifest_path"])
+    found |= {objects.path_of(uri) for uri in manifests}
+    for uri, manifest in manifests.items():
+        if manifest.record["content"] == DELETES:
+            entries = _readable(partial(reader.entries, manifest), is_needed=uri in needed)
+            found |= {objects.path_of(entry["data_file"]["file_path"]) for entry in entries}
+    return found
 
 
 def _records(objects: MirrorObjects, uri: str) -> list[Record]:
+    return decode_avro(objects.read(uri))
+
+
+def _readable(read: Callable[[], list[Record]], *, is_needed: bool) -> list[Record]:
+    """What an object of a snapshot holds. Older snapshots may lack objects, so only the newest one must have all."""
     try:
-        return decode_avro(objects.read(uri))
-    except NotFound:
-        return []  # An earlier expiry was cut off, or the snapshot is of a slot that was forgotten.
-
-
-def _entries(reader: ManifestReader, manifests: Iterable[Manifest]) -> Iterable[Record]:
-    for manifest in manifests:
-        try:
-            yield from reader.entries(manifest)
-        except NotFound:
-            continue
+        return read()
+    except CorruptMirror:
+        if is_needed:
+            raise
+        return []

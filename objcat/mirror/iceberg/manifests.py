@@ -7,6 +7,7 @@ no manifest.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TypeAlias, TypeVar
@@ -15,7 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from objcat.mirror.iceberg.avro import ADDED, DATA, DELETED, EXISTING, decode_avro, encode_avro, entry_schema, manifest_metadata
+from objcat.mirror.iceberg.avro import (
+    ADDED,
+    DATA,
+    DELETED,
+    EXISTING,
+    decode_avro,
+    decode_names,
+    encode_avro,
+    entry_schema,
+    manifest_metadata,
+)
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.types import Record
 from objcat.mirror.model import CorruptMirror
@@ -116,12 +127,18 @@ class ManifestReader:
 
     def entries(self, manifest: Manifest) -> list[Record]:
         """The live entries of a manifest, with everything that they inherit."""
+        with self._readable(manifest) as data:
+            found = decode_avro(data)
+        return [_inherited(entry, manifest.record) for entry in _with_row_ids(found, manifest.record) if entry["status"] != DELETED]
+
+    @contextmanager
+    def _readable(self, manifest: Manifest) -> Iterator[bytes]:
+        """The bytes of a manifest. Raises CorruptMirror if the block cannot decode them."""
         uri = manifest.record["manifest_path"]
         try:
-            found = decode_avro(self._objects.read(uri))
+            yield self._objects.read(uri)
         except (ValueError, KeyError, IndexError, EOFError) as error:
             raise CorruptMirror(f"The manifest {uri} cannot be read ({error}). Make the mirror again from the table.") from error
-        return [_inherited(entry, manifest.record) for entry in _with_row_ids(found, manifest.record) if entry["status"] != DELETED]
 
     def all_entries(self, manifests: Iterable[Manifest]) -> Iterator[Record]:
         """The live entries of all manifests. Several manifests are read beside each other."""
@@ -148,7 +165,8 @@ class ManifestReader:
                 break
             self._objects.read_all([found[at].record["manifest_path"] for at in some])
             for at in some:
-                keys = keys_of(entry["data_file"][self.key] for entry in self.entries(found[at]))
+                with self._readable(found[at]) as data:
+                    keys = keys_of(decode_names(data, self.key))
                 found[at] = replace(found[at], keys=keys)
                 self._known[found[at].record["manifest_path"]] = keys
                 missing = None if missing is None else missing[~contains(keys, missing)]

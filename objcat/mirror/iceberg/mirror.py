@@ -222,7 +222,7 @@ class IcebergMirror:
             uri = snapshot["manifest-list"]
             try:
                 records = decode_avro(self._objects.read(uri))
-            except (ValueError, KeyError, IndexError, EOFError, FileIOError) as error:
+            except (ValueError, KeyError, IndexError, EOFError) as error:
                 raise CorruptMirror(f"The manifest list {uri} cannot be read ({error}). Make the mirror again from the table.") from error
             found = [Manifest(record) for record in records]
             data = tuple(manifest for manifest in found if manifest.record["content"] == DATA)

@@ -10,9 +10,10 @@ from functools import partial
 
 from fileio.contract import Create, OutcomeUnknown, PreconditionFailed, Range, require_written
 from fileio.env import map_io
+from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
-from objcat.mirror.model import MirrorFolder
+from objcat.mirror.model import CorruptMirror, MirrorFolder
 
 CACHE_BYTES_MAX = 64 * 1024**2
 """Bytes of objects that a mirror remembers."""
@@ -81,10 +82,10 @@ class MirrorObjects:
         return f"{kind}-{slot}-{self.fileio.env.new_id()}.{ending}"
 
     def read(self, uri: str) -> bytes:
-        """The bytes of an object that never changes. Raises NotFound."""
+        """The bytes of an object that the mirror names. Raises CorruptMirror if it is missing."""
         found = self._cache.get(uri)
         if found is None:
-            found = self.fileio.read(self.path_of(uri))
+            found = self._read(uri)
             self.remember(uri, found)
         return found
 
@@ -93,12 +94,18 @@ class MirrorObjects:
         return map_io(self.fileio.env, self.read, uris)
 
     def read_range(self, uri: str, place: Range) -> bytes:
-        """Some bytes of an object that never changes. Raises NotFound."""
+        """Some bytes of an object that the mirror names. Raises CorruptMirror if it is missing."""
         found = self._cache.get(_place_of(uri, place))
         if found is None:
-            found = self.fileio.read(self.path_of(uri), byte_range=place)
+            found = self._read(uri, place)
             self.remember_range(uri, place, found)
         return found
+
+    def _read(self, uri: str, place: Range | None = None) -> bytes:
+        try:
+            return self.fileio.read(self.path_of(uri), byte_range=place)
+        except NotFound as error:
+            raise CorruptMirror(f"The mirror names {uri}, which is missing. Make the mirror again from the table.") from error
 
     def remember_range(self, uri: str, place: Range, data: bytes) -> None:
         """Spare the next read of these bytes."""

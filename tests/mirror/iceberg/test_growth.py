@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from objcat.errors import InvalidInput
+from objcat.mirror.model import CorruptMirror
 from objcat.timeline.entry import Action
 from tests.mirror.iceberg.readers import check_all, check_slot, document, entries, manifests, metadata_slots
 from tests.mirror.iceberg.worlds import World
@@ -148,6 +149,22 @@ def test_what_no_readable_slot_names_expires(world: World, version: int, monkeyp
     mirror.write(world.upsert(1, text="c"))
     check_all(world)
     assert world.mirror().live_files() == {path: file.live.num_rows for path, file in world.files.items()}
+
+
+@pytest.mark.parametrize("kind", ["snap", "m1"])
+def test_nothing_expires_while_the_newest_slot_cannot_be_read(world: World, version: int, kind: str):
+    mirror = world.mirror(format_version=version)
+    mirror.write(world.step(add=[world.file(world.rows(*range(10)))], restarts=True))
+    mirror.write(world.upsert(1, text="b"))
+    world.fileio.delete(world.fileio.list_keys(f"metadata/{kind}-1-"))
+    before = names(world)
+    with pytest.raises(CorruptMirror, match="which is missing"):
+        world.mirror().expire(modified_before_ms=FUTURE_MS)
+    assert names(world) == before
+    # A restart later, the damage is of an older snapshot only.
+    mirror.write(world.restart())
+    assert world.mirror().expire(modified_before_ms=FUTURE_MS) > 0
+    check_all(world)
 
 
 def test_an_erasure_leaves_nothing_of_earlier_slots(world: World, version: int):

@@ -346,6 +346,27 @@ def test_damaged_metadata_is_replaced_by_a_restart_only(world: World, version: i
     check_all(world)
 
 
+@pytest.mark.parametrize("kind", ["snap", "m0", "m1", "pos", "dv"])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_damaged_object_is_an_error_until_the_mirror_begins_again(world: World, version: int, kind: str, is_missing: bool):
+    mirror = begun(world, version)
+    mirror.write(world.upsert(1, 4, text="c"))
+    keys = list(world.fileio.list_keys(f"metadata/{kind}-"))
+    for key in keys:
+        world.fileio.put(key, world.fileio.read(key)[:60])
+        if is_missing:
+            world.fileio.delete([key])
+    change = world.restore(0)
+    damaged = world.mirror(format_version=version)
+    if keys:
+        with pytest.raises(CorruptMirror, match="Make the mirror again from the table"):
+            damaged.write(change)
+        assert metadata_slots(world) == [0, 1, 2]
+    again = replace(change, restarts=True, removed=[], masked=[], added=[file.mirrored() for file in world.files.values()])
+    damaged.write(again)
+    check_slot(world, 3)
+
+
 def test_a_copied_prefix_has_no_mirror_of_its_own(world: World, version: int):
     mirror = begun(world, version)
     mirror.write(world.upsert(4, text="c"))
