@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,15 @@ def restarted(folder: MirrorFolder, change: MirrorChange) -> tuple[DeltaCommit, 
         if len(file.masked):
             commit.mask(path, union({}, None, file.masked))
     return commit, files
+
+
+def replaced(change: MirrorChange, before: DeltaState, files: Iterable[tuple[str, MirroredFile]]) -> Iterator[DeltaLine]:
+    """The removes of the files of a state, for a restart that follows it with other files. Raises CorruptMirror."""
+    plain = {path for path, file in files if not len(file.masked)}
+    for add in before.files():
+        # One commit may not remove and add a file with the same vector, or both times without one.
+        if add.deletion_vector is not None or add.path not in plain:
+            yield _remove(change, add)
 
 
 def appended(folder: MirrorFolder, state: DeltaState, change: MirrorChange, vectors: Vectors) -> tuple[DeltaCommit, list[DeltaLine]]:

@@ -13,7 +13,7 @@ from fileio.errors import FileIOError, NotWritten
 from objcat.mirror.delta import expiry
 from objcat.mirror.delta.actions import RESTART, DeltaAdd, DeltaLine, commit_key, delta_path, encode_lines, log_path_of
 from objcat.mirror.delta.checkpoints import ROW_GROUP_ROWS, advance_hint, array_of, write_checkpoint
-from objcat.mirror.delta.commits import DeltaCommit, appended, restarted
+from objcat.mirror.delta.commits import DeltaCommit, appended, replaced, restarted
 from objcat.mirror.delta.loading import HEAD_BYTES, advance, list_log, load, logger, publish_checkpoint, read_commits
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.stats import rows_of_stats
@@ -125,6 +125,14 @@ class DeltaMirror:
         self._state = self._state or load(self._folder)
         return self._state
 
+    def _readable_state(self) -> DeltaState | None:
+        """The newest state, None if there is none that can be read. Raises ForeignMetadata."""
+        try:
+            return self._look()
+        except CorruptMirror as error:
+            logger.warning("The Delta mirror of %s begins again: %s", self._folder.name, error)
+            return None
+
     # ---- writing
 
     def _append(self, change: MirrorChange) -> None:
@@ -148,13 +156,15 @@ class DeltaMirror:
 
     def _restart(self, change: MirrorChange) -> None:
         folder = self._folder
+        before = self._readable_state()
         self._state = None
-        self._seen_s = folder.fileio.env.monotonic_s()
         if list_log(folder, since=change.slot).commits:
             raise self._taken(change.slot)
         commit, files = restarted(folder, change)
         self._put_vectors(commit)
-        lines = chain(commit.head, (DeltaLine(add=commit.add(path, file)) for path, file in files))
+        # A reader that knows the version before may apply this commit upon it. After a gap none can.
+        removes = replaced(change, before, files) if before is not None and before.slot == change.slot - 1 else ()
+        lines = chain(commit.head, removes, (DeltaLine(add=commit.add(path, file)) for path, file in files))
         size, outcome = self._put_parts(commit_key(folder, change.slot), map(encode_lines, _parts(lines, _PART_LINES)))
         self._settle(outcome, commit)
         if change.slot == 0:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from fileio.registry import open_store
@@ -14,8 +15,8 @@ from fileio.store import FileIO
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
 from objcat.mirror.delta.actions import checkpoint_key, commit_key, hint_key
 from objcat.mirror.delta.mirror import DeltaMirror
-from objcat.mirror.model import CorruptMirror, MirrorSlotTaken
-from tests.mirror.delta.synthetic import History, read_by_deltalake
+from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorSlotTaken
+from tests.mirror.delta.synthetic import History, read_by_deltalake, rows_of
 
 
 def grown(table: History, steps: int, rng: random.Random) -> None:
@@ -67,6 +68,9 @@ def test_a_restart_without_its_checkpoint_gets_it_from_the_next_process(tmp_path
         dying = DeltaMirror(replace(table.place, fileio=FileIO(FaultyBackend(open_store(tmp_path.as_uri())._bare, [death_at(ending)]))))
         with pytest.raises(Crash):
             dying.write(table.begin(slot=slot))
+        if slot == 7:
+            # It follows the version before, so readers replay it without a checkpoint.
+            assert read_by_deltalake(table.url) == table.rows_at[slot]
         newest = table.mirror().newest()
         assert newest is not None and newest.slot == slot
         assert table.fileio.exists(checkpoint_key(table.place, slot))
@@ -74,6 +78,32 @@ def test_a_restart_without_its_checkpoint_gets_it_from_the_next_process(tmp_path
         grown(table, 2, random.Random(4))
         assert read_by_deltalake(table.url) == table.rows_at[slot + 2]
         slot += 10
+
+
+def test_a_reader_that_knows_the_version_before_a_restart_goes_on_from_it(tmp_path: Path) -> None:
+    table = begun(tmp_path, 0)
+    grown(table, 12, random.Random(9))
+    known = deltalake.DeltaTable(table.url)
+    # The restart has other files, other masked rows, and files that are the same.
+    for stored in list(table.files.values())[::2]:
+        stored.masked ^= {0, 1}
+    table.files.pop(min(table.files))
+    one = table.file([{"id": 5000}])
+    table.files[one.file.path] = one
+    table.mirror().write(table.begin(slot=13))
+    known.update_incremental()
+    assert known.version() == 13
+    found = pa.table(deltalake.QueryBuilder().register("t", known).execute("SELECT * FROM t").read_all())
+    assert rows_of(found) == table.rows_at[13] == read_by_deltalake(table.url)
+
+
+def test_nothing_restarts_over_metadata_of_others(tmp_path: Path) -> None:
+    table = begun(tmp_path, 0)
+    table.fileio.put(commit_key(table.place, 1), b'{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n')
+    before = sorted(table.fileio.list_keys())
+    with pytest.raises(ForeignMetadata):
+        table.mirror().write(table.begin(slot=2))
+    assert sorted(table.fileio.list_keys()) == before
 
 
 def test_a_restart_replaces_a_log_that_cannot_be_read(tmp_path: Path) -> None:
