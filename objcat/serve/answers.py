@@ -81,6 +81,16 @@ def no_mirror(name: str) -> Refusal:
     )
 
 
+def unusable_mirror(name: str) -> Refusal:
+    """There is metadata of Iceberg that must not be served."""
+    return Refusal(
+        500,
+        "InternalServerError",
+        f"The Iceberg mirror of {shown(name)!r} is damaged, or something other than objcat wrote to it. The table itself is not affected. "
+        "Run `objcat mirror` for it; the log of the server names the object.",
+    )
+
+
 def unsupported(what: str) -> Refusal:
     """An operation that does not change anything, and that this server does not offer."""
     return Refusal(406, "UnsupportedOperationException", f"`objcat serve` does not offer {what}. Nothing was changed.")

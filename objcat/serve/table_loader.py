@@ -11,8 +11,8 @@ from objcat.errors import ObjcatError, TableClosed, TableNotFound
 from objcat.lake.context import LakeContext
 from objcat.metadata.properties import mirrors_of
 from objcat.mirror.formats import folder_of
-from objcat.mirror.model import MirrorFolder
-from objcat.serve.answers import no_mirror, no_such_table
+from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorFolder
+from objcat.serve.answers import no_mirror, no_such_table, unusable_mirror
 from objcat.serve.mirrored_metadata import MetadataReader, MirroredMetadata
 from objcat.serve.request_metrics import RequestMetrics
 from objcat.serve.served_names import ServedTable
@@ -47,8 +47,7 @@ class TableLoader:
         """The newest metadata of a table.
 
         Raises:
-            Refusal: the table was dropped, or has no mirror.
-            CorruptMirror, ForeignMetadata: what is there is not a mirror by objcat.
+            Refusal: the table was dropped, or has no mirror that can be served.
             FileIOError: the store failed.
         """
         key = served.entry.binding.table
@@ -60,7 +59,7 @@ class TableLoader:
         table = self._open(served)
         if table is not None and ICEBERG not in mirrors_of(table.properties):
             raise no_mirror(table.name)
-        found = self._reader.newest(self._folder(served), known=0 if known is None else known.version)
+        found = self._read(served, known=0 if known is None else known.version)
         if found is None:
             raise no_mirror(served.entry.binding.name)
         self._metrics.note_table(served.entry.binding.name, found.slot, None if table is None else max(0, table.snapshot.slot - found.slot))
@@ -70,6 +69,13 @@ class TableLoader:
             while len(self._loaded) > CACHED_TABLES_MAX:
                 self._loaded.popitem(last=False)
         return found
+
+    def _read(self, served: ServedTable, *, known: int) -> MirroredMetadata | None:
+        try:
+            return self._reader.newest(self._folder(served), known=known)
+        except (CorruptMirror, ForeignMetadata) as error:
+            logger.error("The mirror of %s cannot be served: %s", served.entry.binding.name, error)
+            raise unusable_mirror(served.entry.binding.name) from error
 
     def is_fresh(self, served: ServedTable) -> bool:
         """Whether the next `load` of a table answers without the store."""

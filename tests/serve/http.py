@@ -19,7 +19,7 @@ class AppClient:
     def request(self, method: str, url: str | httpx.URL, **given: Any) -> httpx.Response:
         async def send() -> httpx.Response:
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+            async with httpx.AsyncClient(transport=transport, base_url=BASE, trust_env=False) as client:
                 return await client.request(method, url, **given)
 
         return asyncio.run(send())

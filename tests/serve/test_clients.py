@@ -21,6 +21,7 @@ from objcat.maintenance.auto_mirror import AutoMirror
 from objcat.mirror.model import CorruptMirror
 from objcat.serve.settings import ServerSettings
 from objcat.table.maintenance import TableMaintenance
+from tests.effort import effort
 from tests.serve.clients import blocks_of_page
 from tests.serve.mirrors import MirroredRows, create, lake_with
 from tests.serve.serving import serving
@@ -169,6 +170,31 @@ def test_a_mirror_that_fails_or_is_slow_leaves_the_last_slot(lake: objcat.Lake, 
     assert "objcat_serve_mirror_failures_total 1" in metrics
 
 
+def test_beside_a_writer_clients_of_two_servers_read_whole_slots(lake: objcat.Lake) -> None:
+    """Each commit adds one row, so the snapshot of slot n has n rows. No server ever goes back."""
+    table = lake.table("city.trips")
+    rows = effort(20, with_all=200)
+
+    def write() -> None:
+        for number in range(rows):
+            table.upsert([{"id": number, "name": "x"}])
+
+    writer = threading.Thread(target=write)
+    settings = ServerSettings(cache_s=0.05, mirrors=True)
+    with serving(lake, settings) as first, serving(lake, settings) as second:
+        catalogs = [RestCatalog("lake", uri=url) for url in (first, second)]
+        newest = [0, 0]
+        writer.start()
+        while min(newest) < rows:
+            for number, catalog in enumerate(catalogs):
+                found = catalog.load_table("city.trips")
+                slot = found.metadata.current_snapshot_id - 1
+                assert ids_of(found.scan().to_arrow()) == list(range(slot))
+                assert slot >= newest[number]
+                newest[number] = slot
+        writer.join()
+
+
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
@@ -187,3 +213,11 @@ def test_raw_requests_end_in_an_answer(sent: bytes, answer: bytes) -> None:
         received = connection.recv(65536)
     assert received.startswith(answer), received
     assert b"Traceback" not in received
+
+
+def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    limited = ServerSettings(body_s=0.1)
+    with serving(lake_with(), limited) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=30) as client:
+        client.sendall(b"POST /v1/namespaces HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+        received = client.recv(65536)
+    assert received.startswith(b"HTTP/1.1 408"), received

@@ -6,9 +6,12 @@ import json
 import logging
 import threading
 from typing import Any
+from urllib.parse import quote, quote_from_bytes, urlencode
 
 import httpx
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 import objcat
 from fileio.errors import InvalidConfig
@@ -19,6 +22,7 @@ from fileio.testing.faults import Fault, FaultyBackend, Request, Rule, Rules
 from fileio.write_outcomes import RetryPolicy
 from objcat.serve.app import create_app
 from objcat.serve.settings import ServerSettings
+from tests.effort import effort
 from tests.serve.http import AppClient
 from tests.serve.mirrors import MirroredRows, create, create_plain, lake_with
 
@@ -377,6 +381,50 @@ def test_a_body_beyond_the_limit_is_refused(lake: objcat.Lake) -> None:
     error_of(client.post("/v1/namespaces/city/tables/trips/metrics", content=b"x" * 101), 413, "BadRequestException")
 
 
+_SEGMENTS = st.one_of(
+    st.sampled_from(["v1", "config", "namespaces", "city", "tables", "trips", "views", "metrics", "credentials", "..", "%1F", "%2F", ""]),
+    st.text(max_size=20).map(lambda text: quote(text, safe="")),
+    st.binary(max_size=8).map(quote_from_bytes),
+)
+_QUERIES = st.dictionaries(st.sampled_from(["parent", "pageToken", "pageSize", "snapshots", "warehouse"]), st.text(max_size=20), max_size=3)
+
+
+@hypothesis.settings(max_examples=effort(60, with_all=3000))
+@hypothesis.given(
+    method=st.sampled_from(["GET", "GET", "GET", "HEAD", "POST", "DELETE", "PUT", "OPTIONS"]),
+    segments=st.lists(_SEGMENTS, max_size=7),
+    query=_QUERIES,
+    body=st.binary(max_size=50),
+)
+def test_whatever_is_sent_gets_an_answer(method: str, segments: list[str], query: dict[str, str], body: bytes) -> None:
+    """No request fails in the server, and every error has the shape of the specification."""
+    path = f"/{'/'.join(segments)}?{urlencode(query, errors='surrogatepass')}"
+    answer = _CLIENT.request(method, httpx.URL(scheme="http", host="catalog", raw_path=path.encode("ascii")), content=body)
+    assert answer.status_code < 500, (method, path)
+    if answer.status_code >= 400 and method != "HEAD" and "oauth" not in path:
+        assert answer.json()["error"]["code"] == answer.status_code
+
+
+_CLIENT = client_of(lake_with("city.trips", "notes"), ServerSettings(cache_s=1000))
+"""Made once, since examples change nothing."""
+
+
+def test_no_request_writes(lake: objcat.Lake) -> None:
+    """Rights to read are enough for a server."""
+    kinds = set[str]()
+    create_plain(lake, "city.plain")
+    backend = FaultyBackend(lake.fileio._bare, before=lambda request: kinds.add(request.kind))
+    client = client_of(objcat.Lake(FileIO(backend)))
+    for path in ("/health/ready", "/v1/config", "/v1/namespaces", "/v1/namespaces/city", "/v1/namespaces/city/tables", "/metrics"):
+        assert client.get(path).status_code == 200
+    for table, status in (("trips", 200), ("plain", 404), ("none", 404)):
+        assert client.get(f"/v1/namespaces/city/tables/{table}").status_code == status
+    assert client.post("/v1/namespaces/city/tables/trips/metrics", json={}).status_code == 204
+    assert client.delete("/v1/namespaces/city/tables/trips").status_code == 403
+    assert kinds <= {"get", "head", "list"}
+    assert "get" in kinds
+
+
 # ---- tokens
 
 
@@ -429,6 +477,7 @@ def test_damage_is_an_error_without_details(client: AppClient, lake: objcat.Lake
     lake.fileio.put(key, json.dumps([1]).encode())
     message = error_of(client.get("/v1/namespaces/city/tables/trips"), 500, "InternalServerError")
     assert key not in message
+    assert "objcat mirror" in message
     assert key in caplog.text
 
 
