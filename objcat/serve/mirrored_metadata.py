@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
 
+from fileio.env import map_io
 from fileio.errors import NotFound
 from objcat.common.bounded_cache import BoundedCache
 from objcat.mirror.iceberg.location import root_of
@@ -70,7 +72,8 @@ class MirroredMetadata:
 class MetadataReader:
     """Finds and reads the newest metadata of tables. Safe for many threads.
 
-    Metadata objects are put if absent and never change, so they are cached by their keys. Which one is the newest is asked at each call.
+    Metadata objects are put if absent and never change, so they are cached by their keys. Which one is the newest, and whether it is still
+    there, is asked at each call.
     """
 
     def __init__(self) -> None:
@@ -95,14 +98,15 @@ class MetadataReader:
 
     def _find(self, where: MirrorFolder, known: int) -> MirroredMetadata | None:
         hint = _hint(where)
-        found = self._read(where, max(hint, known)) if hint else None
-        for _ in range(PROBES_MAX):
-            if found is None:
-                break
-            above = self._read(where, found.version + 1)
-            if above is None:
-                return found
-            found = above
+        if hint:
+            version = max(hint, known)
+            found, above = map_io(where.fileio.env, partial(self._read, where), [version, version + 1])
+            for _ in range(PROBES_MAX):
+                if found is None:
+                    break
+                if above is None:
+                    return found
+                found, above = above, self._read(where, above.version + 1)
         version = _listed(where)
         return self._read(where, version) if version else None
 
@@ -111,7 +115,8 @@ class MetadataReader:
         place = f"{where.fileio.url}/{key}"
         cached = self._objects.get(place)
         if cached is not None:
-            return cached
+            # An erasure deletes what was mirrored before it.
+            return cached if where.fileio.exists(key) else None
         try:
             body = where.fileio.read(key)
         except NotFound:

@@ -139,6 +139,20 @@ def test_what_the_page_shows_runs(lake: objcat.Lake, monkeypatch: pytest.MonkeyP
     assert sorted(values["frame"]["id"]) == [1, 2]
 
 
+def test_after_an_erasure_nothing_from_before_is_served(lake: objcat.Lake) -> None:
+    trips = MirroredRows(lake, "city.trips")
+    trips.append(1, 2)
+    with serving(lake) as url:
+        catalog = RestCatalog("lake", uri=url)
+        before = catalog.load_table("city.trips")
+        assert ids_of(before.scan().to_arrow()) == [1, 2]
+        erased = trips.table.erase("id = 1")
+        after = catalog.load_table("city.trips")
+        assert ids_of(after.scan().to_arrow()) == [2]
+        assert min(snapshot.snapshot_id for snapshot in after.metadata.snapshots) > erased.readable_from
+        assert before.metadata.snapshot_by_id(before.metadata.current_snapshot_id) not in after.metadata.snapshots
+
+
 def test_with_mirror_a_client_never_lags(lake: objcat.Lake) -> None:
     """The writers of this table do not mirror it; the server does, before each answer."""
     table = lake.table("city.trips")
