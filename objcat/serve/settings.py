@@ -50,5 +50,9 @@ class ServerSettings:
             raise InvalidInput(f"A token has fewer than {TOKEN_CHARACTERS_MIN} characters. Make one with `openssl rand -hex 32`.")
         for what in ("cache_s", "mirror_s", "request_s", "body_s"):
             seconds(getattr(self, what), what=what)
+        if self.mirrors and self.mirror_s >= self.request_s:
+            raise InvalidInput(
+                f"A load may wait {self.mirror_s} seconds for a mirror, and a request may take {self.request_s} in all. Let it wait less."
+            )
         for what in ("requests_max", "body_bytes_max"):
             whole_number(getattr(self, what), what=what, least=1)

@@ -129,7 +129,10 @@ def test_two_servers_answer_as_one(lake: objcat.Lake) -> None:
 
 def test_what_the_page_shows_runs(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    MirroredRows(lake, "city.trips").append(1, 2)
+    trips = MirroredRows(lake, "city.trips")
+    trips.append(1, 3)
+    trips.append(1, 2)
+    trips.delete(3)
     with serving(lake) as url:
         block = blocks_of_page("python", url)[1]
         assert "RestCatalog" in block

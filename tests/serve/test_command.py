@@ -54,6 +54,7 @@ def test_another_address_needs_a_token(tmp_path: Path) -> None:
         (["--token-file", "/nowhere/at/all"], "cannot be read"),
         (["--root-namespace", "a.b"], "without a dot"),
         (["--cache", "-1"], "cache_s"),
+        (["--mirror", "--within", "5"], "wait less"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
