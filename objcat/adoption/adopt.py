@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.adoption.files import LookedAt, PlannedFile, partition_texts, plan_file, with_txn
+from objcat.adoption.files import PlannedFile, partition_texts, with_txn
 from objcat.adoption.foreign import ForeignTable
 from objcat.adoption.keys import check_keys, index_of
 from objcat.common.progress import shown_progress
@@ -60,9 +60,9 @@ class AdoptionResult:
     slot: int
 
 
-def plan_files(table: ForeignTable, spec: TableSpec, looked_at: Sequence[LookedAt]) -> list[tuple[PlannedFile, FileGroupId]]:
-    """What becomes of each file, and its file group. Raises InvalidInput for files that cannot be read as the table."""
-    planned = [plan_file(table, spec, one) for one in looked_at if one.rows]
+def in_file_groups(table: ForeignTable, spec: TableSpec, files: Sequence[PlannedFile]) -> list[tuple[PlannedFile, FileGroupId]]:
+    """Each file that has rows, with its file group. Raises InvalidInput where a partition has more files than file groups."""
+    planned = [one for one in files if one.rows]
     texts = partition_texts(spec, planned)
     taken: Counter[str] = Counter()
     found = []
@@ -92,7 +92,7 @@ def adopt_files(
     Args:
         timeline: of the new table.
         view: in which it is empty.
-        planned: of `plan_files`.
+        planned: of `in_file_groups`.
 
     Returns:
         The result, and the view after the commit.
@@ -173,15 +173,14 @@ def _bases(
 
 def _named(planned: PlannedFile, group_id: FileGroupId, txn: Txn) -> BaseFile:
     """A data file of the foreign table as a base file."""
-    looked_at = planned.looked_at
     return BaseFile(
-        path=f"{OUTER}/{looked_at.file.key}",
-        bytes=looked_at.file.bytes,
-        rows=looked_at.rows,
+        path=f"{OUTER}/{planned.file.key}",
+        bytes=planned.file.bytes,
+        rows=planned.rows,
         group_id=group_id,
         bounds=dict(planned.bounds),
-        digest=looked_at.digest,
-        footer=looked_at.footer_digest,
+        digest=planned.digest,
+        footer=planned.footer_digest,
         adopted=with_txn(planned, txn),
     )
 
@@ -189,7 +188,7 @@ def _named(planned: PlannedFile, group_id: FileGroupId, txn: Txn) -> BaseFile:
 def _rewritten(fileio: FileIO, spec: TableSpec, table: ForeignTable, planned: PlannedFile, draft: BaseFile, txn: Txn) -> BaseFile | None:
     """Write the rows of a data file that are not deleted. None if there are none."""
     schema = spec.table_schema.to_arrow_physical()
-    kept = table.kept_rows(planned.looked_at.file, draft.rows) if planned.looked_at.file.masked else np.ones(draft.rows, np.bool_)
+    kept = table.kept_rows(planned.file, draft.rows) if planned.file.masked else np.ones(draft.rows, np.bool_)
     pieces = _masked(_all_rows(fileio, spec, table, planned, draft), kept)
     if spec.has_key:
         pieces = by_key(pieces, key=[column.physical for column in spec.key_columns])
@@ -205,7 +204,7 @@ def _rewritten(fileio: FileIO, spec: TableSpec, table: ForeignTable, planned: Pl
 def _all_rows(fileio: FileIO, spec: TableSpec, table: ForeignTable, planned: PlannedFile, draft: BaseFile) -> Iterator[pa.Table]:
     """All rows of a data file under physical names, in its order."""
     if planned.by_library:
-        for rows in table.rows_of(planned.looked_at.file):
+        for rows in table.rows_of(planned.file):
             yield conform(rows, spec)
         return
     names = [column.physical for column in spec.table_schema.columns]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, assert_never
 
 import pyarrow as pa
@@ -73,22 +72,43 @@ class PlannedFile:
     """What becomes of a data file.
 
     Args:
+        rows: its row count.
+        digest: of a small file; None for another.
+        footer_digest: of its footer.
+        number: the greatest number after the last `_` of a name in it, 0 for none.
         adopted: what the file lacks. Its transaction is not known yet.
         bounds: by column id.
         reason: why it has to be written again. Empty: it is named as it is.
         by_library: whether its rows have to be read by the format's own library.
     """
 
-    looked_at: LookedAt
+    file: ForeignFile
+    rows: int
+    digest: str | None
+    footer_digest: str
+    number: int
     adopted: Adoption
     bounds: Mapping[int, Bound]
     reason: str = ""
     by_library: bool = False
 
 
-def look_at_files(fileio: FileIO, table: ForeignTable) -> list[LookedAt]:
-    """Read the footers of all files, in parallel. fileio: of the lake. Raises InvalidInput for a file that is not what the table says."""
-    return map_io(fileio.env, partial(_look_at, fileio, table), table.files)
+def look_at_files(fileio: FileIO, table: ForeignTable, spec: TableSpec) -> list[PlannedFile]:
+    """Read the footers of all files, in parallel, and say what becomes of each.
+
+    Args:
+        fileio: of the lake.
+        spec: of the new table.
+
+    Raises:
+        InvalidInput: a file is not what the table says, or its columns cannot be read as those of the table.
+    """
+
+    def plan(file: ForeignFile) -> PlannedFile:
+        # A footer is large, and there may be very many.
+        return _plan(table, spec, _look_at(fileio, table, file))
+
+    return map_io(fileio.env, plan, table.files)
 
 
 def _look_at(fileio: FileIO, table: ForeignTable, file: ForeignFile) -> LookedAt:
@@ -130,15 +150,19 @@ def _look_at(fileio: FileIO, table: ForeignTable, file: ForeignFile) -> LookedAt
     return LookedAt(file, footer.num_rows, schema, footer, digest, footer_digest_of(tail[-length:]))
 
 
-def schema_with_room(schema: TableSchema, files: Sequence[LookedAt]) -> TableSchema:
+def schema_with_room(schema: TableSchema, files: Sequence[PlannedFile]) -> TableSchema:
     """The schema with a last id that keeps names in files free of later ones.
 
     A column that joins the table is called `<name>_<id>` in files. No file must have a column of that name.
     """
-    names = {name for file in files for name in _names(file.schema)} | {name for column in schema.columns for name in _physical(column)}
+    physical = _greatest(name for column in schema.columns for name in _physical(column))
+    return TableSchema(columns=schema.columns, last_id=max([schema.last_id, physical, *(file.number for file in files)]))
+
+
+def _greatest(names: Iterable[str]) -> int:
+    """The greatest number after the last `_` of some names that may be an id, 0 for none."""
     numbers = [int(found[1]) for name in names if (found := _SUFFIX.search(name)) is not None]
-    last = max([schema.last_id, *(number for number in numbers if number <= LAST_ID_MAX)])
-    return TableSchema(columns=schema.columns, last_id=last)
+    return max([0, *(number for number in numbers if number <= LAST_ID_MAX)])
 
 
 def _names(fields: Any) -> Iterator[str]:
@@ -165,8 +189,7 @@ def _inner(kind: ColumnType) -> tuple[Column, ...]:
     return ()
 
 
-def plan_file(table: ForeignTable, spec: TableSpec, looked_at: LookedAt) -> PlannedFile:
-    """What becomes of a data file. Raises InvalidInput where its columns cannot be read as those of the table."""
+def _plan(table: ForeignTable, spec: TableSpec, looked_at: LookedAt) -> PlannedFile:
     file, schema = looked_at.file, looked_at.schema
     ids = table.ids_in(file, schema)
     in_file = {column_id: name for name, column_id in ids.items()}
@@ -198,7 +221,17 @@ def plan_file(table: ForeignTable, spec: TableSpec, looked_at: LookedAt) -> Plan
     }
     bounds |= {column_id: _same_bound(value, looked_at.rows) for column_id, value in values.items() if _is_short(value)}
     reason = "rows of it are deleted" if file.masked else "fields of its structs have other names" if other_names else ""
-    return PlannedFile(looked_at, Adoption(txn=Txn(""), names=names, values=values), bounds, reason, by_library=other_names)
+    return PlannedFile(
+        file=file,
+        rows=looked_at.rows,
+        digest=looked_at.digest,
+        footer_digest=looked_at.footer_digest,
+        number=_greatest(_names(schema)),
+        adopted=Adoption(txn=Txn(""), names=names, values=values),
+        bounds=bounds,
+        reason=reason,
+        by_library=other_names,
+    )
 
 
 def with_txn(planned: PlannedFile, txn: Txn) -> Adoption:
@@ -217,7 +250,8 @@ def _is_short(value: Value) -> bool:
 
 def _check_readable(table: ForeignTable, looked_at: LookedAt, stored: pa.Field, column: Column) -> None:
     """Raises InvalidInput for a column of a file whose values are not those of the table's type."""
-    wrong = _misread(stored.type, column.type, path=column.name, old=old_times(looked_at.footer.schema))
+    old = any(path.split(".", 1)[0] == stored.name for path in old_times(looked_at.footer.schema))
+    wrong = _misread(stored.type, column.type, path=column.name, old=old)
     if wrong is not None:
         path, found, wanted = wrong
         raise InvalidInput(
@@ -226,9 +260,10 @@ def _check_readable(table: ForeignTable, looked_at: LookedAt, stored: pa.Field, 
         )
 
 
-def _misread(stored: pa.DataType, kind: ColumnType, *, path: str, old: frozenset[str]) -> tuple[str, str, str] | None:
+def _misread(stored: pa.DataType, kind: ColumnType, *, path: str, old: bool) -> tuple[str, str, str] | None:
     if isinstance(kind, str):
-        fits = path in old if pt.is_timestamp(stored) and stored.unit == "ns" else reads_as(stored, kind)
+        # A timestamp of 12 bytes is an instant, and has no unit; others of nanoseconds would be cut.
+        fits = old and kind == "timestamp" if pt.is_timestamp(stored) and stored.unit == "ns" else reads_as(stored, kind)
         return None if fits else (path, str(stored), kind)
     wrong = (path, str(stored), str(arrow_type(kind)))
     pairs: list[tuple[pa.Field, Column]]
@@ -317,7 +352,7 @@ def partition_texts(spec: TableSpec, files: Sequence[PlannedFile]) -> list[str]:
     columns = {}
     for at, one in enumerate(spec.partitioning.fields):
         column = spec.table_schema.by_id(one.column)
-        units = [file.looked_at.file.units[at] for file in files]
+        units = [file.file.units[at] for file in files]
         plain = [unit.as_py() if isinstance(unit, pa.Scalar) else unit for unit in units]
         columns[column.physical] = pa.array(plain, arrow_type(column.type))
     if not files:

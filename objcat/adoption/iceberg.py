@@ -100,6 +100,9 @@ def open_iceberg(fileio: FileIO, source: Any) -> IcebergTable:
         MissingDependency: pyiceberg is not installed.
     """
     serializers, tables = _pyiceberg("serializers"), _pyiceberg("table")
+    is_live = hasattr(source, "refresh") and not isinstance(source, tables.StaticTable)
+    if is_live:
+        source.refresh()
     location = getattr(source, "metadata_location", source)
     if not isinstance(location, str) and not hasattr(location, "__fspath__"):
         raise InvalidInput(f"source is {source!r}. Give the URL of an Iceberg table, of its metadata file, or a table of pyiceberg.")
@@ -118,7 +121,7 @@ def open_iceberg(fileio: FileIO, source: Any) -> IcebergTable:
     return IcebergTable(
         format=f"Iceberg v{metadata.format_version}",
         location=str(metadata.location),
-        version=key if not hasattr(source, "metadata_location") else str(location),
+        version=str(location) if is_live else key,
         table_schema=schema,
         partition_by=[one.asked for one in shared],
         files=[_file(fileio, task, by_id[task.file.spec_id], shared, schema) for task in tasks if task.file.record_count],
@@ -129,7 +132,7 @@ def open_iceberg(fileio: FileIO, source: Any) -> IcebergTable:
         metadata_key=key,
         metadata=metadata,
         io=io,
-        source=source if hasattr(source, "refresh") else None,
+        source=source if is_live else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -95,8 +96,10 @@ def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> 
     lower = upper = None
     if some and all(one.has_min_max for one in some):
         read = _reader(data_type)
-        lower = _say(min(read(one.min_raw) for one in some), data_type, upper=False)
-        upper = _say(max(read(one.max_raw) for one in some), data_type, upper=True)
+        lows, highs = [read(one.min_raw) for one in some], [read(one.max_raw) for one in some]
+        # Other writers may have NaN for a bound of a row group, which compares with nothing.
+        if not (pt.is_floating(data_type) and any(map(math.isnan, [*lows, *highs]))):
+            lower, upper = _say(min(lows), data_type, upper=False), _say(max(highs), data_type, upper=True)
     return lower, upper, nulls
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from fileio.errors import FileIOError
 from fileio.options import nearest
 from fileio.store import FileIO
-from objcat.adoption.adopt import AdoptionResult, adopt_files, check_unchanged, plan_files
+from objcat.adoption.adopt import AdoptionResult, adopt_files, check_unchanged, in_file_groups
 from objcat.adoption.delta import open_delta
 from objcat.adoption.files import PlannedFile, look_at_files, schema_with_room
 from objcat.adoption.foreign import ForeignTable
@@ -137,9 +137,9 @@ def adopt_table(
     check_names(foreign.table_schema.names, where=f"the {foreign.format} table at {foreign.location}")
     asked = _spec_of(lake, foreign, key=key, **settings)
     lake.check_store()
-    looked_at = look_at_files(lake.fileio, foreign)
-    spec = structs.replace(asked, table_schema=schema_with_room(foreign.table_schema, looked_at))
-    planned = plan_files(foreign, spec, looked_at)
+    files = look_at_files(lake.fileio, foreign, asked)
+    spec = structs.replace(asked, table_schema=schema_with_room(foreign.table_schema, files))
+    planned = in_file_groups(foreign, spec, files)
     prefix = log_prefix(name, lake.fileio.env.new_id())
     timeline = lake.timeline(prefix)
     txn = new_txn(lake.fileio.env)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fileio.store import FileIO
 from objcat.errors import ObjcatError
-from objcat.metadata.files import Bound
+from objcat.metadata.files import OUTER, Bound
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Action
 
@@ -82,6 +82,19 @@ class MirrorChange:
     def is_empty(self) -> bool:
         """Whether no file changes."""
         return not (self.restarts or self.removed or self.added or self.masked)
+
+
+def check_own_files(change: MirrorChange, *, name: str) -> None:
+    """Check that all files that a mirror would name are below the table's prefix. Raises MirrorHeld.
+
+    name: of the table.
+    """
+    adopted = next((file.path for file in (*change.added, *change.masked) if file.path.startswith(f"{OUTER}/")), None)
+    if adopted is not None:
+        raise MirrorHeld(
+            f"The table {name!r} names the adopted file {adopted}, which may lack columns, so no mirror is written. Rewrite such files by "
+            "table.maintenance.cluster(...)."
+        )
 
 
 @dataclass(frozen=True, slots=True)

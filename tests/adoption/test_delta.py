@@ -16,6 +16,7 @@ import objcat
 from fileio.registry import open_store
 from objcat.adoption import adopt, keys
 from objcat.adoption.delta import storage_options_of
+from objcat.datafile.statistics import _bound
 from objcat.errors import ForeignTableChanged, InvalidInput
 from objcat.inspection.doctor import examine
 from tests.adoption.foreign import all_types, plain
@@ -60,6 +61,7 @@ def test_partition_values_that_are_in_no_file_are_read(lake: objcat.Lake, tmp_pa
     assert table.scan(where="city = 'Zürich'").count() == 5
     assert table.scan(where="city is null and day is null").count() == 1
     assert table.scan(where="cents >= 0.06").count() == 4
+    assert sorted(table.scan(columns=["cents"]).to_arrow().column(0).to_pylist()) == sorted(rows(range(30)).column("cents").to_pylist())
     adopted = table.snapshot.slot
     table.upsert(rows(range(25, 35)))
     table.delete(pa.table({"id": [0, 1]}))
@@ -108,6 +110,27 @@ def test_old_timestamps_of_twelve_bytes_are_read(lake: objcat.Lake, tmp_path: Pa
     table = lake.table("t")
     assert table.scan().to_arrow().sort_by("id").column("at").to_pylist() == times
     assert table.scan(where="at > '2400-01-01'").count() == 1
+
+
+def test_a_bound_that_is_no_number_excludes_no_row() -> None:
+    """Statistics of a column with NaN, as old writers have them, are read as unknown."""
+    chunks = [(0.5, float("nan")), (float("nan"), 2.0)]
+
+    class Statistics:
+        has_null_count, has_min_max, null_count = True, True, 0
+
+        def __init__(self, low: float, high: float) -> None:
+            self.min_raw, self.max_raw = low, high
+
+    class Chunk:
+        num_values = 2
+
+        def __init__(self, low: float, high: float) -> None:
+            self.statistics = Statistics(low, high)
+
+    made: Any = [Chunk(*pair) for pair in chunks]
+    assert _bound(made, pa.float64()) == (None, None, 0)
+    assert _bound([Chunk(0.5, 1.0), Chunk(-1.0, 2.0)], pa.float64()) == (-1.0, 2.0, 0)
 
 
 @pytest.mark.parametrize("key", [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"])
@@ -172,3 +195,14 @@ def test_options_of_the_lake_are_those_of_deltalake() -> None:
         "AZURE_STORAGE_ACCOUNT_NAME": "a",
         "AZURE_STORAGE_ACCOUNT_KEY": "aGk=",
     }
+
+
+def test_mirrors_wait_until_adopted_files_are_rewritten(lake: objcat.Lake, tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "old", rows(range(6)), partition_by=["city"])
+    lake.adopt_delta("old", "t", key=["id"], properties={"mirrors": "iceberg,delta"})
+    table = lake.table("t")
+    assert all("_lake/old" in report.held for report in table.maintenance.mirror())
+    table.maintenance.cluster(["fare"])
+    assert {report.held for report in table.maintenance.mirror()} == {""}
+    read = pa.table(DeltaTable(table.url).to_pyarrow_table())
+    assert plain(read) == plain(rows(range(6)))

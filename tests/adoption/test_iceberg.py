@@ -131,6 +131,22 @@ def test_names_and_types_that_changed_are_read_in_every_file(catalog: SqlCatalog
     assert found[1:] == [row | {"gone_4": None} for row in expected[1:]]
 
 
+def test_files_without_field_ids_are_read_by_the_name_mapping(catalog: SqlCatalog, lake: objcat.Lake, tmp_path: Path) -> None:
+    foreign = catalog.create_table("db.added", SCHEMA)
+    pq.write_table(trips(range(6)), tmp_path / "added.parquet")
+    foreign.add_files([f"file://{tmp_path}/added.parquet"])
+    with foreign.update_schema() as change:
+        change.rename_column("fare", "price")
+    assert lake.adopt_iceberg(foreign, "added", key=["id"]).files_named == 1
+    expected = plain(trips(range(6)).rename_columns(["id", "city", "at", "day", "price"]))
+    assert plain(lake.table("added").scan().to_arrow()) == expected
+    assert lake.table("added").scan(columns=["price"], where="price > 2").count() == 1
+    with foreign.transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    with pytest.raises(InvalidInput, match="no field ids, and the table has no"):
+        lake.adopt_iceberg(foreign, "again", key=["id"])
+
+
 def test_fields_of_structs_that_were_renamed_are_written_again(catalog: SqlCatalog, lake: objcat.Lake) -> None:
     place = StructType(NestedField(3, "town", StringType()), NestedField(4, "zip", IntegerType()))
     foreign = catalog.create_table("db.nested", Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "place", place)))
@@ -378,6 +394,22 @@ def test_files_with_deleted_positions_are_written_again(
     result = lake.adopt_iceberg(foreign, "t", key=["id"])
     assert (result.files_named, result.files_rewritten, result.rows) == (1, {"rows of it are deleted": 1}, 10)
     assert plain(lake.table("t").scan().to_arrow()) == plain(trips(range(12)))[1:7] + plain(trips(range(12)))[8:]
+
+
+def test_a_default_is_in_rows_of_older_files(catalog: SqlCatalog, lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyiceberg writes no version 3, so the default is set in what it has read."""
+    foreign = catalog.create_table("db.t", SCHEMA)
+    foreign.append(trips(range(3)))
+    with foreign.update_schema() as change:
+        change.add_column("kind", StringType())
+    foreign.append(trips(range(3, 5)).append_column("kind", pa.array(["own", None])))
+    schema = foreign.metadata.schema()
+    fields = [field.model_copy(update={"initial_default": "old"}) if field.name == "kind" else field for field in schema.fields]
+    monkeypatch.setattr("pyiceberg.table.metadata.TableMetadataV2.schema", lambda _: Schema(*fields, schema_id=schema.schema_id))
+    assert lake.adopt_iceberg(foreign, "t", key=["id"]).files_named == 2
+    kinds = [row["kind"] for row in plain(lake.table("t").scan().to_arrow())]
+    assert kinds == ["old", "old", "old", "own", None]
+    assert lake.table("t").scan(where="kind = 'old'").count() == 3
 
 
 def test_the_table_is_read_by_its_name_and_not_erased(catalog: SqlCatalog, lake: objcat.Lake, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from objcat.mirror.delta.loading import HEAD_BYTES, advance, list_log, load, log
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.stats import rows_of_stats
 from objcat.mirror.delta.vectors import Vectors, bitmaps, positions_of
-from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions
+from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions, check_own_files
 
 T = TypeVar("T")
 FRESH_S = 60.0
@@ -59,9 +59,11 @@ class DeltaMirror:
 
         Raises:
             MirrorSlotTaken: Another process was first.
+            MirrorHeld: The table names adopted files.
             CorruptMirror: The change does not fit what the mirror says.
             NotWritten: It is not known whether the slot was written. Read the newest slot again.
         """
+        check_own_files(change, name=self._folder.name)
         try:
             if change.restarts:
                 self._restart(change)

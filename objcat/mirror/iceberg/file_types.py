@@ -31,7 +31,7 @@ def check_not_adopted(change: MirrorChange, *, name: str) -> None:
     if found is not None:
         raise MirrorHeld(
             f"The table {name!r} names {found!r} at slot {change.slot}, which another tool wrote. It may lack columns that only objcat "
-            "fills in, so the Iceberg mirror waits. Rewrite adopted files by a compaction, then let the mirror begin again."
+            "fills in, so the Iceberg mirror waits. Rewrite adopted files by table.maintenance.cluster(...), then mirror again."
         )
 
 
