@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from fileio.contract import ObjectMeta
+from fileio.contract import GetResult, ObjectMeta, PreconditionFailed, Update, require_written
 from objcat.errors import InvalidInput
-from objcat.mirror.delta.actions import LOG
+from objcat.mirror.delta.actions import LOG, commit_key
 from objcat.mirror.delta.checkpoints import DeltaCheckpoint, advance_hint, write_checkpoint
 from objcat.mirror.delta.loading import DeltaListing, list_log
 from objcat.mirror.delta.state import DeltaState
@@ -104,7 +104,24 @@ def forget_before(folder: MirrorFolder, state: DeltaState | None, slot: int) -> 
         state.begin_at(checkpoint, files=files)
     # A hint that names a deleted checkpoint would cost every reader a LIST.
     advance_hint(folder, checkpoint, files=checkpoint.rows - 3)
-    return _delete_before(folder, since)
+    deleted = _delete_before(folder, since)
+    _drop_removes(folder, since)
+    return deleted
+
+
+def _drop_removes(folder: MirrorFolder, version: int) -> None:
+    """Write the commit of a restart again without its removes: they have paths of earlier files, and nothing is left to apply them to."""
+    key = commit_key(folder, version)
+    result = folder.fileio.get(key)
+    assert isinstance(result, GetResult)
+    lines = result.data.splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(b'{"remove":')]
+    if len(kept) == len(lines):
+        return
+    outcome = folder.fileio.put(key, b"".join(kept), Update(result.meta.version))
+    # Else another process did the same.
+    if not isinstance(outcome, PreconditionFailed):
+        require_written(outcome, f"{key!r}")
 
 
 def _delete_before(folder: MirrorFolder, slot: int) -> int:

@@ -157,8 +157,22 @@ def wide(path: Path) -> History:
     return table
 
 
+def expired(path: Path) -> History:
+    """What its readable slots and a saved one do not need is gone."""
+    table = History(open_store(path.as_uri()))
+    table.mirror().write(table.begin())
+    grow(table, 75)
+    mirror = table.mirror()
+    mirror.write(table.nothing(oldest_slot=70, saved=frozenset({5})))
+    assert mirror.expire(modified_before_ms=1 << 60) > 0
+    for slot in [slot for slot in table.rows_at if slot < 70 and slot != 5]:
+        del table.rows_at[slot]
+    return table
+
+
 TABLES: dict[str, Callable[[Path], History]] = {
     "several": several,
+    "expired": expired,
     "late": late,
     "shared": shared,
     "types": evolved,
@@ -172,6 +186,7 @@ REFUSED = {
     ("polars", "widened"): "typeWidening",
     ("polars", "wide"): "data type mismatch",
     ("polars", "shared"): "columnMapping",
+    ("polars", "expired"): "columnMapping",
     ("chdb", "shared"): "should be inside the table directory",
 }
 """What an engine cannot, by a part of its error: then it refuses the newest version."""
