@@ -55,9 +55,11 @@ def test_position_files_are_merged(world: World, monkeypatch: pytest.MonkeyPatch
     files = [world.file(world.rows(*range(at * 50, at * 50 + 50)), name=f"base-{at}.parquet") for at in range(3)]
     mirror.write(world.step(add=files, restarts=True))
     counts = []
-    for number in range(32):
-        if number % 9 == 5:
+    for number in range(40):
+        if number in (5, 14, 23):
             mirror = world.mirror()
+        if number == 27:
+            mirror.write(world.restart())
         gone = [files[2].path] if number == 20 else []
         mask = {file.path: [number] for file in files[: 2 if number >= 20 else 3]}
         mirror.write(world.step(mask=mask, remove=gone))

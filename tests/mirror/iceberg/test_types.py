@@ -181,6 +181,19 @@ def test_a_restore_that_makes_a_column_narrow_keeps_the_wider_type(tmp_path: Pat
     assert [str(static_table(world, slot).schema().find_field("a").field_type) for slot in range(4)] == ["int", "long", "long", "long"]
 
 
+def test_a_restore_that_forbids_nulls_again_still_allows_them(tmp_path: Path):
+    world = World(f"memory://{tmp_path.name}", pa.schema([pa.field("id", pa.int64(), False), pa.field("a", pa.int32(), False)]))
+    mirror = world.mirror()
+    mirror.write(world.step(Action.CREATE, restarts=True))
+    key, a = world.spec.table_schema.columns
+    with_schema(world, renamed(world.spec.table_schema, key, changed(a, nullable=True)))
+    mirror.write(world.step(Action.SCHEMA))
+    mirror.write(world.restore(0))
+    assert not world.spec.table_schema.columns[1].nullable
+    required = [schema["fields"][1]["required"] for slot in range(3) for schema in document(world, slot)["schemas"]]
+    assert required == [True, True, False, True, False] and document(world, 2)["current-schema-id"] == 1
+
+
 @pytest.mark.parametrize(("old", "new"), [("int", "double"), ("smallint", "double"), ("int", "decimal(12,2)"), ("bigint", "decimal(20,0)")])
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_widening_that_iceberg_does_not_know_holds_the_mirror(tmp_path: Path, old: str, new: str, nested: bool):
