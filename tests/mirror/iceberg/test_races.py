@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from fileio.options import quote_path
 from fileio.schemes import open_backend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from fileio.testing.faults import Crash, Fault, FaultyBackend, Kind, Rule
+from fileio.testing.faults import Crash, Fault, FaultyBackend, Kind, Request, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.mirror.iceberg.mirror import IcebergMirror
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorChange, MirroredSlot, MirrorSlotTaken
@@ -78,6 +79,39 @@ def test_the_loser_of_a_race_leaves_nothing_and_goes_on(world: World, version: i
         first.write(change)
     first.write(world.upsert(6, text="e"))
     check_all(world)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_competitor_at_any_put_of_a_slot(world: World, version: int, number: int):
+    """The other process writes the same slot, and the next one, in the middle of a slot of ours."""
+    begun(world, version)
+    changes = [world.upsert(4, 6, text="c", deletes=[7]), world.upsert(5, 4, text="d")]
+    other = world.mirror()
+    left = [number]
+
+    def meanwhile(request: Request) -> None:
+        left[0] -= request.kind == "put"
+        if left[0] == 0:
+            left[0] = -1
+            for change in changes:
+                with contextlib.suppress(MirrorSlotTaken):
+                    other.newest()
+                    other.write(change)
+
+    backend = FaultyBackend(open_backend(world.fileio.url, {}), before=meanwhile)
+    mirror = IcebergMirror(replace(world.where, fileio=FileIO(backend, env=FakeEnv(next(SEEDS)))), format_version=version)
+    if number < 6:
+        with pytest.raises(MirrorSlotTaken):
+            mirror.write(changes[0])
+    else:
+        mirror.write(changes[0])  # Only the hint was left, and it does not go back.
+    assert world.fileio.read("metadata/version-hint.text") == b"4"
+    assert metadata_slots(world) == [0, 1, 2, 3]
+    assert mirror.newest() == MirroredSlot(3, changes[1].txn)
+    mirror.write(world.upsert(8, text="e"))
+    check_all(world)
+    unnamed = world.mirror().expire(modified_before_ms=1 << 60)
+    assert unnamed == 0, "the loser left something"
 
 
 def test_two_that_write_the_same_slot_without_changes_agree(world: World, version: int):
