@@ -53,6 +53,7 @@ class IcebergMirror:
         self._state: MirrorState | None = None
         self._maskings: dict[int, Masking] = {}
         self._seen_s = 0.0
+        self._broken: Record | None = None
 
     @property
     def format(self) -> str:
@@ -77,7 +78,9 @@ class IcebergMirror:
         found = self._pointers.newest()
         if found is None or found != before:
             self._forget()
-        self._document = found
+        if found is not None and found == self._broken:
+            raise CorruptMirror(f"What the newest slot of the Iceberg mirror of {self._where.name!r} names cannot be used. Begin it again.")
+        self._document, self._broken = found, None
         self._seen()
         return None if found is None else mirrored_slot(found)
 
@@ -93,18 +96,22 @@ class IcebergMirror:
         if self._document is None or self._is_stale():
             self._look(change)
         newest = None if self._document is None else mirrored_slot(self._document).slot
-        if newest is not None and newest >= change.slot:
+        broken = -1 if self._broken is None else mirrored_slot(self._broken).slot
+        if (newest is not None and newest >= change.slot) or broken > change.slot:
             self._forget()
             raise MirrorSlotTaken(f"Slot {change.slot} has an Iceberg mirror already. Nothing was written.")
         uploads = Uploads(self._where.fileio)
         try:
-            before = self._before(change)
-            state, plan = self._prepare(change, before, uploads)
+            state, plan = self._prepare(change, uploads)
             uploads.finish()
             data = encode_document(state.document)
             self._check_still_newest(change, newest)
-            self._pointers.put(change.slot, data, txn=change.txn, restarts=change.restarts, uploads=uploads)
-        except Exception:
+            replaces = change.restarts and self._broken is not None and mirrored_slot(self._broken).slot == change.slot
+            self._pointers.put(change.slot, data, txn=change.txn, restarts=change.restarts, replaces=replaces, uploads=uploads)
+        except Exception as error:
+            if isinstance(error, CorruptMirror) and not change.restarts:
+                # The next round learns from `newest` that the mirror must begin again.
+                self._broken = self._document
             self._forget()
             with contextlib.suppress(FileIOError):
                 uploads.discard()
@@ -200,7 +207,7 @@ class IcebergMirror:
             masking.forget()
 
     def _remember(self, state: MirrorState, plan: MaskPlan | None) -> None:
-        self._document = state.document
+        self._document, self._broken = state.document, None
         self._seen()
         if not state.is_whole:
             return
@@ -253,21 +260,22 @@ class IcebergMirror:
             raise CorruptMirror(f"There is no Iceberg mirror of {self._where.name!r} that slot {change.slot} could follow. Begin it again.")
         return found
 
-    def _prepare(self, change: MirrorChange, before: MirrorState | None, uploads: Uploads) -> tuple[MirrorState, MaskPlan | None]:
+    def _prepare(self, change: MirrorChange, uploads: Uploads) -> tuple[MirrorState, MaskPlan | None]:
         """Put everything but the metadata file, which is in the result."""
+        before = self._before(change)
+        earlier = self._document or self._broken
         was = None if before is None else current_schema(before.document)
         check_not_adopted(change, name=self._where.name)
         schema = schema_of(change.spec, was, slot=change.slot, name=self._where.name)
         if before is None:
-            earlier = None if self._document is None else current_schema(self._document)
-            check_file_types(change, schema, earlier, self._objects, name=self._where.name)
+            check_file_types(change, schema, None if earlier is None else current_schema(earlier), self._objects, name=self._where.name)
         version = self._version if before is None else int(before.document["format-version"])
         writer = SlotWriter(
             objects=self._objects,
             uploads=uploads,
             change=change,
             before=before,
-            earlier=self._document,
+            earlier=earlier,
             schema=with_schema_id(schema, () if before is None else before.document["schemas"]),
             version=version,
             name=self._where.name,

@@ -63,7 +63,7 @@ class Pointers:
             elif name.endswith(_PACKED):
                 raise ForeignMetadata(f"{key} was not written by objcat. Nothing was changed. Move the other table away from this prefix.")
 
-    def put(self, slot: int, data: bytes, *, txn: str, restarts: bool, uploads: Uploads) -> None:
+    def put(self, slot: int, data: bytes, *, txn: str, restarts: bool, replaces: bool, uploads: Uploads) -> None:
         """Put the metadata file of a slot.
 
         Args:
@@ -71,6 +71,7 @@ class Pointers:
             data: its bytes.
             txn: the transaction of the slot.
             restarts: whether it may replace one that is copied or unreadable.
+            replaces: whether it may replace any: what that names cannot be used.
             uploads: what it names. It is kept when the outcome is not known.
 
         Raises:
@@ -87,7 +88,7 @@ class Pointers:
                     other = found or self._get(slot)
                     if other is not None and other.data == data:
                         return  # An attempt of ours took effect, or another process wrote the same.
-                    if not restarts or other is None or self._is_usable(slot, other):
+                    if other is None or not (replaces or (restarts and not self._is_usable(slot, other))):
                         raise self._taken(slot, txn, other)
                     mode = Update(other.meta.version)
                 case OutcomeUnknown(cause):

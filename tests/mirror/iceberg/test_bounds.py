@@ -117,6 +117,13 @@ def test_a_value_that_does_not_fit_its_type_is_no_bound(value: Any, kind: str):
     assert encode_value(value, kind, upper=False) is None and encode_value(value, kind, upper=True) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "data"), [("-1.28", b"\x80"), ("-1.29", b"\xff\x7f"), ("1.27", b"\x7f"), ("1.28", b"\0\x80"), ("0.00", b"\0")]
+)
+def test_decimals_take_as_few_bytes_as_iceberg_wants(text: str, data: bytes):
+    assert encode_value(text, "decimal(9, 2)", upper=False) == data == to_bytes(DecimalType(9, 2), decimal.Decimal(text))
+
+
 def test_an_old_bound_is_said_in_the_wider_type():
     assert encode_value(5, "long", upper=True) == (5).to_bytes(8, "little")
     assert decoded(DoubleType(), encode_value(0.1, "double", upper=False) or b"") == 0.1

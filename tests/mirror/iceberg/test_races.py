@@ -396,9 +396,34 @@ def test_a_damaged_object_is_an_error_until_the_mirror_begins_again(world: World
         with pytest.raises(CorruptMirror, match="Make the mirror again from the table"):
             damaged.write(change)
         assert metadata_slots(world) == [0, 1, 2]
+        # A driver that asks for the newest slot learns that the mirror must begin again, until it did.
+        for _ in range(2):
+            with pytest.raises(CorruptMirror, match="Begin it again"):
+                damaged.newest()
     again = replace(change, restarts=True, removed=[], masked=[], added=[file.mirrored() for file in world.files.values()])
     damaged.write(again)
+    assert damaged.newest() == MirroredSlot(3, change.txn)
     check_slot(world, 3)
+
+
+def test_a_mirror_whose_newest_slot_is_damaged_begins_again_at_that_slot(world: World, version: int):
+    begun(world, version)
+    world.slot -= 1
+    again = world.restart()
+    change = world.upsert(1, text="c")
+    world.fileio.delete(world.fileio.list_keys("metadata/snap-1-"))
+    damaged = world.mirror(format_version=version)
+    with pytest.raises(CorruptMirror):
+        damaged.write(change)
+    with pytest.raises(MirrorSlotTaken):
+        damaged.write(replace(again, slot=0))
+    damaged.write(again)
+    assert damaged.newest() == world.mirror().newest() == MirroredSlot(1, again.txn)
+    check_slot(world, 1)
+    damaged.write(change)
+    check_slot(world, 2)
+    with pytest.raises(MirrorSlotTaken):
+        damaged.write(replace(again, slot=2, txn=change.txn))
 
 
 def test_a_copied_prefix_has_no_mirror_of_its_own(world: World, version: int):
