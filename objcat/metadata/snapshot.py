@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from math import gcd
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
 from objcat.metadata.file_digest import unpacked
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, decode_adoption, decode_order
+from objcat.metadata.group_filter import GroupFilter
 from objcat.metadata.manifest import Manifests, Pruning
 from objcat.metadata.manifest_rows import (
     BUCKET_BITS,
@@ -41,6 +41,8 @@ from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView
 
 BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_adopted", "base_xxh3", "base_footer_xxh3")
+FILTERED_ROWS_MIN = 4096
+"""Rows of manifests from which those of a few file groups are taken before anything else. The rows of smaller tables are cached as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +152,20 @@ class Snapshot:
             where: Leaves out partitions whose text excludes every row, and reads no manifest for them.
         """
         wanted = partitions if partitions is None or isinstance(partitions, PartitionRanges) else PartitionRanges.of_names(partitions)
-        if group_ids is not None and not self._is_all_in({group_id.partition for group_id in group_ids}):
-            wanted = PartitionRanges.of_names(
-                group_id.partition for group_id in group_ids if wanted is None or group_id.partition in wanted
-            )
-        chosen = _Chosen(self.spec, wanted, where)
+        groups = None
+        if group_ids is not None:
+            if not self._is_all_in({group_id.partition for group_id in group_ids}):
+                wanted = PartitionRanges.of_names(
+                    group_id.partition for group_id in group_ids if wanted is None or group_id.partition in wanted
+                )
+            groups = GroupFilter.of(group_ids, self.table.bucket_count)
+        is_few = groups is not None and sum(ref.rows for ref in self.table.manifest) + len(self.table.overlay) > FILTERED_ROWS_MIN
+        chosen = _Chosen(self.spec, wanted, where, groups if is_few else None)
         if chosen.is_all:
             rows = manifests.rows_of_state(self.table, columns, lambda: self._rows(manifests, columns, chosen))
         else:
             rows = self._rows(manifests, columns, chosen)
-        return _group(rows, self.table, group_ids, hashes)
+        return _group(rows, self.table, groups, hashes)
 
     def _is_all_in(self, partitions: Collection[str]) -> bool:
         """Whether the table has one partition, and these are it."""
@@ -172,6 +178,8 @@ class Snapshot:
         refs = list(self.table.manifest)
         changes = list(self.table.overlay.values())
         if not chosen.is_all:
+            if chosen.groups is not None:
+                refs, changes = list(filter(chosen.groups.meets, refs)), self._changes_of(chosen.groups)
             refs = list(compress(refs, chosen.meet([(ref.first.partition, ref.last.partition) for ref in refs])))
             changes = list(compress(changes, chosen.meet([(change.group_id.partition,) * 2 for change in changes])))
         tables = [shard.rows(columns) for shard in manifests.load(refs)]
@@ -181,19 +189,27 @@ class Snapshot:
             tables.append(rows_of(changes, self.spec, columns))
         return aligned(tables, self.spec)
 
+    def _changes_of(self, groups: GroupFilter) -> list[ManifestChange]:
+        """The changes since the checkpoint of some file groups."""
+        return [change for change in self.table.overlay.values() if groups.has(change.group_id)]
+
 
 class _Chosen:
-    """The requested partitions. Manifest rows of a partition are left out as a whole, or not at all."""
+    """The requested partitions and file groups. Manifest rows of either are left out as a whole, or not at all.
 
-    def __init__(self, spec: TableSpec, wanted: PartitionRanges | None, where: Pruning | None) -> None:
+    groups: None where all file groups of the partitions are read.
+    """
+
+    def __init__(self, spec: TableSpec, wanted: PartitionRanges | None, where: Pruning | None, groups: GroupFilter | None = None) -> None:
         self._spec = spec
         self._wanted = wanted
+        self.groups = groups
         fields = spec.partitioning.fields
         self._where = where if where is not None and fields and fields[0].column in where.columns else None
 
     @property
     def is_all(self) -> bool:
-        return self._wanted is None and self._where is None
+        return self._wanted is None and self._where is None and self.groups is None
 
     def meet(self, ranges: Sequence[tuple[str, str]]) -> Mask:
         """For each range of partitions, ends included, whether it may contain a requested one."""
@@ -203,7 +219,11 @@ class _Chosen:
         return mask
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The rows of the requested partitions."""
+        """The rows of the requested partitions and file groups."""
+        if self.groups is not None:
+            rows = self.groups.rows_of(rows)
+        if self._wanted is None and self._where is None:
+            return rows
         partitions = Partitions.of(rows.column("partition"))
         mask = self.meet([(name, name) for name in partitions.names])
         return rows if mask.all() else rows.filter(pa.array(mask[partitions.codes]))
@@ -359,7 +379,7 @@ class LiveFiles:
 
 
 def _group(
-    rows: pa.Table, table: TableState, group_ids: Collection[FileGroupId] | None, hashes: Collection[int] | None = None
+    rows: pa.Table, table: TableState, groups: GroupFilter | None, hashes: Collection[int] | None = None
 ) -> LiveFiles:
     """Assign rows to the live file groups: those of the partition's current bucket count that have keys in common with the row's."""
     partitions = Partitions.of(rows.column("partition"))
@@ -372,8 +392,8 @@ def _group(
     turn = np.arange(len(row)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     bucket = (addressed % np.maximum(divisor, 1))[row] + turn * divisor[row]
     keys = (partitions.codes[row] << BUCKET_BITS) | bucket
-    if group_ids is not None:
-        kept = np.isin(keys, _keys_of(group_ids, partitions, counts))
+    if groups is not None:
+        kept = np.isin(keys, groups.keys(partitions))
         keys, row = keys[kept], row[kept]
     if hashes is not None:
         kept = _holds_any(keys & ((1 << BUCKET_BITS) - 1), counts[keys >> BUCKET_BITS], hashes)
@@ -383,19 +403,6 @@ def _group(
     return LiveFiles(
         rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, merge_members(rows, members)
     )
-
-
-def _keys_of(group_ids: Collection[FileGroupId], partitions: Partitions, counts: Ints) -> Ints:
-    """The live file groups that have keys in common with some file groups."""
-    codes: Mapping[str, int] = {name: code for code, name in enumerate(partitions.names)}
-    keys: list[int] = []
-    for group_id in group_ids:
-        code = codes.get(group_id.partition)
-        if code is not None:
-            divisor = gcd(group_id.bucket_count, int(counts[code]))
-            buckets = range(group_id.bucket % divisor, int(counts[code]), divisor)
-            keys.extend((code << BUCKET_BITS) | bucket for bucket in buckets)
-    return np.array(sorted(set(keys)), dtype=np.int64)
 
 
 def _holds_any(bucket: Ints, count: Ints, hashes: Collection[int]) -> Mask:

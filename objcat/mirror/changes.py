@@ -155,6 +155,7 @@ class ChangeReader:
 
     def _superseded(self, new: Snapshot, group: FileGroup, delta: TableDelta, slot: int) -> Mapping[str, Positions]:
         """By path, the rows of a file group that stop counting."""
+        self._timeline.fileio.env.give_way()
         spec = new.spec
         if not spec.key:
             return {}
@@ -228,19 +229,30 @@ class ChangeReader:
             for part in _needed_by(group):
                 if part.path in paths:
                     needed.setdefault(part.path, []).append(part)
-        superseding = [] if not spec.key else self._timeline.fileio.env.map(lambda group: self._masked(spec, group, group.logs), groups)
+        with_logs = [group for group in groups if group.logs and spec.key]
+        superseding = self._timeline.fileio.env.map(lambda group: self._masked(spec, group, group.logs), with_logs)
         superseded = _united(superseding)
         bounds = bounds_by_path(snapshot, self._manifests, [group.group_id for group in groups])
         files = []
         for path, of_path in sorted(needed.items()):
             size, rows = _size(of_path[0].file)
-            counts = np.zeros(rows, np.bool_)
-            for part in of_path:
-                counts[self._rows.own_positions(spec, part.group, part.file)] = True
-            counts[superseded.get(path, NO_ROWS)] = False
-            known = bounds.get(path, {})
-            files.append(MirroredFile(path=path, bytes=size, rows=rows, bounds=known, masked=np.flatnonzero(~counts), nulls_at_most=True))
+            masked = self._masked_of(spec, of_path, superseded.get(path, NO_ROWS))
+            files.append(
+                MirroredFile(path=path, bytes=size, rows=rows, bounds=bounds.get(path, {}), masked=masked, nulls_at_most=True)
+            )
         return files
+
+    def _masked_of(self, spec: TableSpec, of_path: Sequence[_NeededRows], superseded: Positions) -> Positions:
+        """The rows of a file that do not count: no file group needs them, or they are superseded."""
+        first = of_path[0]
+        if isinstance(first.file, BaseFile) and not first.group.is_shared(first.file.group_id):
+            # One file group needs all of it. Most files of a large table are such ones.
+            return superseded
+        counts = np.zeros(_size(first.file)[1], np.bool_)
+        for part in of_path:
+            counts[self._rows.own_positions(spec, part.group, part.file)] = True
+        counts[superseded] = False
+        return np.flatnonzero(~counts)
 
 
 def _needed_by(group: FileGroup) -> list[_NeededRows]:

@@ -29,10 +29,14 @@ from objcat.tasks.key_lookup import KeySpan, ranges_of
 from objcat.tasks.scan import bare, own_rows
 
 CACHED_BYTES_MAX = 64 * 1024**2
-"""Arrow bytes of keys of small log files that are cached. The next upserts of the same file groups look into them again."""
+"""Arrow bytes of keys of files that are cached. The next upserts of the same file groups look into them again."""
+CACHED_BASE_BYTES_MAX = CACHED_BYTES_MAX // 32
+"""Keys of a base file take at most that much in the cache."""
 _POSITION = "_objcat_position"
 
 
+_Choice: TypeAlias = Callable[[pa.parquet.FileMetaData, pa.Schema], Sequence[int]]
+"""Selects row groups by footer and schema."""
 LogRange: TypeAlias = tuple[str, int, int]
 """The path of a log file, and a range of its rows."""
 
@@ -43,7 +47,7 @@ def range_of(part: LogSlice) -> LogRange:
 
 
 class LiveRowReader:
-    """Reads keys and their positions in data files. Remembers those of small log files. Safe for many threads."""
+    """Reads keys and their positions in data files. Remembers those of small files. Safe for many threads."""
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
@@ -104,7 +108,7 @@ class LiveRowReader:
                 every = range(footer.num_row_groups)
                 return every if pruning is None else row_groups_that_may_match(footer, schema, pruning, spec)
 
-            for rows in self._of_base(spec, group.base, _columns(spec), wanted):
+            for rows in self._keys_of_base(spec, group.base, wanted):
                 own = own_rows(rows, spec, group, group.base.group_id)
                 meeting = own.filter(may_meet(own, keys, names))
                 op = pa.array(np.full(meeting.num_rows, OP_UPSERT, np.int8))
@@ -115,12 +119,32 @@ class LiveRowReader:
             is_new = range_of(part) in fresh
             yield part.object.path, rows if is_new else rows.filter(may_meet(rows, keys, names)), is_new
 
+    def _keys_of_base(self, spec: TableSpec, base: BaseFile, wanted: _Choice) -> Iterator[pa.Table]:
+        """Key and ordering value of the chosen row groups, or of all rows if they are cached. A file that was read whole is cached."""
+        columns = _columns(spec)
+        name = f"{base.path} {[(column.physical, column.type) for column in (*spec.key_columns, spec.ordering_column) if column is not None]}"
+        known = self._cached.get(name)
+        if known is not None:
+            yield known
+            return
+        held: list[pa.Table] | None = []
+        held_bytes = held_rows = 0
+        for rows in self._of_base(spec, base, columns, wanted):
+            if held is not None:
+                held_bytes, held_rows = held_bytes + rows.nbytes, held_rows + rows.num_rows
+                held = [*held, rows] if held_bytes <= CACHED_BASE_BYTES_MAX else None
+            yield rows
+        if held and held_rows == base.rows:
+            # Slices hold on to the whole of what was read, so they are copied.
+            whole = pa.concat_tables(held).combine_chunks()
+            self._cached.put(name, whole, whole.nbytes)
+
     def _of_base(
         self,
         spec: TableSpec,
         base: BaseFile,
         columns: Sequence[str],
-        wanted: Callable[[pa.parquet.FileMetaData, pa.Schema], Sequence[int]] | None = None,
+        wanted: _Choice | None = None,
     ) -> Iterator[pa.Table]:
         """Columns of some row groups, all by default, with the positions of their rows."""
         chosen = wanted or (lambda footer, _: range(footer.num_row_groups))
