@@ -97,7 +97,7 @@ def opened(url: str) -> objcat.Table:
 def make_mirrored(url: str, *, files: int, ids: int, say: Callable[[str], None]) -> None:
     """A table of many files. Its newest checkpoint holds all of them. ids: rows of each real file group."""
     count = min(files, BUCKETS_MAX)
-    index = objcat.BucketIndex(count, ["place"])
+    index = objcat.BucketIndex(count, ("place",))
     objcat.create_table_at(url, SCHEMA, key=["place", "id", "day"], partition_by=["day"], index=index)._context.fileio.close()
     table = opened(url)
     table.upsert(all_rows(places(count), ids))
@@ -123,7 +123,7 @@ class Follower:
     """The mirrors of a table, by a handle of their own. Its first call is cold."""
 
     def __init__(self, url: str) -> None:
-        context = opened(url)._context
+        self._context = context = opened(url)._context
         self._fileio = context.fileio
         self._mirrors = TableMirrors(context.timeline, context.id, context.name, Manifests(context.fileio))
 
@@ -145,6 +145,11 @@ class Follower:
             "slots": report.written,
         }
 
+    def live_files(self) -> int:
+        """How many files the mirror names."""
+        (form,) = self._mirrors.formats(self._context.timeline.open())
+        return len(form.live_files())
+
 
 def commit(table: objcat.Table, kind: str, chosen: Sequence[int], *, ids: int, seed: int) -> None:
     """One commit of a kind, see `KINDS`. A compaction needs an upsert before it."""
@@ -154,7 +159,7 @@ def commit(table: objcat.Table, kind: str, chosen: Sequence[int], *, ids: int, s
         if table.maintenance.compact() is None:
             raise AssertionError("There was nothing to compact.")
     else:
-        table.upsert(some_rows(chosen, int(kind.split()[0].replace(",", "")), ids=ids, seed=seed))
+        table.upsert(some_rows(chosen, int(kind.split(maxsplit=1)[0].replace(",", "")), ids=ids, seed=seed))
 
 
 def peak_bytes() -> int:
@@ -166,7 +171,9 @@ def begin(url: str, form: str) -> dict[str, float]:
     """Set the properties, and make the mirror of the table as it is."""
     opened(url).set_properties(FORMATS[form])
     pa.array([0])
-    return {**Follower(url).catch_up(), "peak bytes": peak_bytes()}
+    follower = Follower(url)
+    sample = {**follower.catch_up(), "peak bytes": peak_bytes()}
+    return {**sample, "live files": follower.live_files()}
 
 
 def follow(url: str, count: int, ids: int, rounds: int) -> dict[str, dict[str, float]]:

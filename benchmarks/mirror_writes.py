@@ -75,7 +75,11 @@ def _one(table: objcat.Table, batch: pa.Table, *, has_mirror: bool) -> dict[str,
     commit_s = time.perf_counter() - began_s
     if has_mirror:
         _settle(table)
-    return {"commit seconds": commit_s, "seconds until mirrored": time.perf_counter() - began_s, "CPU seconds": time.process_time() - began_cpu_s}
+    return {
+        "commit seconds": commit_s,
+        "seconds until mirrored": time.perf_counter() - began_s,
+        "CPU seconds": time.process_time() - began_cpu_s,
+    }
 
 
 def _row(table: objcat.Table, batch: pa.Table, has_mirror: bool) -> tuple[float, float]:

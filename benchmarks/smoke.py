@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import commit_bench, fileio_bench, index_bench, metadata_bench, writers
+from benchmarks import commit_bench, fileio_bench, index_bench, metadata_bench, mirror_tables, writers
 from benchmarks.data import make_data
 from benchmarks.figures import WorkResult, failed, own_side
 from benchmarks.fileio_sides import Target
@@ -80,6 +80,17 @@ def check_metadata(place: Path) -> list[str]:
     return [f"{what}: {found} instead of {right}" for what, (found, right) in asked.items() if found != right]
 
 
+def check_mirrors(place: Path) -> list[str]:
+    """What is wrong in mirrors of a table of many files. What is measured raises when a mirror does not follow."""
+    url, wrong = str(place), []
+    mirror_tables.make_mirrored(url, files=FILES, ids=SMALL_COMMITS, say=lambda _: None)
+    files = mirror_tables.begin(url, "Iceberg v2")["live files"]
+    mirror_tables.follow(url, FILES, SMALL_COMMITS, rounds=1)
+    if files != FILES:
+        wrong.append(f"files of the mirror: {files} instead of {FILES}")
+    return wrong
+
+
 def check_fileio(place: Path) -> list[str]:
     """What is wrong with objects that were put, read and streamed. Both sides compare the bytes themselves, and raise."""
     place.mkdir()
@@ -101,6 +112,7 @@ def check_commit(_place: Path) -> list[str]:
 OTHERS: Mapping[str, Callable[[Path], list[str]]] = {
     "index": check_index,
     "metadata": check_metadata,
+    "mirrors": check_mirrors,
     "fileio": check_fileio,
     "commit": check_commit,
 }

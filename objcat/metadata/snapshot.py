@@ -6,7 +6,7 @@ of the log. `Snapshot.file_groups` is the usual way to the files. Scans, writes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -22,6 +22,7 @@ from objcat.metadata.manifest_rows import (
     BUCKET_BITS,
     SLICE,
     Ints,
+    ManifestChange,
     Mask,
     Members,
     MergedManifest,
@@ -42,7 +43,7 @@ from objcat.timeline.log_view import LogView
 
 BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_adopted", "base_xxh3", "base_footer_xxh3")
 FILTERED_ROWS_MIN = 4096
-"""Rows of manifests from which those of a few file groups are taken before anything else. The rows of smaller tables are cached as a whole."""
+"""Rows of manifests from which only those of the wanted file groups are looked at. The rows of smaller tables are cached as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,9 +379,7 @@ class LiveFiles:
         return {number: tuple(slices) for number, slices in found.items()}
 
 
-def _group(
-    rows: pa.Table, table: TableState, groups: GroupFilter | None, hashes: Collection[int] | None = None
-) -> LiveFiles:
+def _group(rows: pa.Table, table: TableState, groups: GroupFilter | None, hashes: Collection[int] | None = None) -> LiveFiles:
     """Assign rows to the live file groups: those of the partition's current bucket count that have keys in common with the row's."""
     partitions = Partitions.of(rows.column("partition"))
     counts = np.array([table.bucket_count(name) for name in partitions.names], dtype=np.int64)

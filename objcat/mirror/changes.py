@@ -132,6 +132,8 @@ class ChangeReader:
         ended = [part for group in self._groups(old, ids) for part in _needed_by(group) if part.key not in needed]
         named = {part.path for part in needed.values()}
         left = named | self._named(new, [part for part in ended if part.path not in named])
+        if new.spec.key:
+            self._rows.read_ahead(new.spec, [log for log in delta.logs if log.path in named])
         masked = list(self._timeline.fileio.env.map(lambda group: self._superseded(new, group, delta, empty.slot), groups))
         masked += [{part.path: self._rows.own_positions(old.spec, part.group, part.file)} for part in ended if part.path in left]
         rows = _united(masked)
@@ -237,9 +239,7 @@ class ChangeReader:
         for path, of_path in sorted(needed.items()):
             size, rows = _size(of_path[0].file)
             masked = self._masked_of(spec, of_path, superseded.get(path, NO_ROWS))
-            files.append(
-                MirroredFile(path=path, bytes=size, rows=rows, bounds=bounds.get(path, {}), masked=masked, nulls_at_most=True)
-            )
+            files.append(MirroredFile(path=path, bytes=size, rows=rows, bounds=bounds.get(path, {}), masked=masked, nulls_at_most=True))
         return files
 
     def _masked_of(self, spec: TableSpec, of_path: Sequence[_NeededRows], superseded: Positions) -> Positions:

@@ -22,7 +22,7 @@ from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, may_meet, win
 from objcat.datafile.open_files import WHOLE_BYTES_MAX
 from objcat.datafile.parquet import picked_row_groups, read_log
 from objcat.datafile.statistics import row_groups_that_may_match
-from objcat.metadata.files import BaseFile, FileGroup, LogSlice
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice
 from objcat.metadata.table_spec import TableSpec
 from objcat.mirror.model import Positions
 from objcat.tasks.key_lookup import KeySpan, ranges_of
@@ -122,7 +122,9 @@ class LiveRowReader:
     def _keys_of_base(self, spec: TableSpec, base: BaseFile, wanted: _Choice) -> Iterator[pa.Table]:
         """Key and ordering value of the chosen row groups, or of all rows if they are cached. A file that was read whole is cached."""
         columns = _columns(spec)
-        name = f"{base.path} {[(column.physical, column.type) for column in (*spec.key_columns, spec.ordering_column) if column is not None]}"
+        # The type of an ordering column may become wider. Keys never change.
+        ordering = spec.ordering_column
+        name = f"{base.path} {'' if ordering is None else (ordering.physical, ordering.type)}"
         known = self._cached.get(name)
         if known is not None:
             yield known
@@ -151,19 +153,27 @@ class LiveRowReader:
         for first, rows in picked_row_groups(self._fileio, base, columns, spec.table_schema, chosen):
             yield _numbered(bare(rows), first)
 
+    def read_ahead(self, spec: TableSpec, logs: Collection[LogObject]) -> None:
+        """Read small log files, each once, before several threads ask for their slices."""
+        list(self._fileio.env.map(lambda log: self._whole_log(spec, log), [log for log in logs if log.bytes <= WHOLE_BYTES_MAX]))
+
+    def _whole_log(self, spec: TableSpec, log: LogObject) -> pa.Table:
+        ordering = spec.ordering_column
+        # The type of an ordering column may become wider. Keys never change.
+        name = f"{log.path} {'' if ordering is None else ordering.type}"
+        whole = self._cached.get(name)
+        if whole is None:
+            (whole,) = read_log(self._fileio, log, [(0, log.rows)], _columns(spec), spec.table_schema)
+            self._cached.put(name, whole, whole.nbytes)
+        return whole
+
     def _of_slice(self, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
         """Key, ordering value, operation and position of the rows of a slice that belong to a file group."""
         columns = _columns(spec)
         if part.object.bytes > WHOLE_BYTES_MAX:
             (rows,) = read_log(self._fileio, part.object, [(part.start, part.end)], columns, spec.table_schema)
         else:
-            ordering = spec.ordering_column
-            # The type of an ordering column may become wider. Keys never change.
-            name = f"{part.object.path} {'' if ordering is None else ordering.type}"
-            whole = self._cached.get(name)
-            if whole is None:
-                (whole,) = read_log(self._fileio, part.object, [(0, part.object.rows)], columns, spec.table_schema)
-                self._cached.put(name, whole, whole.nbytes)
+            whole = self._whole_log(spec, part.object)
             rows = whole.slice(part.start, part.end - part.start)
         return own_rows(_numbered(bare(rows), part.start), spec, group, part.group_id)
 

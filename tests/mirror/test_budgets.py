@@ -20,7 +20,7 @@ PUTS = {
     "Delta": {"no file": (1, 0), "100 rows": (2, 0), "compaction": (1, 0)},
 }
 """By format and kind of commit: objects that are put if absent, and others. A compaction may need fewer."""
-READS_MAX = 12
+READS_MAX = 8
 """The slots of the log and of the mirror in which newer ones are looked for."""
 
 
@@ -50,7 +50,7 @@ def test_a_warm_slot_of_each_kind_has_a_budget(made: Callable[[int], str], form:
             assert set(sent) <= {"get", "list", "put", "put_create"} and sent.get("list", 0) <= 2, (kind, sent)
             # The new log file is all that is read of the data: the keys of the base files are known.
             assert sent["get"] <= READS_MAX + (kind == "100 rows"), (kind, sent)
-        assert small[kind]["put_create"] == large[kind]["put_create"], kind
+        assert kind == "compaction" or small[kind] == large[kind], kind
 
 
 def warm_slots(url: str, files: int, form: str) -> dict[str, dict[str, int]]:

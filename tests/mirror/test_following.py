@@ -102,11 +102,11 @@ def test_a_mirror_begins_at_the_newest_slot_and_ends_with_its_property(lake: obj
 def test_a_commit_sends_no_request_more_and_waits_for_none(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, rounds = {}, []
     for name, properties in (("shop.with", MIRRORS), ("shop.without", {})):
-        made = lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), properties=properties)
-        newest(made)
         with monkeypatch.context() as patch:
             # What a round in the background sends does not count here.
             patch.setattr("objcat.maintenance.auto_mirror.AutoMirror._quietly", lambda *_, name=name: rounds.append(name))
+            made = lake.create_table(name, SCHEMA, key=["id"], index=objcat.BucketIndex(2), properties=properties)
+            newest(made)
             before = made._context.fileio.metrics.snapshot()
             for number in range(3):
                 made.upsert(people(number))

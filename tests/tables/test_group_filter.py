@@ -14,7 +14,8 @@ from objcat.metadata.files import FileGroup
 from objcat.metadata.snapshot import Snapshot
 from objcat.timeline.entry import FileGroupId
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False), pa.field("value", pa.int64())])
+COLUMNS = {"id": pa.int64(), "day": pa.string(), "value": pa.int64()}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in COLUMNS.items()])
 
 
 def grown(place: Path, draw: random.Random, **options: Any) -> objcat.Table:
@@ -50,9 +51,7 @@ def in_common(groups: list[FileGroup], wanted: list[FileGroupId]) -> list[FileGr
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("partition_by", [["day"], []])
-def test_a_lookup_of_some_file_groups_is_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: list[str], seed: int
-) -> None:
+def test_a_lookup_of_some_file_groups_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: list[str], seed: int) -> None:
     draw = random.Random(seed)
     table = grown(tmp_path, draw, index=objcat.BucketIndex(4), partition_by=partition_by)
     snapshot, manifests = table.snapshot, table._context.manifests
