@@ -92,8 +92,9 @@ class Pointers:
                         raise self._taken(slot, txn, other)
                     mode = Update(other.meta.version)
                 case OutcomeUnknown(cause):
+                    # Whatever the next attempts meet, this one may take effect.
+                    uploads.keep()
                     if attempt == _PUTS_MAX:
-                        uploads.keep()
                         raise cause
         raise self._taken(slot, txn, None)
 
