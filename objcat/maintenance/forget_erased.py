@@ -218,6 +218,11 @@ def _push(timeline: Timeline[Tables], table: str, view: LogView[Tables], *, root
     return view
 
 
+def commit_empty_slot(timeline: Timeline[Tables], table: str, view: LogView[Tables]) -> None:
+    """Commit a slot that changes nothing, unless the log is above the view. Raises CommitConflict, CommitUnknown, storage errors."""
+    _push(timeline, table, view, rooted=False)
+
+
 def _says_nothing(bound: int, _plan: object, _txn: Txn) -> ServiceResult:
     return ServiceResult(footprint=Footprint(bound=bound))
 

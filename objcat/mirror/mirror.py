@@ -17,7 +17,7 @@ from objcat.metadata.properties import MIRROR_ICEBERG_VERSION, MIRROR_MODE, READ
 from objcat.metadata.table_state import Tables
 from objcat.mirror.changes import ChangeReader
 from objcat.mirror.formats import PREFIXES, folder_of, formats_of, remove_mirror
-from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFormat, MirrorHeld, MirrorSlotTaken
+from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFormat, MirrorHeld, MirrorNotRestarted, MirrorSlotTaken
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
 from objcat.timeline.entry import Entry
 from objcat.timeline.log import with_changes
@@ -52,6 +52,10 @@ class MirrorReport:
     held: str = ""
 
 
+class _SettingsChanged(Exception):
+    """The table had no such mirror at a slot on the way, or one of other rows. It begins again."""
+
+
 class TableMirrors:
     """The mirrors of one table. It remembers what it has read and written, so that the next slot costs little. For one thread at a time.
 
@@ -70,9 +74,10 @@ class TableMirrors:
         self._head: LogView[Tables] | None = None
         self._view: LogView[Tables] | None = None
         self._settings: tuple[str, ...] | None = None
+        self._is_read_optimized = False
         self._formats: tuple[MirrorFormat, ...] = ()
         self._changes = ChangeReader(timeline, table, manifests)
-        self._computed: dict[int, MirrorChange] = {}
+        self._computed: dict[int, tuple[MirrorChange, bool]] = {}
 
     def catch_up(self, view: LogView[Tables] | None = None) -> tuple[MirrorReport, ...]:
         """Mirror every slot that is not mirrored yet. Returns a report for each format that the property `mirrors` names.
@@ -98,11 +103,14 @@ class TableMirrors:
         return tuple(reports)
 
     def start_over(self, view: LogView[Tables]) -> int:
-        """Make each mirror again from the table as it is at a slot, and delete everything that it held before. Returns how many objects.
+        """Make each mirror again from the table as it is at a slot, and delete what it held of unreadable slots. Returns how many objects.
 
         For erasures: earlier metadata holds bounds and positions of rows that are gone.
+
+        Raises:
+            MirrorNotRestarted: Another process has mirrored this slot already, upon earlier metadata. Call it again at a later slot.
         """
-        deleted = 0
+        deleted, bound = 0, view.log.marks(self._table).bound
         for form in self._formats_at(view):
             for _ in range(RACES_MAX):
                 newest = _newest(form)
@@ -112,14 +120,18 @@ class TableMirrors:
                     except MirrorSlotTaken:
                         continue
                 break
-            deleted += form.forget_before(view.slot)
+            try:
+                deleted += form.forget_before(view.slot)
+            except MirrorNotRestarted:
+                # Another process may have mirrored this slot, after a restart of its own.
+                deleted += form.forget_before(min(bound, view.slot))
         return deleted
 
     def remove_unnamed(self, view: LogView[Tables]) -> int:
         """Delete the mirrors that the properties of the table do not name. Returns how many objects. Raises storage errors."""
         wanted = mirrors_of(view.state[self._table].spec.properties)
         folder = folder_of(self._timeline, self._table, self._name)
-        return sum(remove_mirror(folder, name) for name in PREFIXES if name not in wanted)
+        return sum(remove_mirror(folder, name, slot=view.slot) for name in PREFIXES if name not in wanted)
 
     def newest(self, view: LogView[Tables]) -> dict[str, MirroredSlot | None]:
         """The newest slot of each mirror. Raises as `MirrorFormat.newest`, except that an unreadable mirror counts as none."""
@@ -144,7 +156,7 @@ class TableMirrors:
             folder = folder_of(self._timeline, self._table, self._name)
             self._formats = formats_of(properties, folder)
             self._changes = ChangeReader(self._timeline, self._table, self._manifests, read_optimized=is_read_optimized)
-            self._settings, self._view, self._computed = settings, None, {}
+            self._settings, self._view, self._computed, self._is_read_optimized = settings, None, {}, is_read_optimized
         return self._formats
 
     def _follow(self, form: MirrorFormat, head: LogView[Tables]) -> MirrorReport:
@@ -161,6 +173,13 @@ class TableMirrors:
                 else:
                     written += self._walk(form, newest, head)
                 break
+            except _SettingsChanged:
+                try:
+                    form.write(self.state_at(head))
+                    written += 1
+                    break
+                except MirrorSlotTaken:
+                    continue
             except MirrorSlotTaken:
                 continue
             except MirrorHeld as held:
@@ -180,7 +199,8 @@ class TableMirrors:
         """Whether a mirror can go on slot by slot: the next slots are readable, and it is of this log."""
         if newest.slot >= head.slot:
             return newest.slot > head.slot or newest.txn == self._txn_at(head.slot)
-        if newest.slot + 1 < head.log.marks(self._table).bound:
+        if newest.slot < head.log.marks(self._table).bound:
+            # Files of its slot may be gone. After an erasure nothing may build on what was mirrored before.
             return False
         return newest.txn == self._txn_at(newest.slot)
 
@@ -198,22 +218,26 @@ class TableMirrors:
             until = min(last, slot + READ_AT_ONCE)
             found = self._timeline.log.read_after(slot, until=until, window=until - slot)
             for entry in with_changes(self._timeline.fileio, found):
-                form.write(self._change_of(entry))
+                change, shows_the_same = self._change_of(entry)
+                if not shows_the_same or form.format not in mirrors_of(change.spec.properties):
+                    raise _SettingsChanged
+                form.write(change)
                 written += 1
             slot = until
         return written
 
-    def _change_of(self, entry: Entry) -> MirrorChange:
-        """What an entry changes. The newest ones are remembered for the other mirrors."""
+    def _change_of(self, entry: Entry) -> tuple[MirrorChange, bool]:
+        """What an entry changes, and whether mirrors show the same rows before and after it as now. The newest ones are remembered."""
         known = self._computed.get(entry.slot)
-        if known is not None and known.txn == entry.txn:
+        if known is not None and known[0].txn == entry.txn:
             return known
         before = self._at(entry.slot - 1)
         after = self._timeline.advance(before, [entry])
-        change = self._changes.next(before, entry, after)
+        modes = {view.state[self._table].spec.properties.get(MIRROR_MODE) == READ_OPTIMIZED for view in (before, after)}
+        found = self._changes.next(before, entry, after), modes == {self._is_read_optimized}
         self._view = after
-        self._computed = {slot: one for slot, one in self._computed.items() if slot > entry.slot - REMEMBERED} | {entry.slot: change}
-        return change
+        self._computed = {slot: one for slot, one in self._computed.items() if slot > entry.slot - REMEMBERED} | {entry.slot: found}
+        return found
 
     def _last_of_table(self, slot: int, head: LogView[Tables]) -> int:
         """The newest slot up to a view that concerns the table. Only where tables share a log may that be an earlier one."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fileio.store import FileIO
-from objcat.errors import ObjcatError
+from objcat.errors import InvalidInput, ObjcatError
 from objcat.metadata.files import OUTER, Bound
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Action
@@ -135,6 +135,10 @@ class MirrorHeld(ObjcatError):
     """The format cannot express the table as it is at a slot. The mirror keeps its last slot until that changes."""
 
 
+class MirrorNotRestarted(InvalidInput):
+    """The newest slot of a mirror names metadata of slots that were to be forgotten. Nothing was deleted. Restart the mirror first."""
+
+
 class MirrorFormat(Protocol):
     """One mirror of one table, in one format. It remembers what it has read and written. For one thread.
 
@@ -172,9 +176,12 @@ class MirrorFormat(Protocol):
         """Delete objects of the mirror that no readable slot names, and that are older than a time. Returns how many."""
 
     def forget_before(self, slot: int) -> int:
-        """Delete all metadata that was written for slots before one, at once. The newest slot must be a restart at or after it.
+        """Delete all metadata that was written for slots before one, at once. The mirror must have restarted at or after it.
 
         For erasures: nothing of the earlier objects remains. Returns how many were deleted.
+
+        Raises:
+            MirrorNotRestarted: It builds on an earlier slot.
         """
 
 

@@ -25,11 +25,12 @@ from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, Sna
 from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
 from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
-from objcat.maintenance.forget_erased import forget, own_files
+from objcat.maintenance.forget_erased import commit_empty_slot, forget, own_files
 from objcat.metadata.files import ADOPTED_FEATURE, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_state import Tables
 from objcat.mirror.formats import folder_of
+from objcat.mirror.model import MirrorNotRestarted
 from objcat.planning.scan import parse_filter
 from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
@@ -59,6 +60,8 @@ STEPS = 5
 
 
 R = TypeVar("R")
+MIRRORED_AGAIN_MAX = 20
+"""How often an erasure commits an empty slot because another process was first to mirror the newest one."""
 
 
 class Reliably(Protocol):
@@ -158,7 +161,7 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         files, cleaned = reliably(lambda: _clean(table, dead))
         advance(1)
         forgotten = forget(table.timeline, table.id, advance=advance)
-        reliably(table.mirrors_start_over)
+        reliably(lambda: _begin_mirrors_again(table))
         # Expired slots cannot be saved any more.
         _check_saved(table, where, left="Everything that no savepoint retains is erased.")
         again = open_scan(table, where=where)
@@ -304,6 +307,19 @@ def _end_empty_partitions(table: TableContext) -> None:
         )
 
     run(table, prepare, metadata=None, action=Action.REPLACE)
+
+
+def _begin_mirrors_again(table: TableContext) -> None:
+    """Make the mirrors again. Another process may have mirrored the newest slot upon earlier metadata, so that a later one is needed."""
+    for attempt in range(1, MIRRORED_AGAIN_MAX + 1):
+        try:
+            table.mirrors_start_over()
+        except MirrorNotRestarted:
+            if attempt == MIRRORED_AGAIN_MAX:
+                raise
+            commit_empty_slot(table.timeline, table.id, table.view)
+        else:
+            return
 
 
 def _clean(table: TableContext, dead: Sequence[RolledBackWriter]) -> tuple[tuple[str, ...], int | None]:

@@ -11,13 +11,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fileio.contract import GetResult, ObjectMeta, PreconditionFailed, Update, require_written
-from objcat.errors import InvalidInput
 from objcat.mirror.delta.actions import LOG, commit_key
 from objcat.mirror.delta.checkpoints import DeltaCheckpoint, advance_hint, write_checkpoint
 from objcat.mirror.delta.loading import DeltaListing, list_log
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.vectors import VECTORS_FOLDER, vector_name, vector_slot
-from objcat.mirror.model import MirrorFolder
+from objcat.mirror.model import MirrorFolder, MirrorNotRestarted
 
 _VERSION = re.compile(r"(\d{20})\.")
 
@@ -86,13 +85,13 @@ def forget_before(folder: MirrorFolder, state: DeltaState | None, slot: int) -> 
     state: the newest version. None: there is none, and everything before the slot goes.
 
     Raises:
-        InvalidInput: The newest version does not build on such a restart.
+        MirrorNotRestarted: The newest version does not build on such a restart.
     """
     if state is None:
         return _delete_before(folder, slot)
     since = state.info.since
     if since < slot:
-        raise InvalidInput(
+        raise MirrorNotRestarted(
             f"The Delta mirror of {folder.name} builds on slot {since}, which is before {slot}. Nothing was deleted. Restart the mirror, "
             "then forget what was before."
         )

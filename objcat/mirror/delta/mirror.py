@@ -100,7 +100,7 @@ class DeltaMirror:
         """See `MirrorFormat.forget_before`.
 
         Raises:
-            InvalidInput: The mirror did not restart at or after the slot.
+            MirrorNotRestarted: The mirror did not restart at or after the slot.
         """
         return expiry.forget_before(self._folder, self._look(), slot)
 

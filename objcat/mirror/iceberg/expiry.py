@@ -38,6 +38,14 @@ def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Rec
     return _delete(objects, is_due)
 
 
+def oldest_named(objects: MirrorObjects, reader: ManifestReader, document: Record) -> int:
+    """The oldest slot that an object was written for which a snapshot of a metadata file names, or the oldest slot of a snapshot."""
+    prefix = objects.key("")
+    written_for = (slot_written_for(key.removeprefix(prefix)) for key in _named(objects, reader, document))
+    slots: list[int] = [snapshot["snapshot-id"] - 1 for snapshot in document["snapshots"]]
+    return min(*slots, *(slot for slot in written_for if slot is not None))
+
+
 def delete_before(objects: MirrorObjects, slot: int) -> int:
     """Delete all objects that were written for slots before one, whatever names them. Returns how many."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fileio.errors import FileIOError
 from objcat.errors import InvalidInput
 from objcat.mirror.iceberg.avro import DATA, DELETES, decode_avro
-from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed
+from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed, oldest_named
 from objcat.mirror.iceberg.file_types import check_file_types, check_not_adopted
 from objcat.mirror.iceberg.location import check_location, root_of
 from objcat.mirror.iceberg.manifests import Manifest, ManifestReader
@@ -24,7 +24,15 @@ from objcat.mirror.iceberg.slot_writer import MirrorState, SlotWriter
 from objcat.mirror.iceberg.table_metadata import current_schema, current_snapshot, encode_document, mirrored_slot, with_schema_id
 from objcat.mirror.iceberg.types import Record, schema_of
 from objcat.mirror.iceberg.vectors import VectorFiles
-from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions
+from objcat.mirror.model import (
+    CorruptMirror,
+    MirrorChange,
+    MirroredSlot,
+    MirrorFolder,
+    MirrorNotRestarted,
+    MirrorSlotTaken,
+    Positions,
+)
 
 FORMAT_VERSION_DEFAULT = 2
 FORMAT_VERSIONS = (2, 3)
@@ -163,17 +171,17 @@ class IcebergMirror:
         """Delete all metadata that was written for slots before one, at once. Returns how many objects were deleted.
 
         Raises:
-            InvalidInput: The newest slot names metadata of earlier slots. Restart the mirror first.
+            MirrorNotRestarted: The newest slot names metadata of earlier slots. Restart the mirror first.
         """
         self._forget()
         newest = self.newest()
         if newest is None:
             return delete_before(self._objects, slot)
         assert self._document is not None
-        oldest = min(snapshot["snapshot-id"] - 1 for snapshot in self._document["snapshots"])
+        oldest = oldest_named(self._objects, ManifestReader(self._objects, "file_path"), self._document)
         if oldest < slot:
-            raise InvalidInput(
-                f"The Iceberg mirror of {self._where.name!r} still has a snapshot of slot {oldest}, which is before {slot}. Nothing was "
+            raise MirrorNotRestarted(
+                f"The Iceberg mirror of {self._where.name!r} still names metadata of slot {oldest}, which is before {slot}. Nothing was "
                 "deleted. Restart the mirror, then forget what was before."
             )
         return delete_before(self._objects, slot)

@@ -173,7 +173,7 @@ def test_an_erasure_leaves_nothing_of_earlier_slots(world: World, version: int):
     mirror = world.mirror(format_version=version)
     mirror.write(world.step(add=[world.file(world.rows(1, 2, text="secret"))], restarts=True))
     mirror.write(world.upsert(1, 3, text="secret"))
-    with pytest.raises(InvalidInput, match="still has a snapshot of slot 0, which is before 2"):
+    with pytest.raises(InvalidInput, match="still names metadata of slot 0, which is before 2"):
         mirror.forget_before(2)
     assert metadata_slots(world) == [0, 1]
     mirror.write(world.step(add=[world.file(world.rows(1, 2))], remove=list(world.files), restarts=True))
