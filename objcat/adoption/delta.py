@@ -249,8 +249,8 @@ def storage_options_of(fileio: FileIO) -> dict[str, str]:
         if value is not None:
             said = value.reveal() if isinstance(value, Secret) else value
             found[target] = str(said).lower() if isinstance(said, bool) else str(said)
-    if scheme == "s3" and found.get("AWS_ENDPOINT_URL", "").startswith("http:"):
-        found["AWS_ALLOW_HTTP"] = "true"
+    if any(value.startswith("http:") for value in found.values()):
+        found["allow_http"] = "true"
     return found
 
 
@@ -264,5 +264,10 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
         "anonymous": "AWS_SKIP_SIGNATURE",
     },
     "gs": {"credentials_file": "GOOGLE_APPLICATION_CREDENTIALS", "endpoint": "GOOGLE_BASE_URL", "anonymous": "GOOGLE_SKIP_SIGNATURE"},
-    "az": {"account": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY", "sas_token": "AZURE_STORAGE_SAS_TOKEN"},
+    "az": {
+        "endpoint": "AZURE_STORAGE_ENDPOINT",
+        "account": "AZURE_STORAGE_ACCOUNT_NAME",
+        "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
+        "sas_token": "AZURE_STORAGE_SAS_TOKEN",
+    },
 }

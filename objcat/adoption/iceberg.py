@@ -27,6 +27,7 @@ _NUMBER = re.compile(r"^v?(\d+)(-.*)?\.(gz\.)?metadata\.json(\.gz)?$")
 
 
 def _pyiceberg(module: str) -> Any:
+    library("pyiceberg", needed_by=NEEDED_BY, extra="adopt")
     return library(f"pyiceberg.{module}", needed_by=NEEDED_BY, extra="adopt")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 import objcat
+from fileio.errors import MissingDependency
 from objcat.cli import app
 from objcat.errors import InvalidInput
 from tests.adoption.foreign import iceberg_catalog
@@ -52,3 +54,10 @@ def test_a_table_of_each_format(tmp_path: Path) -> None:
 def test_calls_that_do_not_fit(arguments: list[str], match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
         CliRunner().invoke(app, ["adopt", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(("adopt", "package"), [("adopt_iceberg", "pyiceberg"), ("adopt_delta", "deltalake")])
+def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adopt: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependency, match=rf"{adopt}\(\) needs {package}, which .* Run pip install 'objcat\[adopt\]'"):
+        getattr(objcat.connect(tmp_path), adopt)("old", "t", key=None)

@@ -189,7 +189,7 @@ def test_options_of_the_lake_are_those_of_deltalake() -> None:
         "AWS_REGION": "x",
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_ALLOW_HTTP": "true",
+        "allow_http": "true",
     }
     assert storage_options_of(open_store("az://box/lake", {"account": "a", "account_key": "aGk="})) == {
         "AZURE_STORAGE_ACCOUNT_NAME": "a",

@@ -422,3 +422,22 @@ def test_the_table_is_read_by_its_name_and_not_erased(catalog: SqlCatalog, lake:
     (alone,) = (tmp_path / "tables").iterdir()
     with pytest.raises(InvalidInput, match=r"Open it by its name in the lake"):
         objcat.table_at(alone).scan().to_arrow()
+
+
+def test_an_adoption_that_is_killed_leaves_no_table_and_begins_again(
+    catalog: SqlCatalog, lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = catalog.create_table("db.t", SCHEMA)
+    foreign.append(trips(range(3)))
+    for at in ("check_keys", "check_own", "check_unchanged"):
+
+        def killed(*_: Any, at: str = at) -> None:
+            raise KeyboardInterrupt(at)
+
+        monkeypatch.setattr(adopt, at, killed)
+        with pytest.raises(KeyboardInterrupt, match=at):
+            lake.adopt_iceberg(foreign, "t", key=["id"])
+        monkeypatch.undo()
+        assert lake.tables() == []
+    assert lake.adopt_iceberg(foreign, "t", key=["id"]).rows == 3
+    assert plain(lake.table("t").scan().to_arrow()) == plain(trips(range(3)))
