@@ -50,8 +50,16 @@ class WorldFile:
 class World:
     """A table and its history. Each step changes files and returns what the mirror must change."""
 
-    def __init__(self, url: str, schema: pa.Schema | TableSchema = PLAIN, *, key: Sequence[str] = ("id",), folder: str = "") -> None:
-        self.fileio: FileIO = fileio.open_store(url)
+    def __init__(
+        self,
+        url: str,
+        schema: pa.Schema | TableSchema = PLAIN,
+        *,
+        key: Sequence[str] = ("id",),
+        folder: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.fileio: FileIO = fileio.open_store(url, options)
         table_schema = schema_from_arrow(schema) if isinstance(schema, pa.Schema) else schema
         ids = tuple(table_schema.column(name).id for name in key)
         self.spec = TableSpec(table=TABLE, table_schema=table_schema, key=ids, index=BucketIndexSpec(count=4, columns=ids))
