@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan
 from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform, MonthTransform, TruncateTransform
 from pyiceberg.types import DateType, DoubleType, IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType, UUIDType
 
@@ -374,9 +377,6 @@ def test_files_with_deleted_positions_are_written_again(
     foreign = catalog.create_table("db.t", SCHEMA)
     foreign.append(trips(range(8)))
     foreign.append(trips(range(8, 12)))
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.table import DataScan
-
     plan: Callable[..., Any] = DataScan.plan_files
 
     def with_deletes(scan: DataScan) -> list[Any]:
@@ -394,6 +394,16 @@ def test_files_with_deleted_positions_are_written_again(
     result = lake.adopt_iceberg(foreign, "t", key=["id"])
     assert (result.files_named, result.files_rewritten, result.rows) == (1, {"rows of it are deleted": 1}, 10)
     assert plain(lake.table("t").scan().to_arrow()) == plain(trips(range(12)))[1:7] + plain(trips(range(12)))[8:]
+
+
+def test_equality_deletes_are_refused(catalog: SqlCatalog, lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tool of the tests writes them, so a manifest that names one is shown to objcat."""
+    foreign = catalog.create_table("db.t", SCHEMA)
+    foreign.append(trips(range(3)))
+    deletes = SimpleNamespace(content=DataFileContent.EQUALITY_DELETES, file_path="s3://bucket/equal.parquet")
+    manifest = SimpleNamespace(content=ManifestContent.DELETES, fetch_manifest_entry=lambda _: [SimpleNamespace(data_file=deletes)])
+    monkeypatch.setattr("pyiceberg.table.snapshots.Snapshot.manifests", lambda *_: [manifest])
+    refused(lake, foreign, r"equality deletes, such as s3://bucket/equal.parquet.*rewrite_data_files")
 
 
 def test_a_default_is_in_rows_of_older_files(catalog: SqlCatalog, lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
