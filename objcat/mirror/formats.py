@@ -14,7 +14,7 @@ OTHERS_FOLDER = "mirrors/"
 """Where tables share a log, each one after the first has a folder of its own below this one."""
 
 
-PREFIXES: Mapping[str, tuple[str, ...]] = {"iceberg": ("metadata/",), "delta": ("_delta_log/", "_delta_vectors/")}
+PREFIXES: Mapping[str, tuple[str, ...]] = {"iceberg": ("metadata/",), "delta": ("_delta_log/", "deltavectors/")}
 """What a mirror of each format has below its folder."""
 
 

@@ -178,7 +178,7 @@ def test_a_purge_deletes_the_mirrors(lake: objcat.Lake, table: objcat.Table) -> 
     where = folder(table)
     lake.drop_table("shop.people")
     lake.purge_table("shop.people", older_than_s=0)
-    assert not [path for path in where.rglob("*") if path.is_file() and ({"metadata", "_delta_log", "_delta_vectors"} & set(path.parts))]
+    assert not [path for path in where.rglob("*") if path.is_file() and ({"metadata", "_delta_log", "deltavectors"} & set(path.parts))]
 
 
 def test_a_dropped_table_that_comes_back_goes_on(lake: objcat.Lake, table: objcat.Table) -> None:
@@ -254,7 +254,7 @@ def test_read_optimized_mirrors_have_base_files_alone(lake: objcat.Lake) -> None
     assert set(newest(table).values()) == {slot}
     expected = table.scan(mode="read_optimized").to_arrow().sort_by("id").to_pylist()
     assert by_iceberg(table, slot) == by_delta(table, slot) == expected
-    assert len(expected) == 10 and not list(folder(table).glob("_delta_vectors/*"))
+    assert len(expected) == 10 and not list(folder(table).glob("deltavectors/*"))
 
 
 def test_the_command_mirrors_a_lake(lake: objcat.Lake, table: objcat.Table) -> None:

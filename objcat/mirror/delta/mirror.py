@@ -31,7 +31,7 @@ _FIRST_LINES = msgspec.json.Decoder(DeltaLine)
 class DeltaMirror:
     """The Delta mirror of one table. See `MirrorFormat` for its contract. For one thread.
 
-    Version n of the log is slot n. `<folder>_delta_log/` has commits and checkpoints, `<folder>_delta_vectors/` the deletion vectors.
+    Version n of the log is slot n. `<folder>_delta_log/` has commits and checkpoints, `<folder>deltavectors/` the deletion vectors.
 
     Args:
         folder: Where it is.

@@ -20,8 +20,8 @@ from objcat.common.bounded_cache import BoundedCache
 from objcat.mirror.delta.actions import RESTART, DeltaVector
 from objcat.mirror.model import CorruptMirror, MirrorFolder, Positions
 
-VECTORS_FOLDER = "_delta_vectors"
-"""The folder of vector files, below that of the mirror. Readers take it as the prefix of the id."""
+VECTORS_FOLDER = "deltavectors"
+"""The folder of vector files, below that of the mirror. Readers take it as the prefix of the id; Trino takes letters and digits alone."""
 _KEY = re.compile(r"deletion_vector_([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-[0-9a-f]{4}-[0-9a-f]{12}\.bin")
 _MAGIC = struct.pack("<I", 1681511377)
 _VERSION = b"\x01"

@@ -52,3 +52,12 @@ def test_a_masked_delete_lacks_values_of_columns_that_are_not_null(tmp_path: Pat
     assert read_by_deltalake(table.url) == table.rows_at[1]
     fields = deltalake.DeltaTable(table.url).schema().fields
     assert [field.nullable for field in fields] == [False, True]
+
+
+def test_the_folder_of_vectors_has_letters_and_digits_alone(tmp_path: Path) -> None:
+    # Trino refuses every other name.
+    table = history(tmp_path)
+    table.mirror().write(table.begin())
+    table.mirror().write(table.add(table.file(ROWS, masked={1})))
+    (file,) = tmp_path.rglob("deletion_vector_*.bin")
+    assert file.parent.name.isalnum()
