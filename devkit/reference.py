@@ -20,6 +20,7 @@ import fileio
 import fileio.errors
 import objcat
 import objcat.errors
+from devkit.engines_page import engines_page
 from devkit.paths import ROOT
 from devkit.prose import sentences
 from objcat.cli import app
@@ -39,6 +40,7 @@ def pages() -> Mapping[str, str]:
         "errors.md": errors_page,
         "cli.md": cli_page,
         "python.md": python_page,
+        "engines.md": engines_page,
     }
     return {name: make() for name, make in made.items()}
 

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from devkit import prepare
+from devkit import prepare, toolchain
 from devkit.paths import ROOT, cache_dir
 
 ADDRESS = "127.0.0.1:8000"
 _USAGE = (
     "dev docs: ./dev docs [MKDOCS OPTIONS] serves the site, ./dev docs build [FOLDER] builds it, ./dev docs reference writes pages, "
-    "./dev docs vectors writes spec/"
+    "./dev docs vectors writes spec/, ./dev docs engines [--all] asks all engines what they read"
 )
 
 
@@ -25,6 +25,8 @@ def docs(arguments: Sequence[str]) -> int:
             from devkit.reference import write_pages
 
             return write_pages()
+        case ["engines", *options]:
+            return _record_engines(options)
         case ["vectors"]:
             from devkit.spec_data import write_data
 
@@ -42,6 +44,16 @@ def docs(arguments: Sequence[str]) -> int:
         case _:
             print(_USAGE, file=sys.stderr)
             return 2
+
+
+def _record_engines(options: Sequence[str]) -> int:
+    """Ask all engines what they read, and write the record and the page that is made from it."""
+    from devkit.reference import write_pages
+
+    prepare.install(["engines", "trino"])
+    environment = toolchain.run_environment()
+    asked = subprocess.run([sys.executable, "-m", "tests.engines.record", *options], cwd=ROOT, env=environment, check=False)
+    return asked.returncode or write_pages()
 
 
 def build(folder: Path) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 
 import pytest
 
+from tests.effort import ALL_VARIABLE, SEED_VARIABLE
+from tests.engines.cells import CELLS
+from tests.engines.matrix import MirroredHistory, write_histories
 from tests.engines.process import Engines, running_engines
 from tests.engines.written import WrittenTable, written_tables
 
@@ -21,3 +26,10 @@ def engines() -> Iterator[Engines]:
 def written(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> dict[str, WrittenTable]:
     """Tables that Spark wrote, by kind."""
     return written_tables(engines, tmp_path_factory.mktemp("written"))
+
+
+@pytest.fixture(scope="session")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> list[MirroredHistory]:
+    """Each kind of history, with each kind of mirror; with `--all`, of a seed that is drawn."""
+    seed = random.Random(os.environ[SEED_VARIABLE]).randrange(1 << 31) if os.environ.get(ALL_VARIABLE) else 1
+    return list(write_histories(seed, tmp_path_factory.mktemp("histories"), CELLS))

@@ -95,11 +95,7 @@ class History:
         self.first = self.table.snapshot.slot
         self.gone: list[str] = []
         self._hold()
-
-    @property
-    def prefix(self) -> str:
-        """The folder of the table, where its mirrors are."""
-        return self.table.url.removeprefix("file://").rstrip("/")
+        self.mirror(self.table)
 
     @property
     def newest(self) -> int:

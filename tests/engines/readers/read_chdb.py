@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tests.engines.readers.serve import Request
 
-SETTINGS = "session_timezone = 'UTC', output_format_arrow_string_as_string = 1, max_threads = 1"
+SETTINGS = "session_timezone = 'UTC', output_format_arrow_string_as_string = 0, max_threads = 1"
 
 
 def start(_folder: str) -> Callable[[Request], pa.Table]:

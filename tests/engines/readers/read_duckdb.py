@@ -19,6 +19,8 @@ def start(_folder: str) -> Callable[[Request], pa.Table]:
 
     def read(request: Request) -> pa.Table:
         try:
+            for setting in request.settings:
+                connections[0].execute(f"SET {setting}")
             return _table(connections[0].execute(request.query(_source(request), '"')))
         except duckdb.Error as error:
             # After an internal error every statement fails.

@@ -96,16 +96,37 @@ def _table(rows: list[Any], described: list[Any]) -> pa.Table:
     for number, column in enumerate(described):
         kind = _type(column[1])
         values = [_plain(row[number]) for row in rows]
-        columns[column[0]] = pa.array(values, kind) if kind is not None else pa.array(values)
+        columns[column[0]] = pa.array(values, kind)
     return pa.table(columns)
 
 
-def _type(said: str) -> pa.DataType | None:
-    """None: a nested type, whose values say what it is."""
-    if said.startswith("decimal("):
-        precision, scale = said[8:-1].split(",")
+def _type(said: str) -> pa.DataType:
+    """The type that Trino names."""
+    name, _, inside = said.removesuffix(")").partition("(")
+    if name == "array":
+        return pa.list_(_type(inside))
+    if name == "map":
+        key, value = _parts(inside)
+        return pa.map_(_type(key), _type(value))
+    if name == "row":
+        fields = (part.split(" ", 1) for part in _parts(inside))
+        return pa.struct([pa.field(field.strip('"'), _type(kind)) for field, kind in fields])
+    if name == "decimal":
+        precision, scale = inside.split(",")
         return pa.decimal128(int(precision), int(scale))
-    return PLAIN.get("varchar" if said.startswith("varchar") else said)
+    return PLAIN["varchar" if name == "varchar" else said]
+
+
+def _parts(said: str) -> list[str]:
+    """Of a list of types with commas, those on the top."""
+    parts, depth = [""], 0
+    for letter in said:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
 
 
 def _plain(value: Any) -> Any:

@@ -25,6 +25,7 @@ class Request:
     way: `newest`, by the prefix alone as a user does it; `travel`, the state of a slot by the newest metadata; `pinned`, by the metadata
     file of that slot; `write`, nothing is read, and Spark does the statements of `sql`.
     slot: of objcat. metadata: the Iceberg metadata file to begin at.
+    settings: of the engine's session, as SET takes them.
     sql: what to select, with `{t}` for the table and `{columns}` quoted as the engine does; None: all rows.
     """
 
@@ -35,6 +36,7 @@ class Request:
     metadata: str
     sql: str | None = None
     columns: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @property
     def snapshot_id(self) -> int | None:
@@ -63,7 +65,8 @@ def main(module: str, folder: str) -> None:
     for line in sys.stdin:
         try:
             request = json.loads(line)
-            rows = read(Request(**{**request, "columns": tuple(request["columns"])}))
+            given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in request.items()}
+            rows = read(Request(**given))
             file = f"{folder}/{next(numbers)}.arrow"
             with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
                 writer.write_table(rows)

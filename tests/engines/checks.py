@@ -1,0 +1,25 @@
+"""The check of one engine on all histories."""
+
+from __future__ import annotations
+
+import os
+import random
+
+from tests.effort import ALL_VARIABLE
+from tests.engines.cells import CELLS
+from tests.engines.matrix import MirroredHistory, Run, all_slots, read_all, some_slots
+from tests.engines.process import Engines
+
+SLOW = ("spark", "trino")
+"""Engines that take most of a second for each read: fewer reads where not every slot is read."""
+
+
+def check_engine(name: str, engines: Engines, histories: list[MirroredHistory]) -> None:
+    """Check an engine on all of them, and that it still has its limits."""
+    run, rng, reads = Run(), random.Random(f"{name} {histories[0].history.seed}"), 2 if name in SLOW else 4
+    for mirrored in histories:
+        chosen = all_slots(mirrored) if os.environ.get(ALL_VARIABLE) else some_slots(mirrored, reads, rng)
+        read_all(engines[name], mirrored, chosen, run)
+    assert not run.differences, "\n".join(run.differences)
+    assert run.unmet([name]) == [], "take these out of tests/engines/limits.py, and run ./dev docs engines"
+    assert {cell for _engine, _mirror, cell, _outcome in run.reads} == {*CELLS}

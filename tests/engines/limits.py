@@ -1,0 +1,139 @@
+"""What engines themselves cannot do with mirrors, each with the text of its error. An entry that nothing meets any more fails a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Mirror = Literal["iceberg 2", "iceberg 3", "delta"]
+MIRRORS: tuple[Mirror, ...] = ("iceberg 2", "iceberg 3", "delta")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One thing that an engine cannot do, or does in its own way.
+
+    Args:
+        name: In records of runs.
+        engine: Which one.
+        mirrors: Of which formats.
+        says: A pattern in its error, or in how its rows differ.
+        why: For people, a sentence.
+        is_read: Whether the rows come, with values in types of the engine's own.
+        cells: Where alone it is met; empty: anywhere.
+    """
+
+    name: str
+    engine: str
+    mirrors: Collection[Mirror]
+    says: str
+    why: str
+    is_read: bool = False
+    cells: Collection[str] = ()
+
+    def fits(self, engine: str, mirror: Mirror, cell: str, told: str) -> bool:
+        """Whether it is this that an engine said."""
+        is_here = engine == self.engine and mirror in self.mirrors and (not self.cells or cell in self.cells)
+        return is_here and re.search(self.says, told) is not None
+
+
+ICEBERG: tuple[Mirror, ...] = ("iceberg 2", "iceberg 3")
+V3: tuple[Mirror, ...] = ("iceberg 3",)
+DELTA: tuple[Mirror, ...] = ("delta",)
+LIMITS = (
+    Limit(
+        "chdb-v3",
+        "chdb",
+        V3,
+        "Position deletes are supported only for parquet format",
+        "ClickHouse reads no deletion vectors of Iceberg v3.",
+    ),
+    Limit(
+        "chdb-text",
+        "chdb",
+        MIRRORS,
+        "^equal, with string as binary(, timestamp_ntz as timestamp)?$",
+        "ClickHouse has one type for text and bytes, and gives text as bytes here. A time without a zone comes in the zone of the session.",
+        is_read=True,
+    ),
+    Limit(
+        "chdb-nested",
+        "chdb",
+        MIRRORS,
+        "^equal, with (string as binary, )?(timestamp_ntz as timestamp, )?nulls of nested types as empty values$",
+        "The same, and a null of a list, a map or a struct comes as an empty one.",
+        is_read=True,
+    ),
+    Limit("daft-v3", "daft", V3, "Invalid Parquet file", "daft takes a Puffin file of deletion vectors for Parquet."),
+    Limit(
+        "daft-delta",
+        "daft",
+        DELTA,
+        "deletion vectors are not yet supported",
+        "daft refuses the table feature `deletionVectors`, also where no row is masked.",
+    ),
+    Limit(
+        "daft-schema",
+        "daft",
+        ICEBERG,
+        "failed to fill whole buffer|past chunk end",
+        "daft fails on files that were written before a column changed.",
+        cells=("evolution", "restored"),
+    ),
+    Limit(
+        "trino-v3",
+        "trino",
+        V3,
+        "PUFFIN",
+        "Trino 476 reads no deletion vectors of Iceberg v3.",
+    ),
+    Limit(
+        "trino-names",
+        "trino",
+        MIRRORS,
+        "^equal, with names in lower case$",
+        "Trino shows names of columns in lower case.",
+        is_read=True,
+        cells=("evolution", "restored"),
+    ),
+    Limit(
+        "polars-mapping",
+        "polars",
+        DELTA,
+        "columnMapping|typeWidening",
+        "polars refuses the table features `columnMapping` and `typeWidening`. Tables need them after a column was renamed or widened, "
+        "and where rows are masked in a partition whose name is encoded in paths.",
+    ),
+    *(
+        Limit(
+            f"{engine}-nested",
+            engine,
+            ICEBERG,
+            "^equal, with nulls of nested types as empty values$",
+            "pyiceberg gives an empty list for a list of structs that is null; polars reads position deletes by pyiceberg.",
+            is_read=True,
+            cells=("types",),
+        )
+        for engine in ("pyiceberg", "polars")
+    ),
+    Limit(
+        "deltalake-widening",
+        "deltalake",
+        DELTA,
+        "TypeWidening",
+        "deltalake refuses the table feature `typeWidening`: tables whose columns were widened.",
+    ),
+)
+SETTINGS: Mapping[tuple[str, Mirror], tuple[str, ...]] = {("duckdb", "iceberg 3"): ("enable_external_file_cache = false",)}
+"""What an engine needs to be told, or rows are wrong: `WITHOUT` says how."""
+WITHOUT: Mapping[tuple[str, Mirror], str] = {
+    (
+        "duckdb",
+        "iceberg 3",
+    ): "With `SET enable_external_file_cache = false` alone: DuckDB 1.5.5 mixes parts of Puffin files that it keeps, and one "
+    "connection that reads a newer and then an older snapshot may mask wrong rows. A new connection, v2 and Delta are not affected."
+}
+EMPTIES = ("chdb", "pyiceberg", "polars")
+"""Engines that lose nulls of nested types, some of them or all."""
