@@ -191,7 +191,7 @@ class DeltaCheckpoint:
             yield
         except NotFound as error:
             raise CorruptMirror(f"{self._meta.key} of the Delta mirror of {self._folder.name} is gone. {RESTART}") from error
-        except (pa.ArrowException, KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
+        except (pa.ArrowException, KeyError, IndexError, TypeError, ValueError, StopIteration, OSError) as error:
             why = f"{self._meta.key} of the Delta mirror of {self._folder.name} cannot be read ({error})."
             raise CorruptMirror(f"{why} {RESTART}") from error
 

@@ -18,7 +18,16 @@ from objcat.mirror.delta.loading import HEAD_BYTES, advance, list_log, load, log
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.stats import rows_of_stats
 from objcat.mirror.delta.vectors import Vectors, bitmaps, positions_of
-from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFolder, MirrorSlotTaken, Positions, check_own_files
+from objcat.mirror.model import (
+    CorruptMirror,
+    MirrorChange,
+    MirroredFile,
+    MirroredSlot,
+    MirrorFolder,
+    MirrorSlotTaken,
+    Positions,
+    check_own_files,
+)
 
 T = TypeVar("T")
 FRESH_S = 60.0
@@ -48,9 +57,16 @@ class DeltaMirror:
         self._vectors = Vectors(folder)
         self._state: DeltaState | None = None
         self._seen_s = 0.0
+        self._corrupt: CorruptMirror | None = None
 
     def newest(self) -> MirroredSlot | None:
-        """See `MirrorFormat.newest`. One LIST if nothing has changed since."""
+        """See `MirrorFormat.newest`. One LIST if nothing has changed since.
+
+        Raises:
+            CorruptMirror: Also if a slot could not be written for that reason. A restart heals it.
+        """
+        if self._corrupt is not None:
+            raise CorruptMirror(str(self._corrupt))
         state = self._look()
         return None if state is None else MirroredSlot(state.slot, state.info.txn_id or "")
 
@@ -69,8 +85,10 @@ class DeltaMirror:
                 self._restart(change)
             else:
                 self._append(change)
-        except BaseException:
+        except BaseException as error:
             self._state = None
+            # A restart that came too late proves that another process could write.
+            self._corrupt = error if isinstance(error, CorruptMirror) else None
             raise
 
     def masked(self, paths: Sequence[str]) -> Mapping[str, Positions]:
@@ -146,6 +164,9 @@ class DeltaMirror:
             raise self._taken(change.slot)
         if change.slot > state.slot + 1:
             raise ValueError(f"The Delta mirror of {self._folder.name} is at slot {state.slot}, so slot {change.slot} cannot follow.")
+        if state.is_checkpoint_due:
+            # Before the commit: if the checkpoint before it is damaged, this slot can still restart the mirror.
+            publish_checkpoint(self._folder, state)
         commit, lines = appended(self._folder, state, change, self._vectors)
         data = encode_lines(lines)
         self._put_vectors(commit)
@@ -153,8 +174,6 @@ class DeltaMirror:
         self._settle(fileio.put(commit_key(self._folder, change.slot), data, Create()), commit)
         self._seen_s = seen_s
         state.advance(lines, size=len(data))
-        if state.is_checkpoint_due:
-            publish_checkpoint(self._folder, state)
 
     def _restart(self, change: MirrorChange) -> None:
         folder = self._folder
@@ -164,11 +183,11 @@ class DeltaMirror:
             raise self._taken(change.slot)
         commit, files = restarted(folder, change)
         self._put_vectors(commit)
-        # A reader that knows the version before may apply this commit upon it. After a gap none can.
-        removes = replaced(change, before, files) if before is not None and before.slot == change.slot - 1 else ()
+        removes = _removes(change, before, files)
         lines = chain(commit.head, removes, (DeltaLine(add=commit.add(path, file)) for path, file in files))
         size, outcome = self._put_parts(commit_key(folder, change.slot), map(encode_lines, _parts(lines, _PART_LINES)))
         self._settle(outcome, commit)
+        self._corrupt = None
         if change.slot == 0:
             changed: dict[str, DeltaAdd | None] = {path: commit.add(path, file) for path, file in files}
             self._state = DeltaState(slot=0, info=commit.info, settings=commit.settings, changed=changed, commit_bytes=size)
@@ -231,6 +250,20 @@ class DeltaMirror:
             f"Another process has written slot {slot} of the Delta mirror of {self._folder.name}. Nothing of this attempt is visible. Read "
             "the newest slot, and go on after it."
         )
+
+
+def _removes(change: MirrorChange, before: DeltaState | None, files: Sequence[tuple[str, MirroredFile]]) -> list[DeltaLine]:
+    """What a restart removes: a reader that knows the version before may apply it upon that. After a gap none can.
+
+    before: the newest state. If it cannot be read, readers cannot know it either.
+    """
+    if before is None or before.slot != change.slot - 1:
+        return []
+    try:
+        return list(replaced(change, before, files))
+    except CorruptMirror as error:
+        logger.warning("A Delta mirror begins again upon a version that cannot be read: %s", error)
+        return []
 
 
 def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:

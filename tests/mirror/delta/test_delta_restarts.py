@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from fileio.errors import MissingDependency
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
+from objcat.mirror.delta import state
 from objcat.mirror.delta.actions import checkpoint_key, commit_key, hint_key
 from objcat.mirror.delta.mirror import DeltaMirror
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorSlotTaken
@@ -136,3 +140,38 @@ def test_a_restarted_mirror_lists_only_features_that_the_table_needs_now(tmp_pat
     protocol = deltalake.DeltaTable(table.url).protocol()
     assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
     assert set(protocol.writer_features or ()) == {"inCommitTimestamp", "objcatMirror"}
+
+
+@pytest.mark.usefixtures("_never_whole")
+@pytest.mark.parametrize("masks", [True, False])
+def test_a_checkpoint_that_is_damaged_inside_is_noticed_and_healed(tmp_path: Path, masks: bool) -> None:
+    table = begun(tmp_path, 7)
+    key = checkpoint_key(table.place, 7)
+    data = table.fileio.read(key)
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(1)
+    begin = next(group.column(at).data_page_offset for at in range(group.num_columns) if group.column(at).path_in_schema == "add.path")
+    table.fileio.put(key, data[:begin] + b"damaged " * 5 + data[begin + 40 :])
+    mirror = table.mirror()
+    # A file of the checkpoint is looked up, or all of them are merged into the next one.
+    changes = [table.mask({path: {7} for path in table.files})] if masks else [table.nothing() for _ in range(33)]
+    for change in changes[:-1]:
+        mirror.write(change)
+    with pytest.raises(CorruptMirror, match="cannot be read"):
+        mirror.write(changes[-1])
+    with pytest.raises(CorruptMirror, match="cannot be read"):
+        mirror.newest()
+    mirror.write(table.begin(slot=table.slot))
+    assert read_by_deltalake(table.url) == table.rows_at[table.slot]
+    newest = mirror.newest()
+    assert newest is not None and newest.slot == table.slot
+
+
+@pytest.fixture
+def _never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "WHOLE_ROWS_MAX", 0)
+
+
+def test_without_the_library_of_bitmaps_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyroaring", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'objcat\[mirrors\]'"):
+        History(open_store(tmp_path.as_uri())).mirror()
