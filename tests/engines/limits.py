@@ -129,11 +129,10 @@ LIMITS = (
 SETTINGS: Mapping[tuple[str, Mirror], tuple[str, ...]] = {("duckdb", "iceberg 3"): ("enable_external_file_cache = false",)}
 """What an engine needs to be told, or rows are wrong: `WITHOUT` says how."""
 WITHOUT: Mapping[tuple[str, Mirror], str] = {
-    (
-        "duckdb",
-        "iceberg 3",
-    ): "With `SET enable_external_file_cache = false` alone: DuckDB 1.5.5 mixes parts of Puffin files that it keeps, and one "
-    "connection that reads a newer and then an older snapshot may mask wrong rows. A new connection, v2 and Delta are not affected."
+    ("duckdb", "iceberg 3"): (
+        "DuckDB 1.5.5 needs `SET enable_external_file_cache = false` here. It mixes parts of Puffin files that it keeps: a connection that "
+        "reads a newer snapshot and then an older one may mask wrong rows. v2 and Delta are not affected."
+    )
 }
 EMPTIES = ("chdb", "pyiceberg", "polars")
 """Engines that lose nulls of nested types, some of them or all."""
