@@ -24,6 +24,7 @@ from rich.table import Table as Grid
 import objcat
 from devkit import toolchain
 from devkit.demo_checks import Check, Story, check_spark, check_story, summarize
+from devkit.demo_engines import MIRRORS, READ_BY_OTHERS, check_engines, check_mirrors
 from devkit.demo_flights import KEY, SCHEMA, Step, january, scheduled
 from devkit.demo_hunter import Hunter
 from devkit.demo_writer import TABLE, Commit, LocalWriter, MarkedEnv, Place, SparkWriter, Writer, WriterDied
@@ -164,7 +165,7 @@ def _stop_spark(starting: Future[SparkSession]) -> None:
         starting.result().stop()
 
 
-def demo(console: Console, *, store: str, path: Path | None, days: int, with_spark: bool) -> list[Check]:
+def demo(console: Console, *, store: str, path: Path | None, days: int, with_spark: bool, with_engines: bool = False) -> list[Check]:
     """Run the whole story and return its checks."""
     began_s = time.monotonic()
     with ExitStack() as stack:
@@ -202,13 +203,22 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
             checks = check_story(Story(table, flown, inserted, before, now, race.commits, race.killed_txn, race.settled))
             if spark is not None:
                 checks.append(check_spark(now, table.scan().to_spark(spark).toArrow()))
+        table.maintenance.mirror()
+        if store in READ_BY_OTHERS:
+            with console.status("reading the mirrors of the table by pyiceberg and deltalake"):
+                checks += check_mirrors(table, {inserted.slot: before, table.snapshot.slot: now}, options)
+        if with_engines:
+            with console.status("reading the mirrors of the table by every engine"):
+                checks += check_engines(table, table.snapshot.slot, now)
         _show_checks(console, checks, time.monotonic() - began_s)
         return checks
 
 
 def _create(console: Console, place: Place, flown: pa.Table) -> tuple[objcat.Table, objcat.CommitResult]:
     """Create the table with its scheduled flights."""
-    table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(TABLE, SCHEMA, key=KEY, index=objcat.BucketIndex(8))
+    table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(
+        TABLE, SCHEMA, key=KEY, index=objcat.BucketIndex(8), properties=MIRRORS
+    )
     console.print(
         f"[bold]{TABLE}[/bold] is at {table._context.fileio.url}. Its key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True
     )
@@ -292,12 +302,15 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--path", type=Path, help="with --store file: the directory of the lake, which stays; the default is a temporary one"
     )
     parser.add_argument("--days", type=int, default=31, help=f"days of January 2013, {DAYS_MIN} to 31")
+    parser.add_argument("--engines", action="store_true", help="read the table by every engine at the end; installs them first")
     parser.add_argument("--no-spark", action="store_true", help="three local writers only")
     parsed = parser.parse_args(arguments)
     if not DAYS_MIN <= parsed.days <= 31:
         parser.error(f"--days {parsed.days} is out of range. Use {DAYS_MIN} to 31.")
     if parsed.path is not None and parsed.store != "file":
         parser.error(f"--path needs --store file. The lake of --store {parsed.store} is on a server that ends with the demo.")
+    if parsed.engines and parsed.store != "file":
+        parser.error(f"--engines needs --store file. Engines read no server of --store {parsed.store} here.")
     return parsed
 
 
@@ -306,7 +319,9 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _arguments(arguments)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
-        checks = demo(console, store=parsed.store, path=parsed.path, days=parsed.days, with_spark=not parsed.no_spark)
+        checks = demo(
+            console, store=parsed.store, path=parsed.path, days=parsed.days, with_spark=not parsed.no_spark, with_engines=parsed.engines
+        )
     except (ObjcatError, FileIOError, ServerError, InstallError, toolchain.ToolchainError, WriterDied) as error:
         print(f"dev demo: {error}", file=sys.stderr)
         return 1
