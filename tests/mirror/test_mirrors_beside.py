@@ -131,8 +131,9 @@ def read_newest(name: str, counts: Counter[str]) -> Callable[[objcat.Table], obj
     return read
 
 
-@pytest.mark.parametrize("version", ["2", pytest.param("3", marks=pytest.mark.tier("integration"))])
-@pytest.mark.parametrize("seconds", [effort(1, with_all=120), pytest.param(8, marks=pytest.mark.tier("integration"))])
+@pytest.mark.tier("integration")
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("seconds", [effort(4, with_all=120)])
 def test_mirrors_beside_everything(tmp_path: Path, seconds: int, version: str) -> None:
     """Four writers, whose handles mirror in the background, a fifth that does all else, two that only mirror, and readers."""
     table = make_table(objcat.connect(tmp_path), mirror_iceberg_version=version)
@@ -184,6 +185,7 @@ def test_processes_that_mirror_are_killed(tmp_path: Path) -> None:
     check_caught_up(objcat.connect(tmp_path).table("shop.people"))
 
 
+@pytest.mark.tier("integration")
 def test_erasures_beside_writers_and_mirrors(tmp_path: Path) -> None:
     table = make_table(objcat.connect(tmp_path))
     table.upsert(people(*range(KEYS)))

@@ -183,6 +183,9 @@ class DeltaMirror:
             raise self._taken(change.slot)
         commit, files = restarted(folder, change)
         self._put_vectors(commit)
+        if (before is None or before.slot != change.slot - 1) and change.slot - 1 in list_log(folder, since=change.slot - 1).commits:
+            # Another process has written the version before meanwhile. Without removes of its files they would count twice.
+            before, self._state = self._readable_state(), None
         removes = _removes(change, before, files)
         lines = chain(commit.head, removes, (DeltaLine(add=commit.add(path, file)) for path, file in files))
         size, outcome = self._put_parts(commit_key(folder, change.slot), map(encode_lines, _parts(lines, _PART_LINES)))
