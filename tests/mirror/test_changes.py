@@ -127,6 +127,8 @@ def split(table: objcat.Table, draw: random.Random) -> object:
 def mirrors(monkeypatch: pytest.MonkeyPatch) -> PlainMirror:
     plain = PlainMirror()
     monkeypatch.setattr("objcat.mirror.mirror.formats_of", lambda properties, folder: (plain,))
+    # As if every slot had this mirror in its properties.
+    monkeypatch.setattr("objcat.mirror.mirror.mirrors_of", lambda properties: (plain.format,))
     return plain
 
 
