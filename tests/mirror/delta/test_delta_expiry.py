@@ -36,7 +36,7 @@ def history(path: Path, steps: int, seed: int = 1) -> History:
 
 
 def objects(table: History) -> set[str]:
-    return set(table.fileio.list_keys("_delta"))
+    return {key for prefix in ("_delta_log", VECTORS_FOLDER) for key in table.fileio.list_keys(prefix)}
 
 
 def check_readable(table: History, slots: Sequence[int]) -> None:
