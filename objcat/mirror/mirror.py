@@ -29,6 +29,8 @@ READ_AT_ONCE = 64
 """Entries that are read ahead while a mirror catches up."""
 REMEMBERED = 8
 """Changes of the newest slots that are computed once for all mirrors of a table."""
+HELD_SLOTS = 8
+"""A mirror that is held looks once in so many slots whether it can begin again: that computes the whole table."""
 RACES_MAX = 1000
 """How often one call gives way to other processes that mirror the same slots."""
 
@@ -78,6 +80,7 @@ class TableMirrors:
         self._formats: tuple[MirrorFormat, ...] = ()
         self._changes = ChangeReader(timeline, table, manifests)
         self._computed: dict[int, tuple[MirrorChange, bool]] = {}
+        self._tried_again: dict[str, int] = {}
 
     def catch_up(self, view: LogView[Tables] | None = None) -> tuple[MirrorReport, ...]:
         """Mirror every slot that is not mirrored yet. Returns a report for each format that the property `mirrors` names.
@@ -183,6 +186,9 @@ class TableMirrors:
             except MirrorSlotTaken:
                 continue
             except MirrorHeld as held:
+                if self._begins_again(form, newest, head):
+                    written += 1
+                    break
                 at = form.newest()
                 slot = -1 if at is None else at.slot
                 return MirrorReport(format=form.format, slot=slot, lag=head.slot - slot, written=written, held=str(held))
@@ -194,6 +200,17 @@ class TableMirrors:
         at = form.newest()
         slot = -1 if at is None else at.slot
         return MirrorReport(format=form.format, slot=slot, lag=max(0, head.slot - slot), written=written)
+
+    def _begins_again(self, form: MirrorFormat, newest: MirroredSlot | None, head: LogView[Tables]) -> bool:
+        """Whether a mirror that is held could begin again at the newest slot, since what held it is gone. Tried once in some slots."""
+        if newest is None or head.slot < self._tried_again.get(form.format, -HELD_SLOTS) + HELD_SLOTS:
+            return False
+        self._tried_again[form.format] = head.slot
+        try:
+            form.write(self.state_at(head))
+        except (MirrorHeld, MirrorSlotTaken):
+            return False
+        return True
 
     def _can_follow(self, newest: MirroredSlot, head: LogView[Tables]) -> bool:
         """Whether a mirror can go on slot by slot: the next slots are readable, and it is of this log."""

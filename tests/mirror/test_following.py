@@ -297,3 +297,26 @@ def test_counts_of_nulls_that_are_not_exact_exclude_no_row(lake: objcat.Lake) ->
         assert StaticTable.from_metadata(metadata).scan(row_filter=where).to_arrow().num_rows == count, where
         found = QueryBuilder().register("t", DeltaTable(table.url)).execute(f"SELECT id FROM t WHERE {where}")
         assert pa.table(found).num_rows == count, where
+
+
+def test_a_mirror_that_is_held_goes_on_when_no_file_holds_it_any_more(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iceberg reads no file with integers as floats: its mirror waits until such files are written again, and Delta's does not."""
+    schema = SCHEMA.append(pa.field("score", pa.int32()))
+    table = lake.create_table("shop.people", schema, key=["id"], index=objcat.BucketIndex(1), properties=MIRRORS)
+    table.upsert([{**row, "score": 1} for row in people(1, 2)])
+    table.maintenance.compact()
+    held_at = table.refresh().slot
+    newest(table)
+    table.alter.widen_column("score", pa.float64())
+    table.upsert([{**row, "score": 1.5} for row in people(2, value=7)])
+    reports = {report.format: report for report in table.maintenance.mirror()}
+    assert reports["delta"].lag == 0 and not reports["delta"].held
+    assert reports["iceberg"].slot == held_at and "score" in reports["iceberg"].held
+    monkeypatch.setattr("objcat.mirror.mirror.HELD_SLOTS", 0)
+    table.maintenance.compact()
+    slot = table.refresh().slot
+    assert newest(table) == {"delta": slot, "iceberg": slot}
+    # deltalake reads no table with a widened column.
+    assert by_iceberg(table, slot) == rows_at(table, slot)
+    table.upsert([{**row, "score": 2.5} for row in people(9)])
+    assert newest(table)["iceberg"] == slot + 1
