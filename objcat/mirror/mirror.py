@@ -29,6 +29,8 @@ READ_AT_ONCE = 64
 """Entries that are read ahead while a mirror catches up."""
 REMEMBERED = 8
 """Changes of the newest slots that are computed once for all mirrors of a table."""
+RESTARTS_MAX = 3
+"""How often a round tries to begin a mirror again at one slot. Each time it computes the whole table."""
 HELD_SLOTS = 8
 """A mirror that is held looks once in so many slots whether it can begin again: that computes the whole table."""
 RACES_MAX = 1000
@@ -164,11 +166,17 @@ class TableMirrors:
 
     def _follow(self, form: MirrorFormat, head: LogView[Tables]) -> MirrorReport:
         """Bring one mirror up to a view."""
-        written = 0
+        written = began = 0
         for _ in range(RACES_MAX):
             newest = _newest(form)
             try:
                 if newest is None or not self._can_follow(newest, head):
+                    began += 1
+                    if began > RESTARTS_MAX:
+                        raise CorruptMirror(
+                            f"The {form.format} mirror of {self._name} has a damaged slot {head.slot}, and cannot begin again there. "
+                            "Nothing was changed. It begins again after the next commit."
+                        )
                     if newest is not None and newest.slot >= head.slot:
                         break
                     form.write(self.state_at(head))

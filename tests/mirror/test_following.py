@@ -16,7 +16,7 @@ from pyiceberg.table import StaticTable
 
 import objcat
 from objcat.inspection.doctor import examine
-from objcat.mirror.model import ForeignMetadata
+from objcat.mirror.model import CorruptMirror, ForeignMetadata
 from tests.cli.commands import run
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("value", pa.int64())])
@@ -320,3 +320,22 @@ def test_a_mirror_that_is_held_goes_on_when_no_file_holds_it_any_more(lake: objc
     assert by_iceberg(table, slot) == rows_at(table, slot)
     table.upsert([{**row, "score": 2.5} for row in people(9)])
     assert newest(table)["iceberg"] == slot + 1
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_damaged_newest_slot_heals(lake: objcat.Lake, form: str) -> None:
+    """Iceberg's at once, by another metadata file in its place. Delta's with the next commit: a version is written once."""
+    table = lake.create_table("shop.people", SCHEMA, key=["id"], index=objcat.BucketIndex(1), properties={"mirrors": form})
+    table.upsert(people(1, 2))
+    slot = newest(table)[form]
+    damaged = folder(table) / (f"metadata/v{slot + 1}.metadata.json" if form == "iceberg" else f"_delta_log/{slot:020d}.json")
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    other = objcat.connect(lake.fileio.url).table("shop.people")
+    if form == "iceberg":
+        assert newest(other) == {form: slot} and by_iceberg(other, slot) == rows_at(other, slot)
+    else:
+        with pytest.raises(CorruptMirror, match="after the next commit"):
+            other.maintenance.mirror()
+    other.upsert(people(3))
+    assert newest(other) == {form: slot + 1}
+    assert (by_iceberg if form == "iceberg" else by_delta)(other, slot + 1) == rows_at(other, slot + 1)

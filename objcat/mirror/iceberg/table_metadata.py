@@ -17,7 +17,7 @@ from objcat.timeline.entry import Action
 
 SNAPSHOTS_MAX = 100
 """Snapshots of a metadata file, besides those of savepoints, which are as many at most."""
-SLOT, TABLE, TXN = "objcat.slot", "objcat.table", "objcat.txn"
+SLOT, TABLE, TXN, NAME = "objcat.slot", "objcat.table", "objcat.txn", "objcat.name"
 NAME_MAPPING = "schema.name-mapping.default"
 _NEEDED = ("format-version", "location", "schemas", "current-schema-id", "snapshots", "current-snapshot-id", "properties")
 
@@ -188,12 +188,14 @@ def _slot_of(uri: str) -> int:
 
 
 def _properties(before: Record, change: MirrorChange, name: str) -> dict[str, str]:
-    mapping = before.get("properties", {}).get(NAME_MAPPING)
+    known = before.get("properties", {})
+    mapping = known.get(NAME_MAPPING)
     return {
         SLOT: str(change.slot),
         TXN: change.txn,
         TABLE: change.spec.table,
-        "objcat.name": name,
+        # A table service knows the id alone.
+        NAME: known.get(NAME, name) if name == change.spec.table else name,
         "gc.enabled": "false",
         "write.delete.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
