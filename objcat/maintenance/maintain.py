@@ -26,6 +26,7 @@ from objcat.maintenance.workers import Workers
 from objcat.metadata.files import files_named_by
 from objcat.metadata.maintenance_policy import Policy, policy_of
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.properties import MIRRORS
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.mirror.mirror import TableMirrors
@@ -166,6 +167,7 @@ class _Round:
         self._timeline, self._table, self._name, self._workers = timeline, table, name, workers
         self._fileio, self._env = timeline.fileio, timeline.fileio.env
         self._manifests = Manifests(timeline.fileio)
+        self._names_mirrors: bool | None = None
         self._io_bytes_max = io_bytes_max
         self.io_bytes = 0
         self._until_s = None if seconds_max is None else self._env.monotonic_s() + seconds_max
@@ -219,7 +221,9 @@ class _Round:
         return self._until_s is not None and self._env.monotonic_s() >= self._until_s
 
     def _policy(self) -> Policy:
-        return policy_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url).spec.properties)
+        spec = snapshot_of(self._timeline.open(), self._table, where=self._fileio.url).spec
+        self._names_mirrors = MIRRORS in spec.properties
+        return policy_of(spec.properties)
 
     # ---- the services, each of which finds out whether it is due
 
@@ -335,6 +339,9 @@ class _Round:
                 self._leave("clean", done.doubt)
 
     def _mirror(self) -> None:
+        # A table that never had mirrors costs no request here.
+        if self._names_mirrors is False:
+            return
         view = self._timeline.open()
         mirrors = TableMirrors(self._timeline, self._table, self._name, self._manifests)
         removed = mirrors.remove_unnamed(view)

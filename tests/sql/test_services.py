@@ -45,7 +45,9 @@ OTHERWISE = {
     "namespaces.list": "SHOW NAMESPACES",
     "transaction": "a statement is a transaction of its own",
     "sql": "itself",
-    "import_parquet": "it reads files outside of the lake, which no statement does",
+    **dict.fromkeys(
+        ("import_parquet", "adopt_iceberg", "adopt_delta"), "they read files outside of the lake's tables, which no statement does"
+    ),
 }
 """What is no service of CALL, and what is said instead."""
 
