@@ -162,7 +162,7 @@ def test_a_process_that_stops_at_some_requests(tmp_path: Path, case: str, fault:
 @pytest.mark.tier("integration")
 @pytest.mark.parametrize("case", CASES)
 def test_answers_that_are_lost(tmp_path: Path, case: str) -> None:
-    assert strike_each(tmp_path, case, Fault.AFTER, step=29, length=LONG) > 1
+    assert strike_each(tmp_path, case, Fault.AFTER, step=29, length=LONG) >= 1
 
 
 @pytest.mark.tier("all")
