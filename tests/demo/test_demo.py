@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -23,6 +24,8 @@ CHECKS = (
     "several writers wrote the same keys",
     "before the upserts the table was the schedule",
 )
+READERS = ("pyiceberg", "deltalake")
+"""Who reads the table by its mirrors, as of the insert and as of the end."""
 
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +37,11 @@ def test_three_local_writers_and_a_kill(tmp_path) -> None:
     done = run_demo("--no-spark", "--days", "8", "--path", str(tmp_path / "lake"))
     assert done.returncode == 0, done.stdout + done.stderr
     passed = [line.removeprefix("ok").strip() for line in done.stdout.splitlines() if line.startswith("ok ")]
-    assert [line.rsplit(" (", 1)[0] for line in passed] == list(CHECKS)
+    told = [line.rsplit(" (", 1)[0] for line in passed]
+    assert told[: len(CHECKS)] == list(CHECKS)
+    read = [f"{reader} reads the same rows at slot {slot} by the mirror" for reader in READERS for slot in ("1", r"\d+")]
+    assert len(told) == len(CHECKS) + len(read)
+    assert all(re.fullmatch(expected, found) for expected, found in zip(read, told[len(CHECKS) :], strict=True))
     assert "SIGKILL to local-3" in done.stdout
     assert "local-1 takes over" in done.stdout
     assert "scan(as_of=1)" in done.stdout
@@ -51,6 +58,7 @@ def test_three_local_writers_and_a_kill(tmp_path) -> None:
         (["--days", "2"], "--days 2 is out of range. Use 8 to 31."),
         (["--store", "s3", "--path", "lake"], "--path needs --store file."),
         (["--store", "ftp"], "invalid choice: 'ftp'"),
+        (["--store", "s3", "--engines"], "--engines needs --store file."),
     ],
 )
 def test_options_that_do_not_fit_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
