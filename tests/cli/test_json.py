@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import objcat
 from objcat.cli import app
@@ -51,6 +52,7 @@ CALLS: dict[str, list[list[str]]] = {
     "purge --dry-run": [["LAKE/gone", "--older-than", "0"]],
     "maintain": [["TABLE"], ["LAKE"]],
     "maintain --metrics": [["TABLE"]],
+    "adopt": [["LAKE", "old", "shop.old", "--format", "delta"]],
     "mirror": [["TABLE"], ["LAKE"]],
     "profiles": [[]],
     "store-check": [["LAKE"]],
@@ -82,6 +84,8 @@ def test_it_prints_what_the_page_says(place: Path, command: str) -> None:
     shape, keys = ROWS[command]
     if command == "release":
         objcat.connect(place / "lake").table("trips").maintenance.savepoint()
+    if command == "adopt":
+        write_deltalake(place / "lake" / "old", pa.table({"id": [1, 2]}))
     if command == "mirror":
         objcat.connect(place / "lake").table("trips").set_properties({"mirrors": "iceberg,delta"})
     if command == "profiles":
