@@ -36,6 +36,7 @@ from objcat.metadata.schema import (
     is_list,
 )
 from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.type_widening import child_fields
 from objcat.timeline.entry import Txn
 
 _TRAILER_BYTES, _MAGIC = 8, b"PAR1"
@@ -174,19 +175,8 @@ def _names(fields: Any) -> Iterator[str]:
 
 def _physical(column: Column) -> Iterator[str]:
     yield column.physical
-    for inner in _inner(column.type):
+    for inner in child_fields(column):
         yield from _physical(inner)
-
-
-def _inner(kind: ColumnType) -> tuple[Column, ...]:
-    match kind:
-        case StructType(fields):
-            return fields
-        case ListType(element):
-            return (element,)
-        case MapType(key, value):
-            return (key, value)
-    return ()
 
 
 def _plan(table: ForeignTable, spec: TableSpec, looked_at: LookedAt) -> PlannedFile:
