@@ -171,9 +171,11 @@ def _error(cls: type[Exception]) -> str:
 def cli_page() -> str:
     """`cli.md`: the commands with their arguments and options."""
     group: Any = typer.main.get_command(app)
-    commands = [group.commands[name] for name in group.commands]
+    commands = dict(_flat(group))
     table = ["| command | what it does |", "|---|---|"]
-    table += [f"| [`objcat {command.name}`](#objcat-{command.name}) | {_cell(_sentence(command.help))} |" for command in commands]
+    table += [
+        f"| [`objcat {name}`](#objcat-{name.replace(' ', '-')}) | {_cell(_sentence(command.help))} |" for name, command in commands.items()
+    ]
     return _page(
         "Command line",
         "objcat/cli",
@@ -182,8 +184,17 @@ def cli_page() -> str:
         _exit_codes(),
         "## Commands\n\n" + "\n".join(table),
         "## Options before the command\n\n" + _parameters(group),
-        *(_command(command) for command in commands),
+        *(_command(name, command) for name, command in commands.items()),
     )
+
+
+def _flat(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """The commands of a group, and those of groups in it, by the words that call them."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _flat(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def _exit_codes() -> str:
@@ -199,10 +210,10 @@ def _exit_codes() -> str:
     )
 
 
-def _command(command: Any) -> str:
+def _command(name: str, command: Any) -> str:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    usage = " ".join([f"objcat {command.name}", *(_metavar(argument) for argument in arguments), "[OPTIONS]"])
-    return f"## objcat {command.name}\n\n{_paragraph_lines(command.help)}\n\n```text\n{usage}\n```\n\n{_parameters(command)}"
+    usage = " ".join([f"objcat {name}", *(_metavar(argument) for argument in arguments), "[OPTIONS]"])
+    return f"## objcat {name}\n\n{_paragraph_lines(command.help)}\n\n```text\n{usage}\n```\n\n{_parameters(command)}"
 
 
 def _metavar(argument: Any) -> str:

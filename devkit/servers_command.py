@@ -7,32 +7,42 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from rich.console import Console
 from rich.table import Table
 
+from devkit.databases import DATABASES
 from devkit.handle import ServerHandle
 from devkit.servers import SERVERS, ServerError, Servers
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Start all servers, or those named, show how to reach them, and run them until Ctrl-C or SIGTERM."""
+    known = [*SERVERS, *DATABASES]
     for name in arguments:
-        if name not in SERVERS:
-            near = difflib.get_close_matches(name, SERVERS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(SERVERS)}."
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
             print(f"dev servers: There is no server {name!r}. {hint}", file=sys.stderr)
             return 2
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Servers() as servers:
+    with Servers() as servers, ExitStack() as databases:
         try:
             handles = []
             for name in SERVERS:
                 if not arguments or name in arguments:
                     with console.status(f"starting {name}"):
                         handles.append(servers.start(name))
-            _show(console, handles)
+            if handles:
+                _show(console, handles)
+            for name, (make, about) in DATABASES.items():
+                if not arguments or name in arguments:
+                    with console.status(f"starting {name}"):
+                        database = databases.enter_context(make())
+                    console.print(f"\n[bold]{name}[/bold]: {about}", highlight=False)
+                    console.print(f"  {database.connection()}", highlight=False, markup=False)
             console.print("\nThe keys are for servers on loopback only. Ctrl-C stops all servers and removes their data.")
             sys.stdout.flush()
             while True:

@@ -31,6 +31,11 @@ ObjcatError                   the root of all
 │   └── StreamRewound         a RESTORE took back what the application wrote.
 ├── OutOfMemory               the process ran out of memory. The commit did not happen.
 ├── ForeignTableChanged       a table of another format changed while it was adopted. Adopt it again.
+├── IngestStopped             an ingest cannot go on. What it committed stays.
+│   ├── SourceUnfit           settings or rights of the source do not fit.
+│   ├── SourceAway            the source cannot be reached.
+│   ├── PositionGone          the source no longer has what follows the position.
+│   └── TooManyBadRecords     more records than allowed could not be decoded.
 ├── NotErased                 objects still hold values of erased rows. Erase again.
 ├── SharedTransaction         another operation has this transaction id. Write again.
 ├── WriterFenced              another process rolled this transaction back. Write again.
@@ -225,6 +230,41 @@ class ForeignTableChanged(ObjcatError):
     """An Iceberg or Delta table changed while it was adopted. Nothing was adopted.
 
     What to do: Stop the writers of that table. Adopt it again.
+    """
+
+
+class IngestStopped(ObjcatError):
+    """An ingest cannot go on. What it committed stays, and nothing was left out.
+
+    What to do: Follow the message, and start the ingest again. It goes on from its last commit.
+    """
+
+
+class SourceUnfit(IngestStopped):
+    """Settings, rights or tables of a source do not fit. Nothing was read.
+
+    What to do: Run the statements that the message shows at the source.
+    """
+
+
+class SourceAway(IngestStopped):
+    """A source cannot be reached, or closed the connection. A running ingest tries again for a while before it stops.
+
+    What to do: Start the source, or correct the connection. Then start the ingest again.
+    """
+
+
+class PositionGone(IngestStopped):
+    """A source no longer has the changes after the last position: a lost slot, a purged log, or an expired offset. Nothing was left out.
+
+    What to do: Run the command of the message, which reads the tables again from the source.
+    """
+
+
+class TooManyBadRecords(IngestStopped):
+    """More records than the configuration allows could not be decoded. This batch was not committed.
+
+    What to do: Correct the source or the configuration, or allow more in `[dead_letters]`.
     """
 
 

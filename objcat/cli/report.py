@@ -41,23 +41,34 @@ def report(
     conflicts and requests.
     """
     target = Path(file)
-    if target.exists() and not overwrite:
-        raise InvalidInput(f"{file} exists already. Choose another name, or give --overwrite.")
+    check_target(target, overwrite=overwrite)
     table = open_table(url, option)
     with progress(f"looking at {table.name}", shown=not as_json):
         page = page_of(look(table, url))
+    write_page(target, page, overwrite=overwrite)
+    if as_json:
+        say_json({"file": file, "slot": table.snapshot.slot, "bytes": target.stat().st_size})
+    else:
+        say(f"{file} tells of {table.name} at slot {table.snapshot.slot}: open it in a browser")
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Raises InvalidInput when a file exists that is not to be replaced."""
+    if target.exists() and not overwrite:
+        raise InvalidInput(f"{target} exists already. Choose another name, or give --overwrite.")
+
+
+def write_page(target: Path, page: str, *, overwrite: bool) -> None:
+    """Write a page as a whole. Raises InvalidInput when it cannot be written."""
+    check_target(target, overwrite=overwrite)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.write_text(page, encoding="utf-8")
         part.replace(target)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be written ({error.strerror}). Choose another folder.") from error
+        raise InvalidInput(f"{target} cannot be written ({error.strerror}). Choose another folder.") from error
     finally:
         part.unlink(missing_ok=True)
-    if as_json:
-        say_json({"file": file, "slot": table.snapshot.slot, "bytes": target.stat().st_size})
-    else:
-        say(f"{file} tells of {table.name} at slot {table.snapshot.slot}: open it in a browser")
 
 
 def look(table: TableReader, url: str) -> Looked:

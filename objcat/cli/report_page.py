@@ -94,19 +94,25 @@ class Looked:
 
 def page_of(looked: Looked) -> str:
     """The page."""
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    csp = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     parts = [_head(looked), _advice(looked), _timeline(looked.commits), _readable(looked), _writers(looked), _schema(looked)]
     parts += [_settings(looked), _partitions(looked.partitions), _times(looked.commits), _conflicts(looked.commits)]
     parts.append(_requests(looked.commits))
+    return document(looked.name, parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A whole page from its parts, with the policy that lets a browser use the style sheet alone."""
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    csp = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{csp}">\n'
         '<meta name="viewport" content="width=device-width">\n<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_text(looked.name)}</title>\n<style>{STYLE}</style>\n" + "\n".join(part for part in parts if part) + "\n</html>\n"
+        f"<title>{text_of(title)}</title>\n<style>{STYLE}</style>\n" + "\n".join(part for part in parts if part) + "\n</html>\n"
     )
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A value as text of HTML."""
     return escape(visible(str(value)))
 
 
@@ -123,19 +129,23 @@ def _head(looked: Looked) -> str:
         "file groups": f"{stats.groups:,}, {stats.groups_unmerged:,} unmerged",
         "partitions": f"{stats.partitions:,}",
     }
-    shown = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
     told = f"{looked.place}, looked at {time_text(looked.now_ms)} UTC"
-    return f'<h1>{_text(looked.name)}</h1><p class="soft">{_text(told)}</p><dl>{shown}</dl>'
+    return f'<h1>{text_of(looked.name)}</h1><p class="soft">{text_of(told)}</p>{facts_list(facts)}'
 
 
 # ---- what to do
+
+
+def facts_list(facts: Mapping[str, str]) -> str:
+    """Values with their names, side by side."""
+    return f"<dl>{''.join(f'<div><dt>{text_of(name)}</dt><dd>{text_of(value)}</dd></div>' for name, value in facts.items())}</dl>"
 
 
 def _advice(looked: Looked) -> str:
     found = list(advice_of(looked))
     if not found:
         return '<h2>Advice</h2><p class="good">Nothing to do.</p>'
-    items = "".join(f"<li>{_text(why)}: <code>{_text(command)}</code></li>" for why, command in found)
+    items = "".join(f"<li>{text_of(why)}: <code>{text_of(command)}</code></li>" for why, command in found)
     return f'<h2>Advice</h2><ul class="advice">{items}</ul>'
 
 
@@ -186,7 +196,7 @@ def _timeline(commits: Sequence[Commit]) -> str:
     for power in range(low, high + 1, step):
         y = bottom - above(10.0**power)
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 4}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_text(bytes_text(10**power))}</text>')
+        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text_of(bytes_text(10**power))}</text>')
     marks = []
     for commit in commits:
         x = _LEFT + (commit.at_ms - first) / max(1, last - first) * (_WIDTH - _LEFT - width - 8)
@@ -194,10 +204,10 @@ def _timeline(commits: Sequence[Commit]) -> str:
         said = f"slot {commit.slot}: {commit.action} at {time_text(commit.at_ms)}, {commit.rows:,} rows, {bytes_text(commit.bytes)}"
         marks.append(
             f'<rect class="{_class(commit.action)}" x="{x:.1f}" y="{bottom - tall:.1f}" width="{width:.1f}" height="{tall:.1f}">'
-            f"<title>{_text(said)}</title></rect>"
+            f"<title>{text_of(said)}</title></rect>"
         )
     seen = Counter(commit.action for commit in commits)
-    key = "".join(f"<span>{_swatch(name)}{_text(name)} {count:,}</span>" for name, count in seen.items())
+    key = "".join(f"<span>{_swatch(name)}{text_of(name)} {count:,}</span>" for name, count in seen.items())
     foot = _HEIGHT - 9
     return (
         f'<h2>Commits</h2><p class="key">{key}</p>'
@@ -236,7 +246,7 @@ def _times(commits: Sequence[Commit]) -> str:
         quantiles = [_span(ordered[min(len(ordered) - 1, int(share * len(ordered)))]) for share in (0.5, 0.95, 1.0)]
         rows.append((action, f"{len(ordered):,}", *quantiles))
     note = '<p class="soft">From the request of an operation to its slot, by the clocks of its writer and of the store.</p>'
-    return _table("Commit times", ("action", "commits", "median", "95 %", "longest"), rows, note) if rows else ""
+    return table_of("Commit times", ("action", "commits", "median", "95 %", "longest"), rows, note) if rows else ""
 
 
 # ---- what is readable, and who is at work
@@ -249,7 +259,7 @@ def _readable(looked: Looked) -> str:
         ("to", f"{looked.stats.slot:,}", _moment(newest), ""),
         *(("savepoint", f"{one.slot:,}", _moment(one.at_ms), one.name) for one in looked.saved),
     ]
-    return _table("What can be read", ("", "slot", "committed (UTC)", "name"), rows, of_words=True)
+    return table_of("What can be read", ("", "slot", "committed (UTC)", "name"), rows, of_words=True)
 
 
 def _writers(looked: Looked) -> str:
@@ -261,7 +271,7 @@ def _writers(looked: Looked) -> str:
         rows.append((one.txn, state, one.action, who, _moment(one.since_ms), f"{_span(int(silent_s * 1000))} ago"))
     head = ("transaction", "state", "action", "who", "since (UTC)", "last sign of life")
     return (
-        _table("Writers and plans", head, rows, of_words=True)
+        table_of("Writers and plans", head, rows, of_words=True)
         if rows
         else '<h2>Writers and plans</h2><p class="soft">Nobody is at work.</p>'
     )
@@ -280,7 +290,7 @@ def _schema(looked: Looked) -> str:
         null = "yes" if column.nullable and column.name not in key | ordering else "no"
         said = ", ".join(role for role, names in roles.items() if column.name in names)
         rows.append((column.name, type_text(column.type), null, said))
-    return _table("Schema", ("column", "type", "null", "role"), rows, of_words=True)
+    return table_of("Schema", ("column", "type", "null", "role"), rows, of_words=True)
 
 
 def _settings(looked: Looked) -> str:
@@ -297,7 +307,7 @@ def _settings(looked: Looked) -> str:
         *_policy(looked.policy),
         *((f"property {name}", value) for name, value in sorted(spec.properties.items())),
     ]
-    return _table("Index, policy and properties", ("", ""), rows, of_words=True)
+    return table_of("Index, policy and properties", ("", ""), rows, of_words=True)
 
 
 def _policy(policy: Policy) -> Iterable[tuple[str, str]]:
@@ -322,7 +332,7 @@ def _partitions(partitions: Sequence[Mapping[str, Any]]) -> str:
         ratio = "-" if not one["base_bytes"] else f"{one['log_bytes'] / one['base_bytes']:.1%}"
         bar = f'<svg class="bar" viewBox="0 0 120 10"><rect width="{size / most * 120:.1f}" height="10"/></svg>'
         cells = (f"{one['groups']:,}", f"{one['groups_unmerged']:,}", bytes_text(one["base_bytes"]), bytes_text(one["log_bytes"]), ratio)
-        rows.append(f"<tr><td>{_text(one['partition']) or 'the whole table'}</td><td>{bar}</td>{_cells(cells)}</tr>")
+        rows.append(f"<tr><td>{text_of(one['partition']) or 'the whole table'}</td><td>{bar}</td>{_cells(cells)}</tr>")
     more = len(ordered) - PARTITIONS_MAX
     left = f'<p class="soft">{more:,} smaller ones more: <code>objcat partitions</code> shows all.</p>' if more > 0 else ""
     head = "<tr><th>partition<th><th>file groups<th>unmerged<th>base<th>log<th>log to base</tr>"
@@ -342,7 +352,7 @@ def _conflicts(commits: Sequence[Commit]) -> str:
         ("commits that had to write again", f"{sum(count > 1 for count in tries):,}"),
         ("most tries of one commit", f"{max(tries, default=0):,}"),
     ]
-    return _table("Conflicts", ("", ""), rows)
+    return table_of("Conflicts", ("", ""), rows)
 
 
 def _requests(commits: Sequence[Commit]) -> str:
@@ -352,22 +362,22 @@ def _requests(commits: Sequence[Commit]) -> str:
     for requests in counted:
         total.update(requests)
     rows = [(name, f"{count:,}", f"{count / len(counted):.1f}") for name, count in total.most_common()]
-    return _table(f"Requests of {len(counted):,} commits", ("request", "together", "a commit"), rows)
+    return table_of(f"Requests of {len(counted):,} commits", ("request", "together", "a commit"), rows)
 
 
 # ---- parts of a page
 
 
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "", *, of_words: bool = False) -> str:
+def table_of(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "", *, of_words: bool = False) -> str:
     """A table. `of_words`: whether cells are read rather than compared."""
     kind = ' class="words"' if of_words else ""
-    named = f"<tr>{''.join(f'<th>{_text(name)}' for name in head)}</tr>" if any(head) else ""
+    named = f"<tr>{''.join(f'<th>{text_of(name)}' for name in head)}</tr>" if any(head) else ""
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
-    return f"<h2>{_text(title)}</h2><table{kind}>{named}{body}</table>{note}"
+    return f"<h2>{text_of(title)}</h2><table{kind}>{named}{body}</table>{note}"
 
 
 def _cells(values: Iterable[str]) -> str:
-    return "".join(f"<td>{_text(value)}</td>" for value in values)
+    return "".join(f"<td>{text_of(value)}</td>" for value in values)
 
 
 def _moment(when_ms: int | None) -> str:

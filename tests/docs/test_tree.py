@@ -19,6 +19,7 @@ PACKAGES = {
         "datafile",
         "dml",
         "engine",
+        "ingest",
         "inspection",
         "lake",
         "maintenance",

@@ -1,0 +1,245 @@
+"""Databases for tests: real servers on loopback, as a user who is not root, with their data in a folder of their own.
+
+Stores are in `servers.py`. A database has no pinned download: it comes from the machine's own packages, in one of the versions below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from devkit.install import InstallError
+from devkit.paths import cache_dir, file_lock
+from devkit.servers import HOST, READY_S_MAX, START_ATTEMPTS_MAX, ServerError, free_ports
+from devkit.toolchain import check_may_install
+
+POSTGRES_VERSIONS = range(14, 19)
+"""The major versions of PostgreSQL that tests may run on."""
+_PR_SET_PDEATHSIG = 1
+
+
+def postgres_programs() -> Path | None:
+    """The folder with `postgres` and `initdb` of the newest installed version that fits; None without one."""
+    folders = [Path(folder) for folder in Path("/usr/lib/postgresql").glob("*/bin")]
+    if found := shutil.which("initdb"):
+        folders.append(Path(found).resolve().parent)
+    if found := shutil.which("pg_config"):
+        folders.append(Path(subprocess.run([found, "--bindir"], capture_output=True, text=True, check=False).stdout.strip()))
+    fitting = [(version, folder) for folder in folders if (version := _major(folder / "postgres")) in POSTGRES_VERSIONS]
+    return max(fitting)[1] if fitting else None
+
+
+def install_postgres() -> Path:
+    """The folder of the programs. Installs them by apt-get where they are missing and we are root. Raises InstallError."""
+    if found := postgres_programs():
+        return found
+    check_may_install("PostgreSQL")
+    _install_debian("postgresql", "PostgreSQL")
+    if found := postgres_programs():
+        return found
+    versions = f"{POSTGRES_VERSIONS[0]} to {POSTGRES_VERSIONS[-1]}"
+    raise InstallError(
+        f"PostgreSQL {versions} is not installed. Install it by the package manager of the machine, such as apt-get install postgresql."
+    )
+
+
+def _major(program: Path) -> int:
+    if not program.exists():
+        return 0
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"(\d+)\.", said)
+    return int(found[1]) if found else 0
+
+
+def _install_debian(package: str, what: str) -> None:
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return
+    print(f"dev: Installing {what} ({package}) by apt-get, since this machine has none.", file=sys.stderr, flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+    with file_lock(cache_dir() / "apt.lock", f"another process is installing {what}"):
+        for command in (install, ["apt-get", "update", "-qq"], install):
+            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if done.returncode == 0 and command is install:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUser:
+    """Who a database runs as: databases refuse to run as root."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @classmethod
+    def find(cls, *names: str) -> Self:
+        """The first of these users that the machine has, when we are root; otherwise ourselves."""
+        if os.geteuid() != 0:
+            return cls(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid(), os.getegid())
+        for name in (*names, "nobody"):
+            try:
+                found = pwd.getpwnam(name)
+            except KeyError:
+                continue
+            return cls(name, found.pw_uid, found.pw_gid)
+        raise ServerError(f"This machine has none of the users {', '.join(names)} and nobody, and a database does not run as root.")
+
+    def start(self, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start a command as this user. The kernel ends it with this process."""
+        parent = os.getpid()
+        is_root = os.geteuid() == 0
+
+        def before() -> None:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        with log.open("ab") as target:
+            return subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=target,
+                stderr=target,
+                cwd=log.parent,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                preexec_fn=before,  # noqa: PLW1509 - no thread of ours holds a lock that this needs
+                user=self.uid if is_root else None,
+                group=self.gid if is_root else None,
+                extra_groups=[] if is_root else None,
+            )
+
+
+class DatabaseFolder:
+    """A new folder that the user of a database may enter, removed by `close`."""
+
+    def __init__(self, name: str, user: DatabaseUser) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"objcat-{name}-"))
+        if os.geteuid() == 0:
+            os.chown(self.path, user.uid, user.gid)
+        self.path.chmod(0o755)
+        self.log = self.path / "log"
+
+    def close(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def end_of_log(self) -> str:
+        """The end of the server's log."""
+        return self.log.read_text(errors="replace")[-1500:] if self.log.exists() else ""
+
+
+class PostgresServer:
+    """PostgreSQL with logical replication. A context manager.
+
+    Args:
+        settings: of the server, next to those that tests need.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self._programs = install_postgres()
+        self._user = DatabaseUser.find("postgres")
+        self._folder = DatabaseFolder("postgres", self._user)
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._initialize()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._folder.close()
+
+    def connection(self, database: str = "postgres") -> str:
+        """A connection string of libpq."""
+        return f"host={HOST} port={self.port} user=objcat dbname={database}"
+
+    def start(self) -> None:
+        """Start it, on a free port the first time and on the same one later. Raises ServerError."""
+        for _ in range(START_ATTEMPTS_MAX):
+            port = self.port or free_ports(1)[0]
+            fixed = {
+                "listen_addresses": HOST,
+                "port": str(port),
+                "unix_socket_directories": "",
+                "wal_level": "logical",
+                "max_wal_senders": "20",
+                "max_replication_slots": "20",
+                "fsync": "off",
+                "shared_buffers": "32MB",
+                "max_connections": "60",
+            }
+            options = [part for name, value in {**fixed, **self._settings}.items() for part in ("-c", f"{name}={value}")]
+            data = self._folder.path / "data"
+            self._process = self._user.start([self._programs / "postgres", "-D", data, *options], log=self._folder.log)
+            if self._is_ready(port):
+                self.port = port
+                return
+            self.kill()
+            if self.port:
+                break
+        raise ServerError(f"PostgreSQL did not start. The end of its log: {self._folder.end_of_log()}")
+
+    def kill(self) -> None:
+        """End it at once, without a checkpoint, as a crash does. Its processes are gone afterwards, so it may be started again."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGQUIT)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _initialize(self) -> None:
+        command: list[str | Path] = [
+            self._programs / "initdb",
+            "-D",
+            self._folder.path / "data",
+            "-A",
+            "trust",
+            "-U",
+            "objcat",
+            "-E",
+            "UTF8",
+            "--no-sync",
+            "--locale=C.UTF-8",
+        ]
+        done = self._user.start(command, log=self._folder.log).wait()
+        if done != 0:
+            raise ServerError(f"initdb ended with status {done}. The end of its log: {self._folder.end_of_log()}")
+
+    def _is_ready(self, port: int) -> bool:
+        deadline = time.monotonic() + READY_S_MAX
+        check: list[str | Path] = [self._programs / "pg_isready", "-q", "-h", HOST, "-p", str(port), "-d", "postgres", "-U", "objcat"]
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                return False
+            if subprocess.run(check, capture_output=True, check=False).returncode == 0:
+                return True
+            time.sleep(0.05)
+        return False
+
+
+DATABASES: Mapping[str, tuple[Callable[[], PostgresServer], str]] = {
+    "postgres": (PostgresServer, "PostgreSQL with logical replication, for objcat ingest"),
+}
+"""By name: how to make one, and what it is for."""

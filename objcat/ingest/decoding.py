@@ -1,0 +1,167 @@
+"""Raw values of a source as columns of the lake: decoded for a column at once, masked, and without the rows that do not fit."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.ingest.config import Mask
+from objcat.ingest.model import BadRecord, ChangeKind, KeyValues, Row, SourceColumn, SourceTable
+from objcat.ingest.routes import DELETED, OPERATION, SOURCE_POSITION, SOURCE_TIME, RoutedTable
+
+UNFIT = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError, pa.ArrowException)
+"""What a decoder raises for a value that does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedValue:
+    """A value that came from the lake, among raw ones."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStamp:
+    """Which transaction of the source a change belongs to: when it was committed, and its position as text."""
+
+    committed_at_ms: int | None
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowWrite:
+    """A row to write.
+
+    Args:
+        key: its raw key.
+        row: raw values by column; the key columns may be missing, then `key` has them.
+        kind: by which operation it came.
+        stamp: of its transaction.
+    """
+
+    key: KeyValues
+    row: Row
+    kind: ChangeKind | str
+    stamp: ChangeStamp
+
+
+def decode_rows(
+    routed: RoutedTable, table: SourceTable, columns: Sequence[str], rows: Sequence[RowWrite]
+) -> tuple[pa.Table, list[BadRecord]]:
+    """Rows as a table of the lake.
+
+    Args:
+        routed: where they go.
+        table: the schema of their raw values.
+        columns: which of its columns to take.
+        rows: the rows.
+
+    Returns:
+        The rows that fit, and a record for each that does not.
+    """
+    places = {name: at for at, name in enumerate(table.key)}
+    arrays, fields, errors = [], [], dict[int, str]()
+    for column in routed.written(table):
+        if column.name not in columns:
+            continue
+        at = places.get(column.name)
+        raw = [row.row.get(column.name) for row in rows] if at is None else [row.row.get(column.name, row.key[at]) for row in rows]
+        array, bad = decode_column(column, raw)
+        errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
+        arrays.append(masked(array, routed.route.mask.get(column.name), routed.route.mask_secret))
+        fields.append(routed.field(column).with_nullable(True))
+    for name, data_type, values in _own_columns(routed, rows):
+        arrays.append(pa.array(values, data_type))
+        fields.append(pa.field(name, data_type))
+    made = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    if not errors:
+        return made, []
+    keep = pa.array([place not in errors for place in range(len(rows))])
+    return made.filter(keep), [_record(table, rows[place], why) for place, why in sorted(errors.items())]
+
+
+def decode_column(column: SourceColumn, raw: Sequence[Any] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Raw values of a column as an array. Values that do not fit are null in it, with the reason by their place.
+
+    A source may pass an array of its own raw values, such as text.
+    """
+    if not isinstance(raw, pa.Array):
+        lake = [place for place, value in enumerate(raw) if isinstance(value, DecodedValue)]
+        if lake:
+            return _with_lake_values(column, raw, set(lake))
+    try:
+        return column.decode(raw, column.type), {}
+    except UNFIT:
+        pass
+    if isinstance(raw, pa.Array):
+        raw = raw.to_pylist()
+    good, bad = [], dict[int, str]()
+    nothing = pa.nulls(1, column.type)
+    for place, value in enumerate(raw):
+        try:
+            good.append(column.decode([value], column.type))
+        except UNFIT as error:
+            bad[place] = " ".join(str(error).split())[:500]
+            good.append(nothing)
+    return pa.concat_arrays(good), bad
+
+
+def _with_lake_values(column: SourceColumn, raw: Sequence[Any], lake: set[int]) -> tuple[pa.Array, dict[int, str]]:
+    plain, bad = decode_column(column, [None if place in lake else value for place, value in enumerate(raw)])
+    values = [raw[place].value if place in lake else value for place, value in enumerate(plain.to_pylist())]
+    return pa.array(values, column.type), bad
+
+
+def masked(array: pa.Array | pa.ChunkedArray, mask: Mask | None, secret: str) -> pa.Array | pa.ChunkedArray:
+    """A decoded column as it is written."""
+    if mask is None:
+        return array
+    if mask == "null":
+        return pa.nulls(len(array), array.type)
+    texts = array if pa.types.is_string(array.type) else pc.cast(array, pa.binary() if pa.types.is_binary(array.type) else pa.string())
+    keyed = secret.encode()
+
+    def digest(value: Any) -> str | None:
+        if value is None:
+            return None
+        data = value if isinstance(value, bytes) else value.encode()
+        return hmac.new(keyed, data, hashlib.sha256).hexdigest()
+
+    return pa.array([digest(value) for value in texts.to_pylist()], pa.string())
+
+
+def own_columns(routed: RoutedTable, kind: str, stamp: ChangeStamp, count: int) -> list[tuple[pa.Field, pa.Array]]:
+    """The columns of objcat itself for rows that all came in the same way."""
+    row = RowWrite((), {}, kind, stamp)
+    return [(pa.field(name, data_type), pa.array(values, data_type)) for name, data_type, values in _own_columns(routed, [row] * count)]
+
+
+def _own_columns(routed: RoutedTable, rows: Sequence[RowWrite]) -> list[tuple[str, pa.DataType, list[Any]]]:
+    made: list[tuple[str, pa.DataType, list[Any]]] = []
+    if routed.is_soft:
+        made.append((DELETED, pa.bool_(), [row.kind == ChangeKind.DELETE for row in rows]))
+    if routed.has_lineage:
+        times = [
+            None if row.stamp.committed_at_ms is None else datetime.fromtimestamp(row.stamp.committed_at_ms / 1000, UTC) for row in rows
+        ]
+        made.append((SOURCE_TIME, pa.timestamp("us", tz="UTC"), times))
+        made.append((SOURCE_POSITION, pa.string(), [row.stamp.position for row in rows]))
+        made.append((OPERATION, pa.string(), [str(row.kind) for row in rows]))
+    return made
+
+
+def _record(table: SourceTable, row: RowWrite, why: str) -> BadRecord:
+    said = {"key": row.key, "row": {name: _plain(value) for name, value in row.row.items()}, "operation": str(row.kind)}
+    return BadRecord(table=table.name, payload=json.dumps(said, default=repr).encode(), error=why)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, DecodedValue) else value

@@ -1,0 +1,1 @@
+"""PostgreSQL by logical replication (pgoutput). Begin with `source.py`. Only this package imports psycopg2."""

@@ -1,0 +1,277 @@
+"""`PostgresSource`: PostgreSQL as a `ChangeSource`. Begin with `transactions`.
+
+The stream has a connection of its own, and so have the catalog as the stream needs it, and everything else. The server forgets what
+`confirm` says is durable, and nothing else: feedback never names a position that is not in the lake.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fileio.env import Env
+from objcat.errors import IngestStopped, PositionGone, SourceAway
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.model import (
+    KeyOrder,
+    KeyValues,
+    Mark,
+    Position,
+    Row,
+    SchemaChanged,
+    SnapshotChunk,
+    SourceReport,
+    SourceTable,
+    SourceTransaction,
+)
+from objcat.ingest.postgres.catalog import CatalogTable, PostgresCatalog, compare_tables
+from objcat.ingest.postgres.chunks import ChunkReader
+from objcat.ingest.postgres.connection import PostgresConnector, rows_of
+from objcat.ingest.postgres.decoder import TransactionDecoder
+from objcat.ingest.postgres.settings import PostgresSettings, postgres_settings
+from objcat.ingest.postgres.slot import PostgresSlot
+from objcat.ingest.postgres.visibility import VisibleTransactions, lsn_number, lsn_text
+from objcat.ingest.routes import Router
+
+if TYPE_CHECKING:
+    from psycopg2.extensions import connection as Connection
+
+LSN = "lsn"
+"""The only field of a position: where the next transaction begins at the earliest."""
+WAIT_S = 0.1
+KEEP_ALIVE_S = 10.0
+"""Seconds between two signs of life. The server ends connections that are silent for `wal_sender_timeout`, a minute by default."""
+MESSAGE_PREFIX = "objcat"
+_HEAD = "select pg_current_wal_insert_lsn()::text"
+_BEAT = f"select pg_logical_emit_message(true, '{MESSAGE_PREFIX}', '')"
+
+
+def open_source(config: IngestConfig, router: Router, env: Env) -> PostgresSource:
+    """Open PostgreSQL. See `objcat.ingest.sources.open_source`."""
+    settings = postgres_settings(config)
+    return PostgresSource(config, settings, router, env)
+
+
+class PostgresSource:
+    """See `ChangeSource`."""
+
+    has_snapshots = True
+
+    def __init__(self, config: IngestConfig, settings: PostgresSettings, router: Router, env: Env) -> None:
+        self._config = config
+        self._settings = settings
+        self._router = router
+        self._env = env
+        self._connector = PostgresConnector(config, settings)
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._cursor: Any = None
+        self._confirmed = 0
+        self._connections: list[Connection] = []
+        self._known: dict[str, CatalogTable] = {}
+        self._sql = self._connect()
+        self._catalog = PostgresCatalog(self._sql, router.key_of, settings.numeric_scale)
+        self._slot = PostgresSlot(self._connector, self._sql, config, settings, env)
+        self._chunks = ChunkReader(self._connector, self._sql, self._catalog, self.head)
+        self._stop_alive: Callable[[], None] = env.repeat(self._keep_alive, every_s=KEEP_ALIVE_S)
+
+    def check_settings(self) -> None:
+        """See `ChangeSource`."""
+        self._slot.check_server()
+        with self._connector.errors("looking at its transactions"):
+            self._chunks.wait_for_running()
+
+    def describe_tables(self) -> Sequence[SourceTable]:
+        """See `ChangeSource`."""
+        with self._connector.errors("reading its catalog"):
+            self._known = self._catalog.tables()
+        return [known.table for known in self._known.values()]
+
+    def compare_schemas(self, version: Any, table: SourceTable) -> SchemaChanged | None:
+        """See `ChangeSource`."""
+        return compare_tables(version, self._known[table.name])
+
+    def begin(self, tables: Sequence[str]) -> Position:
+        """See `ChangeSource`."""
+        return {LSN: lsn_text(self._slot.make(tables))}
+
+    def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
+        """See `ChangeSource`."""
+        joined = self._slot.publish(tables)
+        if joined:
+            with self._connector.errors("looking at its transactions"):
+                self._chunks.wait_for_running()
+        return joined
+
+    def transactions(self, position: Position) -> Iterator[SourceTransaction]:
+        """See `ChangeSource`."""
+        at = lsn_number(position[LSN])
+        self._confirmed = at
+        connection = self._connect()
+        PostgresSlot(self._connector, connection, self._config, self._settings, self._env).check_position(at)
+        catalog = PostgresCatalog(connection, self._router.key_of, self._settings.numeric_scale)
+        decoder = TransactionDecoder(catalog, self._router.follows, bytes_max=self._config.run.transaction_bytes)
+        self._start(at)
+        told = at
+        while not self._is_closed:
+            with self._connector.errors("reading its stream"), self._lock:
+                message = None if self._cursor is None else self._cursor.read_message()
+                end = 0 if self._cursor is None else int(self._cursor.wal_end or 0)
+            if message is not None:
+                with self._connector.errors("reading its catalog"):
+                    done = decoder.take(message.payload)
+                if done is not None:
+                    told = done.end_lsn
+                    yield done.transaction(LSN)
+                continue
+            if not decoder.is_inside and end > told:
+                # Whatever the server has sent by now is read: up to there it has nothing more for this reader.
+                told = end
+                yield SourceTransaction(position={LSN: lsn_text(told)})
+                continue
+            self._wait()
+
+    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
+        """See `ChangeSource`."""
+        return self._chunks.read(self._known[table.name], after, rows_max=rows_max, order=order)
+
+    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
+        """See `ChangeSource`."""
+        return self._chunks.place(self._known[table.name], keys, bounds, order)
+
+    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:
+        """See `ChangeSource`."""
+        known = self._known[table.name]
+        there = {column.name for column in known.table.columns}
+        return self._chunks.fetch(known, keys, [name for name in columns if name in there])
+
+    def is_covered(self, covers: Any, mark: Mark) -> bool:
+        """See `ChangeSource`."""
+        return VisibleTransactions.parse(covers).has_seen(mark)
+
+    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:
+        """See `ChangeSource`."""
+        if not marks:
+            return []
+        with self._connector.errors("looking at its transactions"):
+            seen = VisibleTransactions.parse(rows_of(self._sql, "select pg_current_snapshot()::text")[0][0])
+        return [mark for mark in marks if not seen.has_seen(mark)]
+
+    def is_reached(self, position: Position, target: Position) -> bool:
+        """See `ChangeSource`."""
+        return lsn_number(position[LSN]) >= lsn_number(target[LSN])
+
+    def head(self) -> Position:
+        """See `ChangeSource`."""
+        with self._connector.errors("asking for its position"):
+            found = rows_of(self._sql, _HEAD)[0][0]
+        # The stream comes to this position when something follows it.
+        self.beat()
+        return {LSN: found}
+
+    def confirm(self, position: Position) -> None:
+        """See `ChangeSource`."""
+        self._confirmed = max(self._confirmed, lsn_number(position[LSN]))
+        with self._connector.errors("confirming a position"):
+            self._send_feedback()
+
+    def beat(self) -> None:
+        """See `ChangeSource`."""
+        with self._connector.errors("sending a sign of life"):
+            rows_of(self._sql, _BEAT)
+
+    def report(self) -> SourceReport:
+        """See `ChangeSource`."""
+        state = self._slot.state()
+        with self._connector.errors("asking for its position"):
+            head = rows_of(self._sql, _HEAD)[0][0]
+        number = lsn_number(head)
+        if state is None:
+            return SourceReport(head={LSN: head}, state="missing", warnings=(f"The slot {self._settings.slot!r} is missing.",))
+        warnings = []
+        if state.wal_status in ("unreserved", "lost"):
+            warnings.append(
+                f"The slot {self._settings.slot!r} is {state.wal_status}: the server removes what it keeps for this reader, or will soon. "
+                "Raise max_slot_wal_keep_size, and see why the ingest is behind."
+            )
+        return SourceReport(
+            head={LSN: head},
+            behind_bytes=None if state.confirmed_lsn is None else max(0, number - state.confirmed_lsn),
+            retained_bytes=None if state.restart_lsn is None else max(0, number - state.restart_lsn),
+            state=f"slot {self._settings.slot}, wal_status {state.wal_status}",
+            warnings=tuple(warnings),
+        )
+
+    def position_text(self, position: Position) -> str:
+        """See `ChangeSource`."""
+        return str(position[LSN])
+
+    def close(self) -> None:
+        """See `ChangeSource`."""
+        self._is_closed = True
+        self._stop_alive()
+        with self._lock:
+            self._cursor = None
+            for opened in self._connections:
+                opened.close()
+
+    # ---- helpers
+
+    def _connect(self, *, replication: bool = False) -> Connection:
+        opened = self._connector.connect(replication=replication)
+        self._connections.append(opened)
+        return opened
+
+    def _start(self, at: int) -> None:
+        """Open the stream. Raises PositionGone, SourceAway, and IngestStopped when another process has the slot."""
+        errors = self._connector.psycopg2.errors
+        connection = self._connect(replication=True)
+        end_s = self._env.monotonic_s() + self._settings.slot_wait_s
+        options = {"proto_version": "1", "publication_names": self._settings.publication, "messages": "true"}
+        while True:
+            cursor: Any = connection.cursor()
+            with self._connector.errors("opening its stream"):
+                try:
+                    cursor.start_replication(slot_name=self._settings.slot, decode=False, start_lsn=at, options=options)
+                    break
+                except errors.ObjectInUse as error:
+                    if self._env.monotonic_s() >= end_s:
+                        raise IngestStopped(
+                            f"Another process reads the slot {self._settings.slot!r} of {self._config.name!r}. This one stops. "
+                            "Let one process run."
+                        ) from error
+                except (errors.ObjectNotInPrerequisiteState, errors.UndefinedObject, errors.UndefinedFile) as error:
+                    raise PositionGone(
+                        f"The slot {self._settings.slot!r} of {self._config.name!r} cannot go on at {lsn_text(at)}: {error} Nothing was "
+                        f"left out in the lake. Run `objcat ingest resnapshot {self._config.path} --all`, which reads all tables again."
+                    ) from error
+            # The server has not noticed yet that its last reader is gone.
+            self._env.sleep(WAIT_S)
+        with self._lock:
+            self._cursor = cursor
+
+    def _wait(self) -> None:
+        """Wait until the stream has something."""
+        with self._lock:
+            if self._cursor is None:
+                return
+            descriptor = self._cursor.fileno()
+        try:
+            select.select([descriptor], [], [], WAIT_S)
+        except (OSError, ValueError) as error:
+            if not self._is_closed:
+                raise SourceAway("PostgreSQL closed the stream.") from error
+
+    def _keep_alive(self) -> None:
+        """Called by a thread of its own, so that the server hears something while a commit takes long."""
+        try:
+            self._send_feedback()
+        except self._connector.psycopg2.Error:
+            return  # The thread that reads meets the error.
+
+    def _send_feedback(self) -> None:
+        with self._lock:
+            if self._cursor is not None:
+                self._cursor.send_feedback(write_lsn=self._confirmed, flush_lsn=self._confirmed, apply_lsn=self._confirmed, reply=False)

@@ -1,0 +1,171 @@
+"""Which table of a source is written to which table of the lake, and with which columns: `Router` and `RoutedTable`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fileio.errors import InvalidConfig
+from objcat.catalog.names import check_name
+from objcat.common.validation import case_folded
+from objcat.ingest.config import Deletes, IngestConfig, ProfileConfig, RouteConfig
+from objcat.ingest.model import SourceColumn, SourceTable
+from objcat.metadata.table_spec import BloomIndex, BucketIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
+
+DELETED = "_deleted"
+"""The column of soft deletes: whether the row is gone at the source."""
+SOURCE_TIME, SOURCE_POSITION, OPERATION = "_source_ts", "_source_pos", "_op"
+"""Columns of lineage: when the source committed the row, at which position, and by which operation."""
+LINEAGE = (
+    pa.field(SOURCE_TIME, pa.timestamp("us", tz="UTC")),
+    pa.field(SOURCE_POSITION, pa.string()),
+    pa.field(OPERATION, pa.string()),
+)
+HISTORY: Deletes = "history"
+SOFT: Deletes = "soft"
+
+_BUCKETS = re.compile(r"bucket\((\d{1,5})\)")
+_INDEXES: Mapping[str, Callable[[], Index]] = {"simple": SimpleIndex, "bloom": BloomIndex, "memory": MemoryIndex, "record": RecordIndex}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedTable:
+    """A table of the source with the table of the lake that it is written to.
+
+    Args:
+        source: its name at the source.
+        name: of the table in the lake.
+        route: the route that matched.
+        profile: of the route.
+        key: the key columns of the table in the lake, empty where rows are appended only.
+    """
+
+    source: str
+    name: str
+    route: RouteConfig
+    profile: ProfileConfig
+    key: tuple[str, ...]
+
+    @property
+    def appends(self) -> bool:
+        """Whether each change is a row of its own."""
+        return not self.key
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether rows that are gone stay, with a mark."""
+        return self.route.deletes == SOFT
+
+    @property
+    def has_lineage(self) -> bool:
+        """Whether rows have the columns of lineage."""
+        return self.route.lineage or self.route.deletes == HISTORY
+
+    def written(self, table: SourceTable) -> list[SourceColumn]:
+        """The columns of a schema of the source that are written."""
+        return [column for column in table.columns if column.name not in self.route.drop]
+
+    def field(self, column: SourceColumn) -> pa.Field:
+        """A column of the source as a column of the lake."""
+        masked = self.route.mask.get(column.name)
+        data_type = pa.string() if masked == "hash" else column.type
+        return pa.field(column.name, data_type, nullable=column.name not in self.key)
+
+    def schema(self, table: SourceTable) -> pa.Schema:
+        """The columns in the lake for a schema of the source."""
+        fields = [self.field(column) for column in self.written(table)]
+        if self.is_soft:
+            fields.append(pa.field(DELETED, pa.bool_()))
+        if self.has_lineage:
+            fields += LINEAGE
+        return pa.schema(fields)
+
+    def settings(self) -> dict[str, Any]:
+        """What `Lake.create_table` gets next to name, schema, key and shared log. Raises InvalidConfig."""
+        return {
+            "index": None if not self.key else parse_index(self.profile.index),
+            "table_type": self.profile.kind,
+            "partition_by": list(self.profile.partition_by),
+            "properties": dict(self.profile.properties) if self.key else {},
+        }
+
+
+def parse_index(text: str) -> Index:
+    """An index as a profile names it. Raises InvalidConfig."""
+    if found := _BUCKETS.fullmatch(text):
+        return BucketIndex(int(found[1]))
+    if text in _INDEXES:
+        return _INDEXES[text]()
+    raise InvalidConfig(f"The index {text!r} of a profile is not known. Write bucket(8), {', '.join(_INDEXES)}.")
+
+
+class Router:
+    """The routes of a configuration."""
+
+    def __init__(self, config: IngestConfig) -> None:
+        self._config = config
+        self._patterns = [re.compile(route.tables) for route in config.routes]
+
+    def route(self, table: SourceTable) -> RoutedTable | None:
+        """Where a table is written; None when no route matches, or the first that does skips it.
+
+        Raises:
+            InvalidConfig: the name in the lake, the key or a column of the route does not fit.
+        """
+        for pattern, route in zip(self._patterns, self._config.routes, strict=True):
+            if found := pattern.fullmatch(table.name):
+                return None if route.skip else self._routed(table, route, found)
+        return None
+
+    def route_all(self, tables: Iterable[SourceTable]) -> Mapping[str, RoutedTable]:
+        """All tables that are followed, by their names at the source.
+
+        Raises:
+            InvalidConfig: as `route`; or two tables would be written to one.
+        """
+        routed: dict[str, RoutedTable] = {}
+        taken: dict[str, str] = {case_folded(self.dead_table()): "the dead letters"}
+        for table in tables:
+            found = self.route(table)
+            if found is None:
+                continue
+            other = taken.setdefault(case_folded(found.name), table.name)
+            if other != table.name:
+                raise InvalidConfig(f"{self._config.path} writes {table.name} and {other} to {found.name!r}. Change a route.")
+            routed[table.name] = found
+        return routed
+
+    def follows(self, name: str) -> bool:
+        """Whether a route follows a table of that name."""
+        for pattern, route in zip(self._patterns, self._config.routes, strict=True):
+            if pattern.fullmatch(name):
+                return not route.skip
+        return False
+
+    def key_of(self, name: str) -> tuple[str, ...]:
+        """The key columns that the route of a table of the source names; empty when it names none."""
+        for pattern, route in zip(self._patterns, self._config.routes, strict=True):
+            if pattern.fullmatch(name):
+                return route.key
+        return ()
+
+    def dead_table(self) -> str:
+        """The name of the table of dead letters."""
+        return self._config.dead_letters.table or f"{self._config.name.replace('-', '_')}.ingest_dead"
+
+    def _routed(self, table: SourceTable, route: RouteConfig, found: re.Match[str]) -> RoutedTable:
+        said = f"The route {route.tables!r} in {self._config.path}"
+        name = check_name(found.expand(route.to))
+        names = {column.name for column in table.columns}
+        for column in (*route.key, *route.mask):
+            if column not in names:
+                raise InvalidConfig(f"{said} names the column {column!r}, which {table.name} does not have. Correct it.")
+        key = () if route.deletes == HISTORY else table.key
+        for column in key:
+            if column in route.drop or route.mask.get(column) == "null":
+                raise InvalidConfig(f'{said} drops or hides {column!r}, which is in the key of {table.name}. Mask it by "hash" instead.')
+        return RoutedTable(source=table.name, name=name, route=route, profile=self._config.profiles[route.profile], key=tuple(key))

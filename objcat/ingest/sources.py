@@ -1,0 +1,33 @@
+"""The kinds of sources, by the name that `kind` in `[source]` has. A library of a source is imported when one is opened."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fileio.env import Env
+from fileio.errors import InvalidConfig
+from fileio.options import nearest
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.model import ChangeSource
+
+if TYPE_CHECKING:
+    from objcat.ingest.routes import Router
+
+KINDS: Mapping[str, str] = {"postgres": "objcat.ingest.postgres.source"}
+"""The module of each kind. Its function `open_source(config, router, env)` opens one."""
+
+
+def open_source(config: IngestConfig, router: Router, env: Env) -> ChangeSource:
+    """Open the source of a configuration.
+
+    Raises:
+        InvalidConfig: its kind is unknown, or a setting does not fit.
+        MissingDependency: its library is not installed.
+        SourceAway: it cannot be reached.
+    """
+    if config.kind not in KINDS:
+        raise InvalidConfig(f"[source] in {config.path} has the kind {config.kind!r}, which is not known: {nearest(config.kind, KINDS)}.")
+    opened: ChangeSource = importlib.import_module(KINDS[config.kind]).open_source(config, router, env)
+    return opened
