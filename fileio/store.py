@@ -127,9 +127,9 @@ class FileIO:
         return FileIO(PrefixedBackend(self._bare, prefix, outer), env=self._env, policy=self._policy, description=description)
 
     @property
-    def has_outer(self) -> bool:
-        """Whether some keys lead to the store that this one is a child of, see `child`."""
-        return isinstance(self._bare, PrefixedBackend) and self._bare.has_outer
+    def outer_url(self) -> str | None:
+        """The URL of the store to which some keys lead, see `child`. None: there are no such keys."""
+        return self._bare.outer_url if isinstance(self._bare, PrefixedBackend) else None
 
     def close(self) -> None:
         """Release the connections. Do not use the object afterwards."""

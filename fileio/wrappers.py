@@ -211,9 +211,9 @@ class PrefixedBackend(Backend):
         self._outer = None if outer is None else outer.strip("/") + "/"
 
     @property
-    def has_outer(self) -> bool:
-        """Whether some keys are keys of the inner backend itself."""
-        return self._outer is not None
+    def outer_url(self) -> str | None:
+        """The URL of the inner backend, if some keys are its own. Else None."""
+        return None if self._outer is None else self._inner.url
 
     @property
     def url(self) -> str:

@@ -12,12 +12,10 @@ from objcat.cli.common import DryRun, Json, Option, TableUrl, lake_and_name, pla
 from objcat.cli.output import progress, say, say_json
 from objcat.lake.urls import find_log
 from objcat.maintenance.purge import plan_purge
-from objcat.metadata.files import OUTER
-from objcat.metadata.replay import TablesReducer
+from objcat.metadata.table_log import log_of_lake
 from objcat.timeline.archive import archive as archive_log
 from objcat.timeline.checkpoint_expiry import collect_checkpoints, plan_collection
 from objcat.timeline.commit import Committer
-from objcat.timeline.log_view import Timeline
 
 
 def archive(
@@ -86,7 +84,7 @@ def purge(
     lake, name = lake_and_name(url, option)
     if dry_run:
         dropped = find_dropped(lake._context.catalog.refresh(), name, table, where=lake.fileio.url)
-        timeline = Timeline(lake.fileio.child(dropped.binding.prefix, outer=OUTER), TablesReducer())
+        timeline = log_of_lake(lake.fileio, dropped.binding.prefix)
         plan = plan_purge(timeline, dropped.table, older_than_s=older_than)
         paths = sorted({*plan.removes, *plan.leftovers})
         if as_json:

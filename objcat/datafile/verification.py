@@ -39,10 +39,10 @@ def reading(fileio: FileIO, file: DataFile) -> Iterator[None]:
     except ObjectChanged as error:
         raise CorruptTable(not_as_committed(fileio, file, str(error))) from error
     except NotFound as error:
-        if file.path.startswith(f"{OUTER}/") and not fileio.has_outer:
+        if file.path.startswith(f"{OUTER}/") and fileio.outer_url is None:
             raise InvalidInput(
-                f"The table at {fileio.url} names adopted files such as {file.path}, which are of its lake. Open it by its name in the "
-                "lake, objcat.connect(url).table(name)."
+                f"The table at {fileio.url} names adopted files such as {file.path}, which are of its lake, and it was opened without "
+                "that. Nothing was read. Open it by its name in the lake, objcat.connect(url).table(name), or by its URL there."
             ) from error
         raise CorruptTable(
             f"{file.path} is missing in {fileio.url} although a commit names it. If a clean passed the slot that is read, as it may "

@@ -24,10 +24,10 @@ from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTabl
 from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
 from objcat.inspection.findings import CACHE, Coverage, DoctorReport, Examination
 from objcat.inspection.mirror_checks import check_mirrors
-from objcat.metadata.files import OUTER, FileGroup, decode_delta
+from objcat.metadata.files import FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_log import log_of_lake
 from objcat.metadata.table_state import Tables
 from objcat.timeline.archive import unnamed_history
 from objcat.timeline.checkpoint import BrokenRoot, Root, VoidRoot, read_root, root_key
@@ -108,7 +108,7 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
         )
     for bound in names.tables.values():
         try:
-            view = Timeline(lake.child(bound.binding.prefix, outer=OUTER), TablesReducer()).open()
+            view = log_of_lake(lake, bound.binding.prefix).open()
         except CorruptTable:
             continue  # The examination of that log reports what is wrong with it.
         name, table = bound.binding.name, bound.binding.table
@@ -133,7 +133,7 @@ def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], N
     for dropped in names.dropped.values():
         held.setdefault(dropped.binding.prefix, []).append(f"{dropped.name} (dropped)")
     for prefix, tables in sorted(held.items()):
-        yield examine(Timeline(lake.child(prefix, outer=OUTER), TablesReducer()), deep=deep, tables=sorted(tables), on_step=on_step)
+        yield examine(log_of_lake(lake, prefix), deep=deep, tables=sorted(tables), on_step=on_step)
 
 
 def _check_log(

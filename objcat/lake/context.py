@@ -12,9 +12,8 @@ from objcat.catalog.plans import check_name_free, plan_drop
 from objcat.catalog.table_lifecycle import close
 from objcat.errors import Contention, TableClosed, TableNotFound
 from objcat.maintenance.auto import AutoMaintenance
-from objcat.metadata.files import OUTER
-from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_log import log_of_lake
 from objcat.metadata.table_state import Tables
 from objcat.table.context import TableContext
 from objcat.table.table import Table
@@ -70,7 +69,7 @@ class LakeContext:
 
     def timeline(self, prefix: str) -> Timeline[Tables]:
         """The log at a prefix, without reading it."""
-        return Timeline(self.fileio.child(prefix, outer=OUTER), TablesReducer())
+        return log_of_lake(self.fileio, prefix)
 
     def open_log(self, prefix: str) -> tuple[Timeline[Tables], LogView[Tables]]:
         """A log at its head, from the cached view where there is one."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
@@ -15,16 +17,18 @@ from objcat.catalog.table_lifecycle import create
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
 from objcat.lake.context import EMPTY_LOG_VIEW
 from objcat.lake.settings import TableSettings, new_spec
-from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_log import log_at, table_store
 from objcat.table.context import TableContext
 from objcat.table.table import Table
 from objcat.timeline.entry import new_txn
 from objcat.timeline.log import Log
-from objcat.timeline.log_view import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+_IN_A_LAKE = re.compile(r"(?P<lake>.*[^/:])/(?P<prefix>tables/[A-Za-z0-9._-]+-[0-9a-f]{16,})/*", re.DOTALL)
+"""The URL of a table of a lake, as `objcat.catalog.names.log_prefix` makes it."""
 
 
 def create_table_at(
@@ -52,10 +56,10 @@ def create_table_at(
         TableExists: there is a table already.
         ObjcatError: the errors of `Lake.create_table`.
     """
-    fileio = _opened(place, options)
+    fileio = open_table_store(place, options)
     spec = new_spec(fileio, schema, key=key, **settings)
     check_commit_store(fileio)
-    timeline = Timeline(fileio, TablesReducer())
+    timeline = log_at(fileio)
     try:
         view = create(timeline, EMPTY_LOG_VIEW, spec, new_txn(fileio.env))
     except CommitConflict as error:
@@ -68,8 +72,10 @@ def create_table_at(
 def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
     """Open the table at a URL, at its newest slot. Needs no lake.
 
+    A table of a lake may be opened so too, by the URL that `Table.url` gives. Files that it adopted are then found in that lake.
+
     Args:
-        place: the URL that holds the table's `log/`, or an opened store.
+        place: the URL that holds the table's `log/`, or an opened store. Of an adopted table it is a URL.
         options: of the store.
 
     Returns:
@@ -79,8 +85,8 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
         TableNotFound, TableClosed: see `objcat.errors`.
         InvalidInput: several tables share the log; open them by name.
     """
-    fileio = _opened(place, options)
-    timeline = Timeline(fileio, TablesReducer())
+    fileio = open_table_store(place, options)
+    timeline = log_at(fileio)
     view = timeline.open()
     if view.slot < 0:
         raise TableNotFound(
@@ -95,8 +101,20 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
     return Table(TableContext(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view))
 
 
-def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None) -> FileIO:
-    return place if isinstance(place, FileIO) else open_store(place, options)
+def open_table_store(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None = None) -> FileIO:
+    """The store of the table at a URL. Sends no request.
+
+    A URL below the folder `tables` of a lake is opened from the lake on, since an adopted table names files there.
+    """
+    if isinstance(place, FileIO):
+        return place
+    given: object = place
+    text: object = os.fspath(place) if isinstance(given, (str, os.PathLike)) else None
+    found = _IN_A_LAKE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return open_store(place, options)
+    lake = found["lake"]
+    return table_store(open_store(lake if isinstance(place, str) else Path(lake), options), found["prefix"])
 
 
 def _last_part(url: str) -> str:

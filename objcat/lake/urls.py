@@ -8,9 +8,8 @@ from typing import Any
 from objcat.catalog.names import check_name
 from objcat.errors import InvalidInput, TableNotFound
 from objcat.lake.lake import connect
-from objcat.lake.standalone import table_at
-from objcat.metadata.files import OUTER
-from objcat.metadata.replay import TablesReducer
+from objcat.lake.standalone import open_table_store, table_at
+from objcat.metadata.table_log import log_at, log_of_lake
 from objcat.metadata.table_state import Tables
 from objcat.table.table import Table
 from objcat.timeline.log_view import Timeline
@@ -27,7 +26,7 @@ def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
         return lake.table(name)
     except (TableNotFound, InvalidInput) as error:
         try:
-            return table_at(lake.fileio.child(name))
+            return table_at(open_table_store(url, options))
         except TableNotFound:
             raise error from None
 
@@ -44,12 +43,12 @@ def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tab
         bound = names.table(check_name(name))
         if bound is None:
             raise names.not_found(name, where=lake.fileio.url)
-        return Timeline(lake.fileio.child(bound.binding.prefix, outer=OUTER), TablesReducer())
+        return log_of_lake(lake.fileio, bound.binding.prefix)
     except (TableNotFound, InvalidInput) as error:
-        alone = lake.fileio.child(name)
+        alone = open_table_store(url, options)
         if next(iter(alone.list_keys("log/")), None) is None:
             raise error from None
-        return Timeline(alone, TablesReducer())
+        return log_at(alone)
 
 
 def split_url(url: str) -> tuple[str, str]:
