@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from fileio.store import StoreDescription
-from objcat.spark.native.relation import native_root
+from objcat.spark.native.relation import NativeRoot, native_root
 
 
 def test_local_files_are_native_and_a_scheme_without_its_connector_is_not(spark: SparkSession) -> None:
-    assert native_root(spark, StoreDescription("file:///lake/t")) == "file:///lake/t"
+    assert native_root(spark, StoreDescription("file:///lake/t")) == NativeRoot("file:///lake/t")
     assert native_root(spark, StoreDescription("s3://bucket/t")) is None
     assert native_root(spark, StoreDescription("az://container/t", {"account": "a"})) is None
     assert native_root(spark, StoreDescription("memory://m")) is None
@@ -21,10 +21,12 @@ def test_a_scheme_with_its_connector_is_native_under_hadoops_name(spark: SparkSe
     try:
         for name in ("s3a", "gs", "abfss"):
             conf.set(f"fs.{name}.impl", present)
-        assert native_root(spark, StoreDescription("s3://bucket/lake/t")) == "s3a://bucket/lake/t"
-        assert native_root(spark, StoreDescription("gs://bucket/t")) == "gs://bucket/t"
+        assert native_root(spark, StoreDescription("s3://bucket/lake/t")) == NativeRoot("s3a://bucket/lake/t")
+        assert native_root(spark, StoreDescription("gs://bucket/t")) == NativeRoot("gs://bucket/t")
+        of_lake = StoreDescription("s3://bucket/lake").child("tables/t", outer="_lake")
+        assert native_root(spark, of_lake) == NativeRoot("s3a://bucket/lake/tables/t", "s3a://bucket/lake")
         named = StoreDescription("az://container/lake/t", {"account": "acc"})
-        assert native_root(spark, named) == "abfss://container@acc.dfs.core.windows.net/lake/t"
+        assert native_root(spark, named) == NativeRoot("abfss://container@acc.dfs.core.windows.net/lake/t")
         assert native_root(spark, StoreDescription("az://container/t")) is None
     finally:
         for name in ("s3a", "gs", "abfss"):

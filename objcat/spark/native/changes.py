@@ -16,7 +16,8 @@ from objcat.planning.changes import ChangesPlan
 from objcat.planning.incremental import HIDDEN, IncrementalPlan
 from objcat.predicate.parse import Predicate
 from objcat.spark.native.column_names import quoted
-from objcat.spark.native.relation import native_root
+from objcat.spark.native.relation import NativeRoot, native_root
+from objcat.spark.native.scan import native_part
 from objcat.spark.native.snapshot import native_rows
 from objcat.spark.worker_task import check_workers, opened, spark_task
 from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
@@ -42,7 +43,7 @@ def feed_dataframe(
     schema = from_arrow_schema(pa.schema([field.remove_metadata() for field in plan.schema]), prefer_timestamp_ntz=True)
     if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
         root = native_root(spark, store)
-        if root is not None and not any(group.is_adopted for group in plan.groups):
+        if root is not None and native_part(plan.scan())[1] is None:
             verify(plan)
             return _native(spark, root, plan)
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)
@@ -53,7 +54,7 @@ def feed_dataframe(
     return numbered.repartition(min(len(tasks), TASKS_MAX), "number").mapInArrow(spark_task(read_tasks, store), schema)
 
 
-def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:
+def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan) -> DataFrame:
     """The merged rows of the groups that a transaction of the range wrote."""
     chosen = [quoted(name) for name in plan.columns]
     filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []

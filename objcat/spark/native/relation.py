@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from fileio.store import StoreDescription
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
+from objcat.metadata.files import OUTER
 from objcat.metadata.schema import Column, to_arrow_physical
 from objcat.spark.native.query import Query
 
@@ -85,6 +86,7 @@ class Relation:
         log_rows: of log objects. For these three see `ObjcatBits.java`.
         sorted: columns by which the rows of each bucket ascend, because each is one file; empty where that is not sure. See
             `ObjcatOrder.java`.
+        is_adopted: whether the files are adopted ones, whose paths lead to the lake.
     """
 
     name: str
@@ -99,6 +101,20 @@ class Relation:
     base_rows: int = 0
     log_rows: int = 0
     sorted: tuple[Column, ...] = ()
+    is_adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRoot:
+    """Where Spark finds files: URLs for the Hadoop of a session.
+
+    Attributes:
+        table: of the log's prefix.
+        lake: of the lake's prefix, for adopted files; None where there can be none.
+    """
+
+    table: str
+    lake: str | None = None
 
 
 def internal(column: Column) -> str:
@@ -106,31 +122,39 @@ def internal(column: Column) -> str:
     return f"c{column.id}"
 
 
-def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
-    """The store's URL for this session's Hadoop; None when it cannot read the scheme, or there is no JVM handle (Spark Connect).
+def native_root(spark: SparkSession, store: StoreDescription) -> NativeRoot | None:
+    """The store's URLs for this session's Hadoop; None when it cannot read the scheme, or there is no JVM handle (Spark Connect).
 
     A scheme counts as readable when its connector is on the class path. Whether it is configured is up to the session.
     """
     if not hasattr(spark, "_jvm"):
         return None
-    scheme, _, rest = store.url.partition(":")
+    table = _hadoop_url(store.url, store.options)
+    if table is None:
+        return None
+    scheme = table.partition(":")[0]
+    if scheme != "file":
+        try:
+            jvm = spark._jvm
+            jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+        except Exception:  # noqa: BLE001 - Py4J raises one class for every Java error, a missing connector among them
+            return None
+    return NativeRoot(table, None if store.outer_url is None else _hadoop_url(store.outer_url, store.options))
+
+
+def _hadoop_url(url: str, options: Mapping[str, Any]) -> str | None:
+    """A URL as Hadoop has it. None for a scheme that it does not have."""
+    scheme, _, rest = url.partition(":")
     if scheme == "file":
-        return store.url
+        return url
     if scheme in _CONNECTORS:
-        root = f"{_CONNECTORS[scheme]}:{rest}"
-    elif scheme == "az" and store.options.get("account") and not store.options.get("endpoint"):
-        root = _AZURE.sub(rf"abfss://\1@{store.options['account']}.dfs.core.windows.net\2", store.url)
-    else:
-        return None
-    try:
-        jvm = spark._jvm
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(root.partition(":")[0], spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
-    except Exception:  # noqa: BLE001 - Py4J raises one class for every Java error, a missing connector among them
-        return None
-    return root
+        return f"{_CONNECTORS[scheme]}:{rest}"
+    if scheme == "az" and options.get("account") and not options.get("endpoint"):
+        return _AZURE.sub(rf"abfss://\1@{options['account']}.dfs.core.windows.net\2", url)
+    return None
 
 
-def related(root: str, relation: Relation, *, row_index: str | None = None) -> Query:
+def related(root: NativeRoot, relation: Relation, *, row_index: str | None = None) -> Query:
     """The rows of files: the table's columns under `internal` names, the hidden columns, the constants.
 
     `root`: of `native_root`. `row_index`: the name of a further column, the number of the row in its file.
@@ -200,15 +224,19 @@ def _constant_field(constant: Constant) -> dict[str, Any]:
 # ---- the index in the JVM ----------------------------------------------------------------------------------------
 
 
-def _encoded(root: str, relation: Relation) -> bytes:
+def _encoded(root: NativeRoot, relation: Relation) -> bytes:
     """The files as the index reads them: a deflated Arrow stream.
 
     Hadoop takes paths as they are, while our root is percent-encoded.
     """
     files = relation.files
-    folder = unquote(root).rstrip("/")
+    paths = files.column("path").cast(pa.string())
+    folder = root.table
+    if relation.is_adopted:
+        assert root.lake is not None, "a table with adopted files is opened from its lake on"
+        folder, paths = root.lake, pc.utf8_slice_codeunits(paths, len(OUTER) + 1)
     columns: dict[str, pa.Array] = {
-        "path": pc.binary_join_element_wise(folder, files.column("path").cast(pa.string()), "/"),
+        "path": pc.binary_join_element_wise(unquote(folder).rstrip("/"), paths, "/"),
         **{name: files.column(name).cast(pa.int64()) for name in ("bytes", "rows", "bucket", "bucket_count")},
     }
     for constant in relation.constants:

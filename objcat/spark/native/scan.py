@@ -19,6 +19,7 @@ from fileio.store import StoreDescription
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
 from objcat.predicate.parse import Predicate
+from objcat.spark.native.adopted import is_native, native_layouts
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import native_root, spark_schema
 from objcat.spark.native.snapshot import native_rows
@@ -40,8 +41,8 @@ def scan_dataframe(
 ) -> DataFrame:
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
-    A filter that is an Arrow expression is applied in Python workers, and adopted files are read there. All else is native where the
-    session can read the store.
+    A filter that is an Arrow expression is applied in Python workers, and adopted files of rare layouts are read there. All else is native
+    where the session can read the store.
 
     Args:
         bounds: gives the known bounds of file columns (`Snapshot.bounds`), by which Spark skips files.
@@ -51,25 +52,37 @@ def scan_dataframe(
     root = native_root(spark, store)
     chosen = [quoted(name) for name in plan.columns]
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
-    is_native = root is not None and (plan.where is None or isinstance(plan.where, Predicate))
-    adopted = [group for group in plan.groups if group.is_adopted]
-    if is_native and adopted and len(adopted) < len(plan.groups):
-        parts = [_with_only(plan, adopted=is_adopted) for is_adopted in (False, True)]
-        ours, theirs = (scan_dataframe(spark, store, part, bounds=bounds, commits=commits, verify=verify) for part in parts)
-        return ours.union(theirs)
-    if root is not None and is_native and not adopted:
+    can_filter = plan.where is None or isinstance(plan.where, Predicate)
+    if root is not None and can_filter:
+        native, others = native_part(plan)
+        if others is not None:
+            rest = _by_workers(spark, store, others, commits)
+            if native is None:
+                return rest
+            return scan_dataframe(spark, store, native, bounds=bounds, commits=commits, verify=verify).union(rest)
         filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
         verify()
         rows = native_rows(spark, root, plan, bounds(), then=filters if with_commits else [*filters, chosen])
         return _with_commits(rows, commits()).select(chosen) if with_commits else rows
+    return _by_workers(spark, store, plan, commits)
+
+
+def native_part(plan: ScanPlan) -> tuple[ScanPlan | None, ScanPlan | None]:
+    """A plan, parted into the file groups that Spark reads itself and those that Python workers read. None: there are none."""
+    layouts = native_layouts(plan.groups)
+    if all(is_native(group, layouts) for group in plan.groups):
+        return plan, None
+    parts = []
+    for wanted in (True, False):
+        plain, merged = (tuple(group for group in groups if is_native(group, layouts) is wanted) for groups in (plan.plain, plan.merged))
+        parts.append(replace(plan, plain=plain, merged=merged) if plain or merged else None)
+    return parts[0], parts[1]
+
+
+def _by_workers(spark: SparkSession, store: StoreDescription, plan: ScanPlan, commits: Callable[[], pa.Table]) -> DataFrame:
+    with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
     rows = _through_arrow(spark, store, plan)
-    return (_with_commits(rows, commits()) if with_commits else rows).select(chosen)
-
-
-def _with_only(plan: ScanPlan, *, adopted: bool) -> ScanPlan:
-    """The plan with the file groups whose base files other tools wrote, or with the others."""
-    plain, merged = (tuple(group for group in groups if group.is_adopted == adopted) for groups in (plan.plain, plan.merged))
-    return replace(plan, plain=plain, merged=merged)
+    return (_with_commits(rows, commits()) if with_commits else rows).select([quoted(name) for name in plan.columns])
 
 
 def _with_commits(rows: DataFrame, commits: pa.Table) -> DataFrame:

@@ -18,6 +18,7 @@ from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
+from objcat.spark.native.adopted import AdoptedLayout, layout_of, text_of
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.files import (
     BLOCK_BITS,
@@ -32,7 +33,7 @@ from objcat.spark.native.files import (
 )
 from objcat.spark.native.merge import ORDER, PART, RANK, MergeRows, merged
 from objcat.spark.native.query import Expressions, Query, cast, of_frame, union
-from objcat.spark.native.relation import Constant, Relation, internal, related, spark_schema, with_bounds
+from objcat.spark.native.relation import Constant, NativeRoot, Relation, internal, related, spark_schema, with_bounds
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
 from objcat.tasks.scan import FILE_COLUMN
 
@@ -41,6 +42,8 @@ _BUCKET = "_objcat_bucket"
 _COUNT = "_objcat_count"
 _ROW = "_objcat_row"
 _START = "_objcat_start"
+_OF_BASES = (Constant(RANK, "long"), *(Constant(name, "integer") for name in (PART, _BUCKET, _COUNT)), Constant(_FILE, "string"))
+"""Constants of base files."""
 _HORIZON = "_objcat_horizon"
 _PACKED_MAX = 2**62
 SEGMENTS_FILTERED_MAX = 32
@@ -56,7 +59,7 @@ BEFORE_ALL = -(10**17)
 
 
 def native_rows(
-    spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Expressions] = ()
+    spark: SparkSession, root: NativeRoot, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Expressions] = ()
 ) -> DataFrame:
     """The merged rows of a plan's file groups: its `columns_read` under logical names, and hidden columns. Lazy, without Python workers.
 
@@ -71,7 +74,7 @@ def native_rows(
 @dataclass(frozen=True, slots=True)
 class _SnapshotFrame:
     spark: SparkSession
-    root: str
+    root: NativeRoot
     plan: ScanPlan
     bounds: pa.Table | None
 
@@ -87,12 +90,12 @@ class _SnapshotFrame:
         buckets = self._buckets([*alone.bases, *layered.bases])
         plain, merging = [], []
         if alone.bases:
-            plain.append(self._base(alone.bases, buckets))
+            plain.append(self._bases(alone.bases, buckets))
         if layered.logs and self.spec.has_key:
             merging = merged(self._merge(layered, buckets))
         else:
             if layered.bases:
-                plain.append(self._base(layered.bases, buckets))
+                plain.append(self._bases(layered.bases, buckets))
             if layered.logs:
                 plain.append(self._logs(layered.logs))
         if not plain and not merging:
@@ -136,9 +139,41 @@ class _SnapshotFrame:
             return ()
         return tuple(takewhile(lambda column: str(column.type).partition("(")[0] in _ASCENDING, self.spec.key_columns))
 
-    def _base(self, bases: Sequence[BaseRows], buckets: int, *, is_merged: bool = False, key_span: tuple[int, int] | None = None) -> Query:
+    def _bases(self, bases: Sequence[BaseRows], buckets: int, *, is_merged: bool = False, key_span: tuple[int, int] | None = None) -> Query:
         """The base rows that count, with RANK and PART. `is_merged`: with log rows. `key_span`: see `Relation`."""
-        files = pa.table(
+        own = [base for base in bases if base.file.adopted is None]
+        if len(own) == len(bases):
+            return self._base(own, buckets, is_merged=is_merged, key_span=key_span)
+        layouts: dict[AdoptedLayout, list[BaseRows]] = {}
+        for base in bases:
+            if base.file.adopted is not None:
+                layouts.setdefault(layout_of(base.file.adopted), []).append(base)
+        # The rules for bits and hashes know one relation alone.
+        parts = [self._base(own, buckets)] if own else []
+        parts += [self._adopted(layout, files) for layout, files in sorted(layouts.items(), key=lambda item: item[0].names)]
+        return union([rows.selected((*self._kept(), RANK, PART)) for rows in parts])
+
+    def _adopted(self, layout: AdoptedLayout, bases: Sequence[BaseRows]) -> Query:
+        """The rows of adopted files of one layout."""
+        columns = self.plan.columns_read
+        constants = layout.constants(columns)
+        files = self._base_files(bases)
+        files = files.append_column(TXN_COLUMN, pa.array([base.file.adopted.txn for base in bases if base.file.adopted], pa.string()))
+        for column_id, constant in constants.items():
+            files = files.append_column(constant.name, pa.array([text_of(base.file, column_id) for base in bases], pa.string()))
+        relation = Relation(
+            name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} adopted",
+            files=with_bounds(files, self.bounds),
+            columns=layout.columns_in_files(columns),
+            constants=(*_OF_BASES, Constant(TXN_COLUMN, "string"), *constants.values()),
+            is_adopted=True,
+        )
+        hidden = (TXN_COLUMN, _FILE, RANK, PART, _BUCKET, _COUNT)
+        return self._own_rows(related(self.root, relation).selected([*layout.expressions(columns), *hidden]), bases)
+
+    def _base_files(self, bases: Sequence[BaseRows]) -> pa.Table:
+        """Base files as a relation has them, without bounds."""
+        return pa.table(
             {
                 "path": paths_inside([base.file.path for base in bases]),
                 "bytes": [base.file.bytes for base in bases],
@@ -152,23 +187,29 @@ class _SnapshotFrame:
                 _COUNT: [base.count for base in bases],
             }
         )
+
+    def _own_rows(self, rows: Query, bases: Sequence[BaseRows]) -> Query:
+        """The rows of base files that are of the file groups which are read, since a split."""
+        if any(base.count for base in bases):
+            return rows.where(f"{_COUNT} = 0 OR {self._hash_modulo(_COUNT)} = {_BUCKET}")
+        return rows
+
+    def _base(self, bases: Sequence[BaseRows], buckets: int, *, is_merged: bool = False, key_span: tuple[int, int] | None = None) -> Query:
+        """The rows of base files that objcat wrote."""
         rows_merged = sum(base.file.rows for base in bases) if is_merged else 0
         relation = Relation(
             name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} base",
-            files=with_bounds(files, self.bounds),
+            files=with_bounds(self._base_files(bases), self.bounds),
             columns=self.plan.columns_read,
             hidden=(TXN_FIELD,),
-            constants=(Constant(RANK, "long"), *(Constant(name, "integer") for name in (PART, _BUCKET, _COUNT)), Constant(_FILE, "string")),
+            constants=_OF_BASES,
             hashed=tuple(self.spec.bucket_columns),
             buckets=buckets,
             key_span=key_span,
             base_rows=rows_merged if rows_merged >= GATED_ROWS_MIN else 0,
             sorted=() if is_merged or not buckets else self._sorted(bases),
         )
-        rows = related(self.root, relation)
-        if any(base.count for base in bases):
-            rows = rows.where(f"{_COUNT} = 0 OR {self._hash_modulo(_COUNT)} = {_BUCKET}")
-        return rows
+        return self._own_rows(related(self.root, relation), bases)
 
     def _logs(self, logs: Sequence[LogRowsOf], *, row_by_row: bool = False) -> Query:
         """The log rows that count, with RANK, PART and operation. `row_by_row`: each row has its own rank, not that of its object."""
@@ -269,9 +310,10 @@ class _SnapshotFrame:
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
         fields = self._whole_fields(sources.parts if scoped else 1)
-        span = None if ordering is not None else _span(fields, sum(base.file.rows for base in sources.bases))
+        is_adopted = any(base.file.adopted is not None for base in sources.bases)
+        span = None if ordering is not None or is_adopted else _span(fields, sum(base.file.rows for base in sources.bases))
         return MergeRows(
-            base=ordered(self._base(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
+            base=ordered(self._bases(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
             logs=ordered(self._logs(sources.logs, row_by_row=span is not None and sources.log_objects > 1)),
             columns=self._kept(),
             key=tuple(key),
