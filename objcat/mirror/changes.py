@@ -12,7 +12,7 @@ import numpy as np
 
 from fileio.env import map_io
 from objcat.common.bounded_cache import BoundedCache
-from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, TableDelta, decode_delta
+from objcat.metadata.files import Adoption, BaseFile, FileGroup, LogObject, LogSlice, TableDelta, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
@@ -139,7 +139,14 @@ class ChangeReader:
         rows = _united(masked)
         files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
         added = [
-            MirroredFile(path=file.path, bytes=file.bytes, rows=file.rows, bounds=file.bounds, masked=rows.pop(file.path, NO_ROWS))
+            MirroredFile(
+                path=file.path,
+                bytes=file.bytes,
+                rows=file.rows,
+                bounds=file.bounds,
+                masked=rows.pop(file.path, NO_ROWS),
+                adopted=_adoption_of(file),
+            )
             for file in files
             if file.path in named
         ]
@@ -239,7 +246,17 @@ class ChangeReader:
         for path, of_path in sorted(needed.items()):
             size, rows = _size(of_path[0].file)
             masked = self._masked_of(spec, of_path, superseded.get(path, NO_ROWS))
-            files.append(MirroredFile(path=path, bytes=size, rows=rows, bounds=bounds.get(path, {}), masked=masked, nulls_at_most=True))
+            files.append(
+                MirroredFile(
+                    path=path,
+                    bytes=size,
+                    rows=rows,
+                    bounds=bounds.get(path, {}),
+                    masked=masked,
+                    nulls_at_most=True,
+                    adopted=_adoption_of(of_path[0].file),
+                )
+            )
         return files
 
     def _masked_of(self, spec: TableSpec, of_path: Sequence[_NeededRows], superseded: Positions) -> Positions:
@@ -263,6 +280,10 @@ def _needed_by(group: FileGroup) -> list[_NeededRows]:
 def _state_of(group: FileGroup) -> tuple[object, ...]:
     """Equal when the same rows of the same files count."""
     return (group.base and group.base.path, group.as_of, tuple((*range_of(part), part.slot) for part in group.logs))
+
+
+def _adoption_of(file: BaseFile | LogObject | LogSlice) -> Adoption | None:
+    return file.adopted if isinstance(file, BaseFile) else None
 
 
 def _size(file: BaseFile | LogSlice) -> tuple[int, int]:

@@ -8,16 +8,27 @@ A mirror holds nothing that the log does not say. One that is lost is made again
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fileio.errors import FileIOError
 from objcat.errors import CheckpointCollected, CorruptTable, ObjcatError
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.properties import MIRROR_ICEBERG_VERSION, MIRROR_MODE, READ_OPTIMIZED, mirrors_of
+from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.mirror.changes import ChangeReader
 from objcat.mirror.formats import PREFIXES, folder_of, formats_of, remove_mirror
-from objcat.mirror.model import CorruptMirror, MirrorChange, MirroredSlot, MirrorFormat, MirrorHeld, MirrorNotRestarted, MirrorSlotTaken
+from objcat.mirror.model import (
+    CorruptMirror,
+    MirrorChange,
+    MirroredSlot,
+    MirrorFolder,
+    MirrorFormat,
+    MirrorHeld,
+    MirrorNotRestarted,
+    MirrorSlotTaken,
+)
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
 from objcat.timeline.entry import Entry
 from objcat.timeline.log import with_changes
@@ -68,10 +79,20 @@ class TableMirrors:
         table: its id.
         name: its name, for errors and for metadata.
         manifests: a cache of the manifests of this log.
+        elsewhere: where to write mirrors, whatever the table says, and the properties that count there. None: as the table says.
     """
 
-    def __init__(self, timeline: Timeline[Tables], table: str, name: str, manifests: Manifests) -> None:
+    def __init__(
+        self,
+        timeline: Timeline[Tables],
+        table: str,
+        name: str,
+        manifests: Manifests,
+        *,
+        elsewhere: tuple[MirrorFolder, Mapping[str, str]] | None = None,
+    ) -> None:
         self._timeline = timeline
+        self._elsewhere = elsewhere
         self._table = table
         self._name = name
         self._manifests = manifests
@@ -154,15 +175,20 @@ class TableMirrors:
     # ---- how
 
     def _formats_at(self, view: LogView[Tables]) -> tuple[MirrorFormat, ...]:
-        properties = view.state[self._table].spec.properties
+        properties = self._properties_of(view.state[self._table].spec)
         settings = (*mirrors_of(properties), str(properties.get(MIRROR_MODE)), str(properties.get(MIRROR_ICEBERG_VERSION)))
         if settings != self._settings:
             is_read_optimized = properties.get(MIRROR_MODE) == READ_OPTIMIZED
-            folder = folder_of(self._timeline, self._table, self._name)
+            elsewhere = self._elsewhere
+            folder = folder_of(self._timeline, self._table, self._name) if elsewhere is None else elsewhere[0]
             self._formats = formats_of(properties, folder)
             self._changes = ChangeReader(self._timeline, self._table, self._manifests, read_optimized=is_read_optimized)
             self._settings, self._view, self._computed, self._is_read_optimized = settings, None, {}, is_read_optimized
         return self._formats
+
+    def _properties_of(self, spec: TableSpec) -> Mapping[str, str]:
+        """The properties that say which mirrors there are."""
+        return spec.properties if self._elsewhere is None else self._elsewhere[1]
 
     def _follow(self, form: MirrorFormat, head: LogView[Tables]) -> MirrorReport:
         """Bring one mirror up to a view."""
@@ -244,7 +270,7 @@ class TableMirrors:
             found = self._timeline.log.read_after(slot, until=until, window=until - slot)
             for entry in with_changes(self._timeline.fileio, found):
                 change, shows_the_same = self._change_of(entry)
-                if not shows_the_same or form.format not in mirrors_of(change.spec.properties):
+                if not shows_the_same or form.format not in mirrors_of(self._properties_of(change.spec)):
                     raise _SettingsChanged
                 form.write(change)
                 written += 1
@@ -258,7 +284,8 @@ class TableMirrors:
             return known
         before = self._at(entry.slot - 1)
         after = self._timeline.advance(before, [entry])
-        modes = {view.state[self._table].spec.properties.get(MIRROR_MODE) == READ_OPTIMIZED for view in (before, after)}
+        specs = (view.state[self._table].spec for view in (before, after))
+        modes = {self._properties_of(spec).get(MIRROR_MODE) == READ_OPTIMIZED for spec in specs}
         found = self._changes.next(before, entry, after), modes == {self._is_read_optimized}
         self._view = after
         self._computed = {slot: one for slot, one in self._computed.items() if slot > entry.slot - REMEMBERED} | {entry.slot: found}

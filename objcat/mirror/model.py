@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fileio.store import FileIO
 from objcat.errors import InvalidInput, ObjcatError
-from objcat.metadata.files import OUTER, Bound
+from objcat.metadata.files import Adoption, Bound
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Action
 
@@ -33,6 +33,7 @@ class MirroredFile:
         bounds: by column id, as entries have them. Columns that are missing are not known.
         masked: rows that do not count: they are deletes, or were replaced by newer rows.
         nulls_at_most: the counts of nulls in `bounds` are not exact: there are no more nulls than that.
+        adopted: of a file that another tool wrote, what the log knows of it.
     """
 
     path: str
@@ -41,6 +42,7 @@ class MirroredFile:
     bounds: Mapping[int, Bound] = field(default_factory=dict)
     masked: Positions
     nulls_at_most: bool = False
+    adopted: Adoption | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,39 +86,42 @@ class MirrorChange:
         return not (self.restarts or self.removed or self.added or self.masked)
 
 
-def check_own_files(change: MirrorChange, *, name: str) -> None:
-    """Check that all files that a mirror would name are below the table's prefix. Raises MirrorHeld.
-
-    name: of the table.
-    """
-    adopted = next((file.path for file in (*change.added, *change.masked) if file.path.startswith(f"{OUTER}/")), None)
-    if adopted is not None:
-        raise MirrorHeld(
-            f"The table {name!r} names the adopted file {adopted}, which may lack columns, so no mirror is written. Rewrite such files by "
-            "table.maintenance.cluster(...)."
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class MirrorFolder:
     """Where a mirror is.
 
     Attributes:
-        fileio: the prefix of the log.
+        fileio: the store of the metadata: the prefix of the log, unless `data` is given.
         folder: below that prefix: empty, or a path with a slash at its end, where tables share a log.
         table: the id of the table.
         name: its name, for errors and for metadata.
+        data: the prefix of the log, where the metadata is elsewhere. For Iceberg alone.
     """
 
     fileio: FileIO
     folder: str
     table: str
     name: str
+    data: FileIO | None = None
+
+    @property
+    def log_store(self) -> FileIO:
+        """The prefix of the log, to which paths of data files are relative."""
+        return self.fileio if self.data is None else self.data
 
     @property
     def to_log(self) -> str:
         """The relative path from the folder to the log's prefix."""
         return "../" * self.folder.count("/")
+
+    @property
+    def to_lake(self) -> str | None:
+        """The relative path from the folder to the lake's prefix, for adopted files. None: the table has no lake."""
+        lake = self.log_store.outer_url
+        if lake is None:
+            return None
+        below = self.log_store.url.removeprefix(lake.rstrip("/")).strip("/")
+        return self.to_log + "../" * (below.count("/") + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from objcat.metadata.files import OUTER
+from objcat.mirror.adopted_files import is_of_lake, key_in_lake
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorFolder
 
 LOG = "_delta_log/"
@@ -171,11 +173,15 @@ def _version_of(pattern: re.Pattern[str], key: str) -> int | None:
 
 def delta_path(folder: MirrorFolder, path: str) -> str:
     """The path of a data file in actions. Paths of files may hold `%`, which is encoded again; `=` is not, as in what others write."""
+    if is_of_lake(path) and folder.to_lake is not None:
+        return folder.to_lake + quote(key_in_lake(path), safe="/=")
     return folder.to_log + quote(path, safe="/=")
 
 
 def log_path_of(folder: MirrorFolder, path: str) -> str:
     """The path of a data file relative to the log, from that in an action. Raises CorruptMirror for one that is elsewhere."""
+    if folder.to_lake is not None and path.startswith(folder.to_lake):
+        return f"{OUTER}/{unquote(path.removeprefix(folder.to_lake))}"
     if not path.startswith(folder.to_log):
         raise CorruptMirror(f"The Delta mirror of {folder.name} names the file {path!r}, which is not in the table. {RESTART}")
     return unquote(path.removeprefix(folder.to_log))

@@ -10,6 +10,7 @@ import msgspec
 
 from fileio.contract import Create, OutcomeUnknown, PutOutcome, Written, require_written
 from fileio.errors import FileIOError, NotWritten
+from objcat.mirror.adopted_files import check_for_delta
 from objcat.mirror.delta import expiry
 from objcat.mirror.delta.actions import RESTART, DeltaAdd, DeltaLine, commit_key, delta_path, encode_lines, log_path_of
 from objcat.mirror.delta.checkpoints import ROW_GROUP_ROWS, advance_hint, array_of, write_checkpoint
@@ -26,7 +27,6 @@ from objcat.mirror.model import (
     MirrorFolder,
     MirrorSlotTaken,
     Positions,
-    check_own_files,
 )
 
 T = TypeVar("T")
@@ -75,11 +75,11 @@ class DeltaMirror:
 
         Raises:
             MirrorSlotTaken: Another process was first.
-            MirrorHeld: The table names adopted files.
+            MirrorHeld: The table names adopted files that readers of Delta would not read as objcat does.
             CorruptMirror: The change does not fit what the mirror says.
             NotWritten: It is not known whether the slot was written. Read the newest slot again.
         """
-        check_own_files(change, name=self._folder.name)
+        check_for_delta(change, self._folder.fileio, name=self._folder.name)
         try:
             if change.restarts:
                 self._restart(change)

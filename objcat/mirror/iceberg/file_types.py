@@ -1,4 +1,4 @@
-"""Files that Iceberg cannot read: those with integers in a column that is double or decimal now, and those that another tool wrote.
+"""Files that Iceberg cannot read: those with integers in a column that is double or decimal now.
 
 While a mirror goes on, the schema before tells it. A mirror that begins does not know what types a column had, so it looks into files whose
 bounds do not show the type.
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from fileio.contract import ObjectMeta, Version
 from fileio.env import map_io
-from objcat.metadata.files import OUTER, Bound
+from objcat.metadata.files import Bound
 from objcat.metadata.schema import FIELD_ID_KEY
 from objcat.mirror.iceberg.manifests import batches
 from objcat.mirror.iceberg.objects import MirrorObjects
@@ -23,16 +23,6 @@ from objcat.mirror.model import MirrorChange, MirroredFile, MirrorHeld
 _AT_ONCE = 64
 _INTEGERS = range(-(1 << 31), 1 << 31)
 """Integers that may have become doubles."""
-
-
-def check_not_adopted(change: MirrorChange, *, name: str) -> None:
-    """Check that objcat wrote all new files. Raises MirrorHeld: the others may lack columns that a reader of objcat fills in."""
-    found = next((file.path for file in change.added if file.path.startswith(f"{OUTER}/")), None)
-    if found is not None:
-        raise MirrorHeld(
-            f"The table {name!r} names {found!r} at slot {change.slot}, which another tool wrote. It may lack columns that only objcat "
-            "fills in, so the Iceberg mirror waits. Rewrite adopted files by table.maintenance.cluster(...), then mirror again."
-        )
 
 
 def check_file_types(change: MirrorChange, schema: Record, earlier: Record | None, objects: MirrorObjects, *, name: str) -> None:
@@ -55,7 +45,7 @@ def check_file_types(change: MirrorChange, schema: Record, earlier: Record | Non
         return
     unsure = (file for file in change.added if not all(_shows(file.bounds.get(one), kind) for one, kind in suspects.items()))
     for files in batches(unsure, _AT_ONCE):
-        schemas = map_io(objects.fileio.env, lambda file: _schema_of(objects, file), files)
+        schemas = map_io(objects.log_store.env, lambda file: _schema_of(objects, file), files)
         for file, found in zip(files, schemas, strict=True):
             integers = [column_id for column_id, kind in _types(found) if column_id in suspects and pa.types.is_integer(kind)]
             if integers:
@@ -76,7 +66,7 @@ def _shows(bound: Bound | None, kind: str) -> bool:
 
 def _schema_of(objects: MirrorObjects, file: MirroredFile) -> pa.Schema:
     meta = ObjectMeta(file.path, file.bytes, Version(""), 0)
-    with objects.fileio.open_read(file.path, meta=meta) as stream:
+    with objects.log_store.open_read(file.path, meta=meta) as stream:
         return pq.read_schema(stream)
 
 

@@ -15,13 +15,13 @@ _CUT = re.compile(r"[?#]")
 """Characters at which some readers cut a URI off, although they are percent-encoded nowhere in Iceberg's metadata."""
 
 
-def root_of(fileio: FileIO) -> str:
-    """The URI of a store, with a slash at its end.
+def root_of(fileio: FileIO, url: str | None = None) -> str:
+    """The URI of a store, with a slash at its end. url: of another prefix of the same store, instead of its own.
 
     Iceberg's metadata holds paths as they are, so nothing is percent-encoded. Azure's container is named as engines want it:
     `abfss://<container>@<account>.dfs.core.windows.net/`.
     """
-    url = fileio.url.rstrip("/")
+    url = (url or fileio.url).rstrip("/")
     if url.startswith("az://"):
         container, _, path = url.removeprefix("az://").partition("/")
         account = _azure_account(fileio)

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from fileio.errors import FileIOError
 from objcat.errors import InvalidInput
+from objcat.mirror.adopted_files import check_for_iceberg
 from objcat.mirror.iceberg.avro import DATA, DELETES, decode_avro
 from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed, oldest_named
-from objcat.mirror.iceberg.file_types import check_file_types, check_not_adopted
-from objcat.mirror.iceberg.location import check_location, root_of
+from objcat.mirror.iceberg.file_types import check_file_types
+from objcat.mirror.iceberg.location import check_location
 from objcat.mirror.iceberg.manifests import Manifest, ManifestReader
 from objcat.mirror.iceberg.masking import Masking, MaskPlan
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
@@ -54,7 +55,7 @@ class IcebergMirror:
             raise InvalidInput(f"An Iceberg mirror has format version 2 or 3, not {format_version!r}.")
         self._where = where
         self._version = format_version
-        self._objects = MirrorObjects(where, root_of(where.fileio))
+        self._objects = MirrorObjects(where)
         self._pointers = Pointers(where, self._objects)
         self._data = ManifestReader(self._objects, "file_path")
         self._document: Record | None = None
@@ -273,7 +274,7 @@ class IcebergMirror:
         before = self._before(change)
         earlier = self._document or self._broken
         was = None if before is None else current_schema(before.document)
-        check_not_adopted(change, name=self._where.name)
+        check_for_iceberg(change, self._where.log_store, name=self._where.name)
         schema = schema_of(change.spec, was, slot=change.slot, name=self._where.name)
         if before is None:
             check_file_types(change, schema, None if earlier is None else current_schema(earlier), self._objects, name=self._where.name)

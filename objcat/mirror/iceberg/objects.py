@@ -13,6 +13,9 @@ from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
+from objcat.metadata.files import OUTER
+from objcat.mirror.adopted_files import is_of_lake, key_in_lake
+from objcat.mirror.iceberg.location import root_of
 from objcat.mirror.model import CorruptMirror, MirrorFolder
 
 CACHE_BYTES_MAX = 64 * 1024**2
@@ -45,21 +48,24 @@ def slot_written_for(name: str) -> int | None:
 class MirrorObjects:
     """Reads and names objects of one mirror. What never changes is remembered, up to a limit.
 
-    Args:
-        where: the folder of the mirror.
-        root: the URI of the log's prefix, with a slash at its end.
+    where: the folder of the mirror.
     """
 
-    def __init__(self, where: MirrorFolder, root: str) -> None:
+    def __init__(self, where: MirrorFolder) -> None:
         self.fileio: FileIO = where.fileio
-        self.root = root
+        self.log_store = where.log_store
         self._folder = where.folder
+        # URIs with a slash at their end: of the mirror's store, of the log's prefix, and of the lake.
+        self._root = root_of(where.fileio)
+        self._of_log = root_of(where.log_store)
+        lake = where.log_store.outer_url
+        self._of_lake = None if lake is None else root_of(where.log_store, lake)
         self._cache: BoundedCache[bytes] = BoundedCache(bytes_max=CACHE_BYTES_MAX)
 
     @property
     def location(self) -> str:
         """The URI of the table, without a slash at its end."""
-        return (self.root + self._folder).rstrip("/")
+        return (self._root + self._folder).rstrip("/")
 
     def key(self, name: str) -> str:
         """The key of an object of the mirror."""
@@ -67,15 +73,23 @@ class MirrorObjects:
 
     def uri(self, name: str) -> str:
         """The URI of an object of the mirror."""
-        return self.root + self.key(name)
+        return self._root + self.key(name)
 
     def data_uri(self, path: str) -> str:
         """The URI of a data file. path: relative to the log's prefix."""
-        return self.root + path
+        if is_of_lake(path) and self._of_lake is not None:
+            return self._of_lake + key_in_lake(path)
+        return self._of_log + path
 
     def path_of(self, uri: str) -> str:
         """The inverse of `data_uri`. The same for objects of the mirror: their key."""
-        return uri.removeprefix(self.root)
+        if uri.startswith(self._root + self.key("")):
+            return uri.removeprefix(self._root)
+        if uri.startswith(self._of_log):
+            return uri.removeprefix(self._of_log)
+        if self._of_lake is not None and uri.startswith(self._of_lake):
+            return f"{OUTER}/{uri.removeprefix(self._of_lake)}"
+        return uri
 
     def new_name(self, kind: str, slot: int, ending: str) -> str:
         """A name that nobody else uses."""
