@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import objcat
+from devkit.spec_adopted import adopted
 from devkit.spec_tables import NINE, Feature, Maker
 from devkit.spec_values import zoneless
 from fileio.store import FileIO
@@ -540,4 +541,5 @@ FEATURES: Sequence[Feature] = [
     Feature("checkpoints-and-archive", "checkpoints, void roots, the hint, archived slots", checkpoints_and_archive),
     Feature("names", "the names of a lake", names, is_lake=True),
     Feature("large-commit", "side objects: of changes, and of digests of keys", large_commit),
+    Feature("adopted-files", "files that another tool wrote, read under the names and with the values of the log", adopted),
 ]

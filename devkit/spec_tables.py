@@ -22,6 +22,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import SnapshotExpired, TableClosed
+from objcat.metadata.files import OUTER
 
 NINE = dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC)
 BEGAN_MS = int(NINE.timestamp() * 1000)
@@ -76,7 +77,7 @@ class MadeTable:
     """What `spec/tables/<feature>/` holds.
 
     Args:
-        objects: By key, relative to the prefix of the log (of the lake, where `is_lake`).
+        objects: By key, relative to the prefix of the log (of the lake, where `is_lake`); adopted files by the path that the log names.
         documents: `table.json` and `rows/<slot>.json`, by path.
     """
 
@@ -95,7 +96,7 @@ def make(feature: Feature, number: int) -> MadeTable:
     if feature.is_lake:
         return MadeTable(_objects(lake.fileio, ""), {"names.json": dumped(names_of(lake))})
     (prefix,) = prefixes
-    objects = _objects(lake.fileio, prefix + "/")
+    objects = {**_objects(lake.fileio, prefix + "/"), **_adopted(lake.fileio)}
     return MadeTable(objects, documents_of(feature, tables, actions_of(objects)))
 
 
@@ -162,6 +163,12 @@ def _objects(fileio: FileIO, prefix: str) -> dict[str, bytes]:
     """Every object below a prefix."""
     found = {key.removeprefix(prefix): fileio.get(key) for key in sorted(fileio.list_keys()) if key.startswith(prefix)}
     return {key: result.data for key, result in found.items() if isinstance(result, GetResult)}
+
+
+def _adopted(fileio: FileIO) -> dict[str, bytes]:
+    """The objects of the lake that are neither of tables nor of names, under the paths by which a log names them."""
+    found = _objects(fileio, "")
+    return {f"{OUTER}/{key}": data for key, data in found.items() if not key.startswith(("tables/", "_catalog/"))}
 
 
 def write(folder: Path, made: MadeTable) -> None:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 FORMAT = 1
-FEATURES: frozenset[str] = frozenset({"base_order"})
+FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order"})
 ACTIONS = frozenset(
     ["CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"]
 )
@@ -398,6 +398,7 @@ class Event:
     rows: int = 0
     bounds: Json = field(default_factory=dict)
     order: Json | None = None
+    adopted: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -444,8 +445,13 @@ class State:
             )
             order = base.get("order")
             check(order is None or "base_order" in entry["features"], f"slot {slot} has a base file with an order, and no feature")
+            adopted = base.get("adopted")
+            check(adopted is None or "adopted_files" in entry["features"], f"slot {slot} has an adopted file, and no feature")
+            check((adopted is not None) == base["path"].startswith("_lake/"), f"slot {slot}: {base['path']} is adopted, or is not")
+            check(adopted is None or adopted["txn"] == entry["txn"], f"slot {slot} adopted {base['path']} by another transaction")
             bounds = base.get("bounds") or {}
-            events.append(Event(group_id, slot, -1 if as_of is None else as_of, base["path"], base["bytes"], base["rows"], bounds, order))
+            below = -1 if as_of is None else as_of
+            events.append(Event(group_id, slot, below, base["path"], base["bytes"], base["rows"], bounds, order, adopted))
         rewritten = {group_id_of(base["home"]) for base in change.get("bases") or ()}
         logs = [
             LogRows(
@@ -710,11 +716,16 @@ class Log:
         parts: list[tuple[FileGroupId, Part, int]] = []
         if group.base is not None:
             assert group.base.path is not None
-            partition, _, name = group.base.path.split("/", 2)[2].rpartition("/")
-            check(partition == group.base.group_id[0], f"{group.base.path} is of {group.base.group_id}")
-            check(not spec["key"] or name.endswith(f"_{group.base.group_id[1]:05d}.parquet"), f"{name} is of {group.base.group_id}")
-            file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
-            parts.append((group.base.group_id, file.part(0, group.base.rows, order=names_of(spec, group.base.order)), 0))
+            if group.base.adopted is not None:
+                file = self._adopted(spec, group.base)
+                # Its rows are in no known order.
+                parts.append((group.base.group_id, file.part(0, group.base.rows, order=()), 0))
+            else:
+                partition, _, name = group.base.path.split("/", 2)[2].rpartition("/")
+                check(partition == group.base.group_id[0], f"{group.base.path} is of {group.base.group_id}")
+                check(not spec["key"] or name.endswith(f"_{group.base.group_id[1]:05d}.parquet"), f"{name} is of {group.base.group_id}")
+                file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
+                parts.append((group.base.group_id, file.part(0, group.base.rows, order=names_of(spec, group.base.order)), 0))
         for log in group.logs:
             file = self._file(spec, log.path, log.size, log.rows, log.bounds, row_group_rows=log.row_group_rows)
             parts.append((log.group_id, file.part(log.start, log.end), log.committed_at_ms))
@@ -745,6 +756,24 @@ class Log:
                     kept[key] = (value, row)
         return [row for _, row in kept.values() if row is not None]
 
+    def _adopted(self, spec: Json, base: Event) -> Part:
+        """A file that another tool wrote, under the names of the table, with the columns that it lacks."""
+        assert base.path is not None and base.adopted is not None
+        file = pq.ParquetFile(io.BytesIO(self.prefix.named(base.path, size=base.size)), coerce_int96_timestamp_unit="us")
+        check(file.metadata.num_rows == base.rows, f"{base.path} has {file.metadata.num_rows} rows")
+        stored, found = file.read(), {}
+        names, values = base.adopted.get("names") or {}, base.adopted.get("values") or {}
+        for column in spec["table_schema"]["columns"]:
+            name, kind = names.get(str(column["id"]), column["physical"]), column["type"]
+            if str(column["id"]) in values:
+                found[column["physical"]] = pa.chunked_array([same(values[str(column["id"])], kind, stored.num_rows)])
+            elif name in stored.column_names:
+                is_plain = isinstance(kind, str) and kind in PLAIN
+                found[column["physical"]] = stored[name].cast(PLAIN[kind]) if is_plain else stored[name]
+        table = pa.table(found)
+        check_bounds(spec, table, base.bounds, base.path)
+        return Part.of(spec, table)
+
     def _file(self, spec: Json, path: str, size: int, rows: int, bounds: Json, *, row_group_rows: int | None = None) -> Part:
         """A data file, checked against what the page and its entry say; a log object when `row_group_rows` are given."""
         age = (path, json.dumps([spec["table_schema"], sources_of(spec)]))
@@ -763,6 +792,15 @@ class Log:
             check_bounds(spec, table, bounds, path)
             self._files[age] = Part.of(spec, table)
         return self._files[age]
+
+
+def same(value: Any, kind: str, count: int) -> pa.Array:
+    """The value of an adopted file in all of its rows."""
+    plain = PLAIN[kind] if kind in PLAIN else pa.decimal128(*decimal_of(kind))
+    if value is not None and kind in ("float", "double"):
+        value = float(value)
+    stored = pa.int32() if kind == "date" else pa.int64() if kind.startswith("timestamp") else plain
+    return pa.array([None if value is None else _bound(value, kind)] * count, stored).cast(plain)
 
 
 def index_spec(spec: Json) -> Json | None:
@@ -957,7 +995,8 @@ class Root:
                 if row["slot"] >= 0:
                     size, count = row["base_bytes"] or 0, row["base_rows"] or 0
                     lies = json.loads(row["base_order"]) if row.get("base_order") else None
-                    events.append(Event(group_id, row["slot"], row["as_of"], row["base_path"], size, count, order=lies))
+                    adopted = json.loads(row["base_adopted"]) if row.get("base_adopted") else None
+                    events.append(Event(group_id, row["slot"], row["as_of"], row["base_path"], size, count, order=lies, adopted=adopted))
                 for log in row["logs"]:
                     same = {
                         name: log[name]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 Id = tuple[str, int, int]
-FEATURES = {"base_order", "erased_partitions"}
+FEATURES = {"adopted_files", "base_order", "erased_partitions"}
 ACTIONS = {
     *("CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"),
 }
@@ -35,6 +35,7 @@ class Event:
     slot: int
     as_of: int
     path: str | None
+    adopted: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Reader:
                 continue
             n, as_of = e["slot"], c.get("as_of")
             events = [Event(id_of(home), n, n - 1, None) for home in c.get("retires") or ()]
-            events += [Event(id_of(b["home"]), n, -1 if as_of is None else as_of, b["path"]) for b in c.get("bases") or ()]
+            below = -1 if as_of is None else as_of
+            events += [Event(id_of(b["home"]), n, below, b["path"], b.get("adopted")) for b in c.get("bases") or ()]
             rewritten = {id_of(b["home"]) for b in c.get("bases") or ()} if as_of is not None else set()
             slices = []
             for number, log in enumerate(c.get("logs") or ()):
@@ -139,7 +141,7 @@ class Reader:
         assert state is not None
         return state
 
-    def groups(self, state: State) -> Iterator[tuple[Id, str | None, list[Slice]]]:
+    def groups(self, state: State) -> Iterator[tuple[Id, Event, list[Slice]]]:
         ids: set[Id] = set()
         for partition, bucket, count in {event.id for event in state.events} | {one.id for one in state.slices}:
             now = state.count(partition)
@@ -149,11 +151,11 @@ class Reader:
             newest = max(events, key=lambda event: (event.slot, event.path is not None), default=Event(group_id, -1, -1, None))
             cut = max((event.as_of for event in events), default=-1)
             slices = [s for s in state.slices if overlap(s.id, group_id) and (s.counts_as > cut or s.named_at == newest.slot)]
-            yield group_id, newest.path, sorted(slices, key=lambda s: (s.counts_as, s.named_at, s.number))
+            yield group_id, newest, sorted(slices, key=lambda s: (s.counts_as, s.named_at, s.number))
 
-    def merge(self, state: State, group_id: Id, base: str | None, slices: list[Slice]) -> list[Json]:
+    def merge(self, state: State, group_id: Id, newest: Event, slices: list[Slice]) -> list[Json]:
         spec = state.spec
-        rows = [] if base is None else [(row, False, 0) for row in self.file(base)]
+        rows = [] if newest.path is None else [(row, False, 0) for row in self.base(spec, newest.path, newest.adopted)]
         rows += [(row, row["_objcat_op"] == 1, s.at_ms) for s in slices for row in self.file(s.path)[s.start : s.end]]
         columns = {c["id"]: c for c in spec["table_schema"]["columns"]}
         if not spec.get("key"):
@@ -180,14 +182,33 @@ class Reader:
             kept[key] = (rank, None if is_delete else row)
         return [self.shown(spec, row) for _, row in kept.values() if row is not None]
 
+    def base(self, spec: Json, path: str, adopted: Json | None) -> list[Json]:
+        if adopted is None:
+            return self.file(path)
+        names, values = adopted.get("names") or {}, adopted.get("values") or {}
+        columns = [(str(c["id"]), c["physical"], c["type"]) for c in spec["table_schema"]["columns"]]
+
+        def row_of(row: Json) -> Json:
+            return {p: said(values[i], kind) if i in values else row.get(names.get(i, p)) for i, p, kind in columns}
+
+        return [row_of(row) for row in self.file(path)]
+
     def file(self, path: str) -> list[Json]:
-        table = pq.read_table(io.BytesIO((self.root / path).read_bytes()))
-        numbers = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns]
+        table = pq.read_table(io.BytesIO((self.root / path).read_bytes()), coerce_int96_timestamp_unit="us")
+        micros = [c.cast(pa.timestamp("us", c.type.tz)) if pa.types.is_timestamp(c.type) else c for c in table.columns]
+        numbers = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in micros]
         numbers = [column.cast(pa.int32()) if pa.types.is_date(column.type) else column for column in numbers]
         return pa.table(numbers, table.schema.names).to_pylist()
 
     def shown(self, spec: Json, row: Json) -> Json:
         return {c["name"]: self.logical(row.get(c["physical"]), c["type"]) for c in spec["table_schema"]["columns"]}
+
+
+def said(value: Any, kind: Any) -> Any:
+    """A value of a log as the file would have it."""
+    if kind == "binary" and value is not None:
+        return bytes.fromhex(value)
+    return float(value) if kind in ("float", "double") and value is not None else value
 
 
 def id_of(home: Any) -> Id:
