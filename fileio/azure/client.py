@@ -21,7 +21,7 @@ from fileio.response_heads import whole_head_adapter
 
 if TYPE_CHECKING:
     from azure.core.pipeline.transport import RequestsTransport
-    from azure.storage.blob import ContainerClient
+    from azure.storage.blob import BlobServiceClient, ContainerClient
 
 PUT_BYTES_MAX = 5000 * 1024 * 1024
 """The largest blob that the service accepts in one request."""
@@ -136,8 +136,7 @@ def credential_of(settings: AzureOptions) -> Any:
     if settings.anonymous or settings.connection_string:
         return None
     if settings.account_key:
-        account = settings.account or _account_of(settings.endpoint or "")
-        return {"account_name": account, "account_key": settings.account_key.reveal()}
+        return {"account_name": account_of(settings), "account_key": settings.account_key.reveal()}
     if settings.sas_token:
         return settings.sas_token.reveal().lstrip("?")
     if settings.sas_token_file:
@@ -182,10 +181,56 @@ def _account_of(endpoint: str) -> str:
 
 def container_client(container: str, settings: AzureOptions, credential: Any) -> ContainerClient:
     """The SDK's client of a container: one request per call, no retries, nothing split. Raises InvalidConfig."""
-    import requests.utils
     from azure.storage.blob import ContainerClient
 
     transport = _transport(settings)
+    common = _common(settings, transport)
+    try:
+        if settings.connection_string:
+            client = ContainerClient.from_connection_string(settings.connection_string.reveal(), container, **common)
+        else:
+            client = ContainerClient(_endpoint(settings), container, credential=credential, **common)
+    except ValueError as error:
+        raise InvalidConfig(f"az://{container} cannot be opened ({redact(str(error), settings.secrets)}). Check the options.") from None
+    # As above: the SDK reports a body that breaks off on stderr too.
+    logging.getLogger("azure").addHandler(logging.NullHandler())
+    hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
+    if settings.customer_key and client.scheme != "https":
+        raise InvalidConfig(f"The option customer_key of az://{container} needs an https endpoint. Pass one.")
+    _use_proxies(transport, settings, client.primary_endpoint)
+    return client
+
+
+def account_client(settings: AzureOptions, credential: Any) -> BlobServiceClient:
+    """The SDK's client of the account, which sends requests as that of a container does. credential: of azure-identity."""
+    from azure.storage.blob import BlobServiceClient
+
+    transport = _transport(settings)
+    client = BlobServiceClient(_endpoint(settings), credential=credential, **_common(settings, transport))
+    hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
+    _use_proxies(transport, settings, client.primary_endpoint)
+    return client
+
+
+def _use_proxies(transport: Any, settings: AzureOptions, endpoint: str) -> None:
+    """Take the proxies of the environment, unless an option names one."""
+    import requests.utils
+
+    if not settings.proxy:
+        transport.session.proxies = requests.utils.get_environ_proxies(endpoint)
+
+
+def account_of(settings: AzureOptions) -> str:
+    """The name of the account that settings without a connection string mean."""
+    return settings.account or _account_of(settings.endpoint or "")
+
+
+def _endpoint(settings: AzureOptions) -> str:
+    return (settings.endpoint or f"https://{settings.account}.blob.core.windows.net").rstrip("/")
+
+
+def _common(settings: AzureOptions, transport: Any) -> dict[str, Any]:
+    """What all clients of the SDK have in common."""
     common: dict[str, Any] = {
         "transport": transport,
         "retry_total": 0,  # a retry beneath us would turn our own success into a failed condition
@@ -196,22 +241,7 @@ def container_client(container: str, settings: AzureOptions, credential: Any) ->
     }
     if settings.proxy:
         common["proxies"] = dict.fromkeys(("http", "https"), settings.proxy.reveal())
-    try:
-        if settings.connection_string:
-            client = ContainerClient.from_connection_string(settings.connection_string.reveal(), container, **common)
-        else:
-            endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
-            client = ContainerClient(endpoint.rstrip("/"), container, credential=credential, **common)
-    except ValueError as error:
-        raise InvalidConfig(f"az://{container} cannot be opened ({redact(str(error), settings.secrets)}). Check the options.") from None
-    # As above: the SDK reports a body that breaks off on stderr too.
-    logging.getLogger("azure").addHandler(logging.NullHandler())
-    hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
-    if settings.customer_key and client.scheme != "https":
-        raise InvalidConfig(f"The option customer_key of az://{container} needs an https endpoint. Pass one.")
-    if not settings.proxy:
-        transport.session.proxies = requests.utils.get_environ_proxies(client.primary_endpoint)
-    return client
+    return common
 
 
 def customer_key_of(settings: AzureOptions) -> dict[str, Any]:

@@ -139,15 +139,11 @@ def make_client(options: GCSOptions) -> Any:
 
     Raises CredentialsError, or an error of google-auth.
     """
-    import google.auth.transport.requests
     import google.cloud.storage
 
     adapter_class = whole_head_adapter()
-    store_session_class, token_session_class = _session_classes()
-    token_session = token_session_class(options)
-    token_session.mount("https://", adapter_class(max_retries=3))  # fetching a token is harmless to repeat
-    token_request = google.auth.transport.requests.Request(token_session)
-    credentials = _credentials(options, token_request)
+    store_session_class, _ = _session_classes()
+    credentials, token_request = token_source(options)
     session = store_session_class(options, credentials, token_request)
     adapter = adapter_class(pool_connections=2, pool_maxsize=options.max_connections, pool_block=True, max_retries=0)
     session.mount("https://", adapter)
@@ -234,6 +230,17 @@ def _with_chosen(options: GCSOptions, settings: Any) -> Any:
     if options.ca_bundle is not None:
         settings["verify"] = options.ca_bundle
     return settings
+
+
+def token_source(options: GCSOptions) -> tuple[Any, Any]:
+    """The credentials of google-auth, and what sends their requests. Raises as `make_client`."""
+    import google.auth.transport.requests
+
+    _, token_session_class = _session_classes()
+    token_session = token_session_class(options)
+    token_session.mount("https://", whole_head_adapter()(max_retries=3))  # fetching a token is harmless to repeat
+    token_request = google.auth.transport.requests.Request(token_session)
+    return _credentials(options, token_request), token_request
 
 
 def _credentials(options: GCSOptions, token_request: Any) -> Any:

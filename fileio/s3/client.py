@@ -59,7 +59,7 @@ class S3Client:
         try:
             response = getattr(client, operation)(Bucket=self._bucket, **arguments)
         except Exception as error:  # noqa: BLE001 - every error of the SDK is classified
-            raise self._failure(error, operation, what) from None
+            raise self.failure(error, operation, what) from None
         self.bucket_seen = True
         return response
 
@@ -68,7 +68,7 @@ class S3Client:
         try:
             data: bytes = response["Body"].read()
         except Exception as error:  # noqa: BLE001 - every error of the SDK is classified
-            raise self._failure(error, "get_object", key) from None
+            raise self.failure(error, "get_object", key) from None
         return data
 
     def close(self) -> None:
@@ -83,12 +83,13 @@ class S3Client:
                 try:
                     self._client = _make_client(self.options)
                 except Exception as error:  # noqa: BLE001 - the same
-                    raise self._failure(error, operation, what) from None
+                    raise self.failure(error, operation, what) from None
         return self._client
 
     # ---- what an answer means
 
-    def _failure(self, error: Exception, operation: str, what: str) -> Failure:
+    def failure(self, error: Exception, operation: str, what: str) -> Failure:
+        """What an error of the SDK means. what: the key, or what else the request was about."""
         from botocore.exceptions import ClientError
 
         if not isinstance(error, ClientError):
@@ -189,15 +190,7 @@ def _make_session(options: S3Options) -> Any:
     session = _new_session(options)
     if options.role_arn is None:
         return session
-    sts = session.create_client(
-        "sts",
-        region_name=options.region or session.get_config_variable("region") or "us-east-1",
-        endpoint_url=options.sts_endpoint,
-        verify=_verify(options),
-        config=_transport_config(options),
-        **_static_credentials(options),
-    )
-    insist_on_whole_heads(sts)
+    sts = _sts(session, options, endpoint=options.sts_endpoint, **_static_credentials(options))
     request = {"RoleArn": options.role_arn, "RoleSessionName": "objcat"}
     if options.external_id is not None:
         request["ExternalId"] = options.external_id
@@ -206,6 +199,28 @@ def _make_session(options: S3Options) -> Any:
     assumed = _new_session(options)
     assumed.register_component("credential_provider", CredentialResolver([provider]))
     return assumed
+
+
+def sts_client(options: S3Options) -> Any:
+    """The SDK's client for STS, with the credentials that requests for objects have. Raises the errors of the SDK.
+
+    It is at the option `sts_endpoint`, else at the endpoint of the store, as servers other than AWS have both at one address.
+    """
+    own = {} if options.role_arn is not None else _static_credentials(options)
+    return _sts(_make_session(options), options, endpoint=options.sts_endpoint or options.endpoint, **own)
+
+
+def _sts(session: Any, options: S3Options, *, endpoint: str | None, **credentials: Any) -> Any:
+    sts = session.create_client(
+        "sts",
+        region_name=options.region or session.get_config_variable("region") or "us-east-1",
+        endpoint_url=endpoint,
+        verify=_verify(options),
+        config=_transport_config(options),
+        **credentials,
+    )
+    insist_on_whole_heads(sts)
+    return sts
 
 
 def _new_session(options: S3Options) -> Any:
