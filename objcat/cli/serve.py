@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -52,6 +53,26 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
             "--mirror-within", metavar="SECONDS", help="How long a client waits for --mirror. Then it gets the last mirrored slot."
         ),
     ] = 10,
+    mirror_others: Annotated[
+        str | None,
+        typer.Option(
+            "--mirror-others",
+            metavar="URL",
+            help="Where to write mirrors of tables that have none, apart from the tables. The options of the lake open it.",
+        ),
+    ] = None,
+    credentials: Annotated[
+        int,
+        typer.Option(
+            "--credentials",
+            metavar="SECONDS",
+            help="Give clients that ask for it credentials of the store that read the files of one table, for so long. 0: give none.",
+            min=0,
+        ),
+    ] = 0,
+    credentials_role: Annotated[
+        str | None, typer.Option("--credentials-role", metavar="ARN", help="On S3, the role whose rights --credentials cuts down.")
+    ] = None,
     within: Annotated[float, typer.Option("--within", metavar="SECONDS", help="How long a request may take.")] = 30,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log each request to stderr.")] = False,
 ) -> None:
@@ -72,6 +93,11 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
             f"Everybody who reaches {host} could read the catalog. Give a token by --token-file or {TOKEN_VARIABLE}, or --without-token "
             "if a proxy checks who asks."
         )
+    if credentials and not tokens and not without_token:
+        raise InvalidConfig(
+            "Everybody who reaches the server would get credentials of the store. Give a token by --token-file or "
+            f"{TOKEN_VARIABLE}, or --without-token if a proxy checks who asks."
+        )
     settings = ServerSettings(
         tokens=tokens,
         root_namespace=root_namespace,
@@ -80,11 +106,16 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         mirror_s=mirror_within,
         request_s=within,
         client_properties=parse_option_arguments(client or []),
+        credentials_s=credentials,
+        credentials_role=credentials_role,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if access_log:
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
-    with open_store(place, options, policy=RetryPolicy(deadline_s=max(1.0, within / 2))) as lake:
+    policy = RetryPolicy(deadline_s=max(1.0, within / 2))
+    with contextlib.ExitStack() as opened:
+        lake = opened.enter_context(open_store(place, options, policy=policy))
+        others = None if mirror_others is None else opened.enter_context(open_store(mirror_others, options, policy=policy))
         if not check_lake(lake):
             say_warning("EmptyLake", f"{lake.url} has no tables: nothing was created there yet, or it is another URL.")
 
@@ -95,7 +126,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
                 say_warning("NoToken", f"{address} asks for no token.")
 
         try:
-            run_server(lake, settings, host=host, port=port, started=started, access_log=access_log)
+            run_server(lake, settings, host=host, port=port, started=started, access_log=access_log, others=others)
         except KeyboardInterrupt:
             # The end of every server: requests under way were answered.
             say("stopped")

@@ -81,6 +81,15 @@ def no_mirror(name: str) -> Refusal:
     )
 
 
+def no_mirror_yet(name: str) -> Refusal:
+    """The server is about to make the metadata of Iceberg of a table, or cannot."""
+    message = (
+        f"The metadata of the objcat table {shown(name)!r} is not there yet: the server makes it at the first load. Try again in some "
+        "seconds. If this goes on, the log of the server says why."
+    )
+    return Refusal(503, "ServiceUnavailableException", message, {"Retry-After": "5"})
+
+
 def unusable_mirror(name: str) -> Refusal:
     """There is metadata of Iceberg that must not be served."""
     return Refusal(

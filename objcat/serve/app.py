@@ -24,6 +24,7 @@ from objcat.errors import ObjcatError
 from objcat.lake.context import LakeContext
 from objcat.serve.answers import bad_request, json_response, refusal_response, store_unavailable, unsupported
 from objcat.serve.client_settings import client_settings
+from objcat.serve.delegation import ASKED_BY, TableCredentials, is_asked
 from objcat.serve.gate import ROUTE, RequestGate
 from objcat.serve.mirror_runner import MirrorRunner
 from objcat.serve.mirrored_metadata import MirroredMetadata, SnapshotsMode
@@ -31,6 +32,7 @@ from objcat.serve.paging import page_of
 from objcat.serve.request_metrics import RequestMetrics
 from objcat.serve.served_names import SEPARATOR, NamesCache, ServedNames, ServedTable
 from objcat.serve.settings import ServerSettings
+from objcat.serve.side_mirrors import SideMirrors
 from objcat.serve.table_loader import TableLoader
 from objcat.version import VERSION
 
@@ -50,35 +52,46 @@ _SERVED = (
 )
 """What the catalog offers, in the words of the specification. Clients ask for nothing else, and say so when a user asks for more."""
 ENDPOINTS = tuple(f"{method} /v1/{{prefix}}/{path}" for method, path in _SERVED)
+_CREDENTIALS = "namespaces/{namespace}/tables/{table}/credentials"
+NOT_STORED = {"Cache-Control": "no-store"}
 PROMETHEUS_TYPE = "text/plain; version=0.0.4"
 
 
-def create_app(lake: FileIO, settings: ServerSettings | None = None) -> ASGIApp:
+def create_app(lake: FileIO, settings: ServerSettings | None = None, *, others: FileIO | None = None) -> ASGIApp:
     """The app. Sends no request to the store.
 
     Args:
         lake: the opened prefix of the lake.
         settings: how to answer; the defaults when None.
+        others: where to write mirrors of tables that have none. Clients must be able to read it. None: such tables cannot be loaded.
 
     Returns:
         The ASGI app, for any server. It has no state that another copy lacks.
 
     Raises:
-        InvalidConfig: a property for clients sounds like a secret.
+        InvalidConfig: a property for clients sounds like a secret, `others` is among the tables of the lake, or credentials cannot be
+            delegated for both.
+        Unsupported: credentials are to be given out, and the lake was not opened from a URL.
     """
-    return CatalogApp(lake, settings or ServerSettings()).gate
+    return CatalogApp(lake, settings or ServerSettings(), others).gate
 
 
 class CatalogApp:
     """The routes of the catalog of one lake."""
 
-    def __init__(self, lake: FileIO, settings: ServerSettings) -> None:
+    def __init__(self, lake: FileIO, settings: ServerSettings, others: FileIO | None = None) -> None:
         self._env = lake.env
         self._metrics = RequestMetrics()
         self._context = LakeContext(lake)
         self._names = NamesCache(self._context.catalog, root=settings.root_namespace, cache_s=settings.cache_s)
-        self._loader = TableLoader(self._context, self._metrics, cache_s=settings.cache_s)
-        self._mirrors = MirrorRunner(self._context, self._metrics, wait_s=settings.mirror_s) if settings.mirrors else None
+        side = None if others is None else SideMirrors(self._context, others)
+        self._loader = TableLoader(self._context, self._metrics, cache_s=settings.cache_s, others=side)
+        self._mirrors: MirrorRunner | None = None
+        if settings.mirrors or side is not None:
+            self._mirrors = MirrorRunner(self._context, self._metrics, wait_s=settings.mirror_s, own=settings.mirrors, others=side)
+        self._delegation: TableCredentials | None = None
+        if settings.credentials_s:
+            self._delegation = TableCredentials(self._context, others, lifetime_s=settings.credentials_s, role=settings.credentials_role)
         self._client_settings = client_settings(lake, settings.client_properties)
         routes = [
             self._route("/health", self.health),
@@ -132,7 +145,8 @@ class CatalogApp:
 
     async def config(self, _: Request) -> Response:
         """`GET /v1/config`. Any `warehouse` is this lake."""
-        return json_response({"defaults": self._client_settings, "overrides": {}, "endpoints": ENDPOINTS})
+        endpoints = ENDPOINTS if self._delegation is None else (*ENDPOINTS, f"GET /v1/{{prefix}}/{_CREDENTIALS}")
+        return json_response({"defaults": self._client_settings, "overrides": {}, "endpoints": endpoints})
 
     async def token(self, _: Request) -> Response:
         """Refuse to give tokens, in the shape of OAuth."""
@@ -176,6 +190,10 @@ class CatalogApp:
         if request.method == "HEAD":
             return _exists()
         etag = found.etag(snapshots)
+        if self._delegation is not None and is_asked(request.headers.get(ASKED_BY, "")):
+            # Credentials end, so a client needs a new answer even where the table is the same.
+            credentials = await self._run(lambda: self._credentials_of(served, found))
+            return await self._run(lambda: _loaded(found, snapshots, etag, credentials))
         if _matches(request.headers.get("if-none-match", ""), etag):
             return Response(status_code=304, headers={"ETag": etag})
         return await self._run(lambda: _loaded(found, snapshots, etag))
@@ -186,17 +204,30 @@ class CatalogApp:
         return Response(status_code=204)
 
     async def credentials(self, request: Request) -> Response:
-        """Refuse to give credentials of the store."""
-        self._find(await self._run(self._names.newest), request)
-        raise unsupported("credentials of the store: each client has its own")
+        """`GET .../credentials`: credentials that read the files of a table, where the operator allows it."""
+        served = self._find(await self._run(self._names.newest), request)
+        if self._delegation is None:
+            raise unsupported("credentials of the store: each client has its own")
+        found = await self._run(lambda: self._loader.load(served))
+        credentials = await self._run(lambda: self._credentials_of(served, found))
+        return json_response({"storage-credentials": credentials}, headers=NOT_STORED)
+
+    def _credentials_of(self, served: ServedTable, found: MirroredMetadata) -> list[dict[str, Any]]:
+        assert self._delegation is not None
+        return self._delegation.of(served, location=found.table_location)
 
     def _find(self, names: ServedNames, request: Request) -> ServedTable:
         return names.table(_namespace(request), _decoded(request.path_params["table"]))
 
 
-def _loaded(found: MirroredMetadata, snapshots: SnapshotsMode, etag: str) -> Response:
+def _loaded(found: MirroredMetadata, snapshots: SnapshotsMode, etag: str, credentials: list[dict[str, Any]] | None = None) -> Response:
     metadata = msgspec.Raw(found.with_snapshots(snapshots))
-    return json_response({"metadata-location": found.location, "metadata": metadata, "config": {}}, headers={"ETag": etag})
+    answer = {"metadata-location": found.location, "metadata": metadata, "config": {}}
+    if credentials is None:
+        return json_response(answer, headers={"ETag": etag})
+    # Older clients read `config` alone.
+    own = credentials[0]["config"]
+    return json_response({**answer, "config": own, "storage-credentials": credentials}, headers=NOT_STORED)
 
 
 def _exists() -> Response:

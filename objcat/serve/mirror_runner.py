@@ -1,4 +1,7 @@
-"""`MirrorRunner`: brings the mirror of a table up to its newest slot before a client loads the table."""
+"""`MirrorRunner`: brings the mirror of a table up to its newest slot before a client loads the table.
+
+It does so for the mirrors of tables themselves, for those of `SideMirrors`, or for both.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from objcat.lake.context import LakeContext
 from objcat.metadata.properties import mirrors_of
 from objcat.serve.request_metrics import RequestMetrics
 from objcat.serve.served_names import ServedTable
+from objcat.serve.side_mirrors import SideMirrors
 
 logger = logging.getLogger("objcat.serve")
 
+ICEBERG = "iceberg"
 RUNNING_MAX = 4
 """The most tables that are mirrored at once, so that threads are left for answers."""
 
@@ -28,9 +33,13 @@ class MirrorRunner:
         lake: with the logs of the tables.
         metrics: where failures are counted.
         wait_s: how many seconds a request waits. The round goes on after that.
+        own: whether to write the mirrors that tables have by their property.
+        others: writes the mirrors of the other tables. None: they have none.
     """
 
-    def __init__(self, lake: LakeContext, metrics: RequestMetrics, *, wait_s: float) -> None:
+    def __init__(self, lake: LakeContext, metrics: RequestMetrics, *, wait_s: float, own: bool, others: SideMirrors | None) -> None:
+        self._own = own
+        self._others = others
         self._lake = lake
         self._metrics = metrics
         self._wait_s = wait_s
@@ -59,8 +68,13 @@ class MirrorRunner:
     def _mirror(self, name: str) -> None:
         try:
             table = self._lake.open_table(name)
-            if mirrors_of(table.properties):
-                table.maintenance.mirror()
+            if ICEBERG in mirrors_of(table.properties):
+                if self._own:
+                    table.maintenance.mirror()
+            elif self._others is not None:
+                report = self._others.catch_up(self._lake.binding_of(name).binding)
+                if report.held:
+                    logger.warning("The mirror of %s waits: %s", name, report.held)
         except (ObjcatError, FileIOError) as error:
             self._metrics.note_mirror_failure()
             logger.warning("The mirror of %s could not catch up, so its last slot is served: %s", name, error)

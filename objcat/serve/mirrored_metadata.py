@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from fileio.contract import GetResult, Version
 from fileio.env import map_io
 from fileio.errors import NotFound
 from objcat.common.bounded_cache import BoundedCache
@@ -72,12 +73,12 @@ class MirroredMetadata:
 class MetadataReader:
     """Finds and reads the newest metadata of tables. Safe for many threads.
 
-    Metadata objects are put if absent and never change, so they are cached by their keys. Which one is the newest, and whether it is still
-    there, is asked at each call.
+    Metadata objects are put if absent, so they are cached by their keys. Which one is the newest, and whether it is still the same object,
+    is asked at each call.
     """
 
     def __init__(self) -> None:
-        self._objects: BoundedCache[MirroredMetadata] = BoundedCache(bytes_max=CACHED_BYTES_MAX)
+        self._objects: BoundedCache[tuple[MirroredMetadata, Version]] = BoundedCache(bytes_max=CACHED_BYTES_MAX)
 
     def newest(self, where: MirrorFolder, *, known: int = 0) -> MirroredMetadata | None:
         """The newest metadata of a table; None if it has no mirror. A mirror that was copied from another place counts as none.
@@ -113,19 +114,23 @@ class MetadataReader:
     def _read(self, where: MirrorFolder, version: int) -> MirroredMetadata | None:
         key = f"{where.folder}{METADATA}v{version}.metadata.json"
         place = f"{where.fileio.url}/{key}"
-        cached = self._objects.get(place)
-        if cached is not None:
-            # An erasure deletes what was mirrored before it.
-            return cached if where.fileio.exists(key) else None
         try:
-            body = where.fileio.read(key)
+            cached = self._objects.get(place)
+            if cached is not None:
+                # An erasure deletes what was mirrored before it. A mirror that was deleted may begin again under the same name.
+                known, stored = cached
+                if where.fileio.head(key).version == stored:
+                    return known
+            result = where.fileio.get(key)
         except NotFound:
             return None
+        assert isinstance(result, GetResult)
+        body = result.data
         location: str = read_document(body, where=place, table=where.table, slot=version - 1)["location"]
         found = MirroredMetadata(version, location.rstrip("/"), body)
         if found.is_at(where):
             # A copied object may be replaced, when the mirror begins again at this place.
-            self._objects.put(place, found, len(body))
+            self._objects.put(place, (found, result.meta.version), len(body))
         return found
 
 

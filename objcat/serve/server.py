@@ -22,7 +22,16 @@ HEAD_BYTES_MAX = 32 * 1024
 BACKLOG = 1024
 
 
-def run_server(lake: FileIO, settings: ServerSettings, *, host: str, port: int, started: Callable[[str], None], access_log: bool) -> None:
+def run_server(
+    lake: FileIO,
+    settings: ServerSettings,
+    *,
+    host: str,
+    port: int,
+    started: Callable[[str], None],
+    access_log: bool,
+    others: FileIO | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way are answered first.
 
     Args:
@@ -32,13 +41,14 @@ def run_server(lake: FileIO, settings: ServerSettings, *, host: str, port: int, 
         port: 0 lets the system choose one.
         started: called with the URL as soon as clients can connect.
         access_log: whether each request is a line in the log `uvicorn.access`.
+        others: see `create_app`.
 
     Raises:
-        InvalidConfig: see `create_app`.
+        InvalidConfig, Unsupported: see `create_app`.
         OSError: the address cannot be used.
         KeyboardInterrupt: a signal ended the server, in good order.
     """
-    server = make_server(create_app(lake, settings), access_log=access_log)
+    server = make_server(create_app(lake, settings, others=others), access_log=access_log)
     with listen(host, port) as listening:
         started(url_of(listening))
         server.run(sockets=[listening])

@@ -12,6 +12,8 @@ from objcat.errors import InvalidInput
 
 TOKEN_CHARACTERS_MIN = 16
 """A shorter token could be guessed."""
+CREDENTIALS_S_MIN, CREDENTIALS_S_MAX = 900, 43_200
+"""What STS and Azure take: a quarter of an hour to half a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class ServerSettings:
         requests_max: how many requests may be under way at once.
         body_bytes_max: the largest body of a request.
         client_properties: properties for clients, beside those that follow from the options of the store.
+        credentials_s: for how many seconds credentials of the store are valid that clients ask for. 0: none are given out.
+        credentials_role: on S3, the ARN of the role whose rights these credentials have at most.
     """
 
     tokens: tuple[Secret, ...] = ()
@@ -41,6 +45,8 @@ class ServerSettings:
     requests_max: int = 256
     body_bytes_max: int = 1024 * 1024
     client_properties: Mapping[str, str] = field(default_factory=dict)
+    credentials_s: int = 0
+    credentials_role: str | None = None
 
     def __post_init__(self) -> None:
         """Raises InvalidInput for a setting that does not fit."""
@@ -54,5 +60,11 @@ class ServerSettings:
             raise InvalidInput(
                 f"A load may wait {self.mirror_s} seconds for a mirror, and a request may take {self.request_s} in all. Let it wait less."
             )
+        if self.credentials_s and not CREDENTIALS_S_MIN <= self.credentials_s <= CREDENTIALS_S_MAX:
+            raise InvalidInput(
+                f"Credentials cannot be valid for {self.credentials_s} seconds. Choose {CREDENTIALS_S_MIN} to {CREDENTIALS_S_MAX}."
+            )
+        if self.credentials_role is not None and not self.credentials_s:
+            raise InvalidInput("There is a role for credentials, but none are given out. Say for how long they are valid, too.")
         for what in ("requests_max", "body_bytes_max"):
             whole_number(getattr(self, what), what=what, least=1)

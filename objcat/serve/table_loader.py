@@ -12,17 +12,18 @@ from objcat.lake.context import LakeContext
 from objcat.metadata.properties import mirrors_of
 from objcat.mirror.formats import folder_of
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorFolder
-from objcat.serve.answers import no_mirror, no_such_table, unusable_mirror
+from objcat.serve.answers import no_mirror, no_mirror_yet, no_such_table, unusable_mirror
+from objcat.serve.mirror_runner import ICEBERG
 from objcat.serve.mirrored_metadata import MetadataReader, MirroredMetadata
 from objcat.serve.request_metrics import RequestMetrics
 from objcat.serve.served_names import ServedTable
+from objcat.serve.side_mirrors import SideMirrors
 from objcat.table.table import Table
 
 logger = logging.getLogger("objcat.serve")
 
 CACHED_TABLES_MAX = 10_000
 """The most tables of which a process remembers the newest metadata."""
-ICEBERG = "iceberg"
 
 
 class TableLoader:
@@ -32,9 +33,11 @@ class TableLoader:
         lake: with the logs of the tables.
         metrics: where to note what was served.
         cache_s: how many seconds an answer may be old.
+        others: where the mirrors of tables without one of their own are. None: they have none.
     """
 
-    def __init__(self, lake: LakeContext, metrics: RequestMetrics, *, cache_s: float) -> None:
+    def __init__(self, lake: LakeContext, metrics: RequestMetrics, *, cache_s: float, others: SideMirrors | None = None) -> None:
+        self._others = others
         self._lake = lake
         self._metrics = metrics
         self._cache_s = cache_s
@@ -57,11 +60,14 @@ class TableLoader:
         if known is not None and now_s - loaded_s < self._cache_s:
             return known
         table = self._open(served)
-        if table is not None and ICEBERG not in mirrors_of(table.properties):
-            raise no_mirror(table.name)
-        found = self._read(served, known=0 if known is None else known.version)
-        if found is None:
+        has_none = table is not None and ICEBERG not in mirrors_of(table.properties)
+        if has_none and self._others is None:
             raise no_mirror(served.entry.binding.name)
+        folder = self._others.folder_of(served.entry.binding) if has_none and self._others is not None else self._folder(served)
+        goes_on = known is not None and known.is_at(folder)
+        found = self._read(served, folder, known=known.version if goes_on and known is not None else 0)
+        if found is None:
+            raise no_mirror_yet(served.entry.binding.name) if has_none else no_mirror(served.entry.binding.name)
         self._metrics.note_table(served.entry.binding.name, found.slot, None if table is None else max(0, table.snapshot.slot - found.slot))
         with self._lock:
             self._loaded[key] = (found, now_s)
@@ -70,9 +76,9 @@ class TableLoader:
                 self._loaded.popitem(last=False)
         return found
 
-    def _read(self, served: ServedTable, *, known: int) -> MirroredMetadata | None:
+    def _read(self, served: ServedTable, folder: MirrorFolder, *, known: int) -> MirroredMetadata | None:
         try:
-            return self._reader.newest(self._folder(served), known=known)
+            return self._reader.newest(folder, known=known)
         except (CorruptMirror, ForeignMetadata) as error:
             logger.error("The mirror of %s cannot be served: %s", served.entry.binding.name, error)
             raise unusable_mirror(served.entry.binding.name) from error

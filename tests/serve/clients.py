@@ -14,13 +14,14 @@ from devkit.environments import environment_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "serve-a-rest-catalog.md"
+SECURE_PAGE = PAGE.with_name("secure-a-rest-catalog.md")
 PAGE_URL = "http://127.0.0.1:8181"
 SECONDS_MAX = 420
 
 
-def blocks_of_page(language: str, url: str) -> list[str]:
-    """The blocks of the page in a language, with the URL of a server."""
-    found = re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def blocks_of_page(language: str, url: str, *, page: Path = PAGE) -> list[str]:
+    """The blocks of a page in a language, with the URL of a server."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     return [block.replace(PAGE_URL, url) for block in found]
 
 

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import objcat
+from fileio.store import FileIO
 from objcat.serve.app import create_app
 from objcat.serve.server import listen, make_server, url_of
 from objcat.serve.settings import ServerSettings
 
 
 @contextmanager
-def serving(lake: objcat.Lake, settings: ServerSettings | None = None) -> Iterator[str]:
+def serving(lake: objcat.Lake, settings: ServerSettings | None = None, *, others: FileIO | None = None) -> Iterator[str]:
     """The URL of a server in a thread, as `objcat serve` runs it, which asks the store at every request."""
-    server = make_server(create_app(lake.fileio, settings or ServerSettings(cache_s=0)))
+    server = make_server(create_app(lake.fileio, settings or ServerSettings(cache_s=0), others=others))
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
