@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from devkit import toolchain
+from devkit import nginx, toolchain
 from devkit.databases import install_postgres, postgres_programs
 from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
 from devkit.install import PROGRAMS, InstallError, installed_program
@@ -187,6 +187,7 @@ NEEDS: Mapping[str, Need] = {
     "engines": Need("engines that read mirrors", lambda: all(map(_has_engine, _by_day())), _install_engines, ("java",)),
     "trino": Need("Trino", lambda: _has_engine("trino") and TRINO.exists(), _install_trino),
     "postgres": Need("PostgreSQL", lambda: postgres_programs() is not None, install_postgres),
+    "nginx": Need("nginx", nginx.is_installed, nginx.nginx_program),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }
 """By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

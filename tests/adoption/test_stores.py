@@ -14,6 +14,7 @@ import objcat
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
 from tests.adoption.foreign import plain
+from tests.adoption.store_io import StoreIO
 
 ROWS = pa.table({"id": list(range(6)), "city": ["Oslo", "Zürich", None, "a/b", "Oslo", "東京"]})
 
@@ -27,7 +28,7 @@ def is_adopted(lake: objcat.Lake, name: str) -> None:
     assert [row["city"] for row in plain(table.scan().to_arrow())] == ["Oslo", "Zürich", "Rome", "a/b", "Oslo", "東京", "Bern"]
 
 
-@pytest.mark.parametrize("server", ["versitygw", "azurite"])
+@pytest.mark.parametrize("server", ["versitygw", "azurite", "fake-gcs-server"])
 def test_delta(server: ServerName, servers: Callable[[ServerName], ServerHandle], tmp_path: Path) -> None:
     write_deltalake(tmp_path, ROWS, partition_by=["city"])
     handle = servers(server)
@@ -39,7 +40,7 @@ def test_delta(server: ServerName, servers: Callable[[ServerName], ServerHandle]
     is_adopted(lake, "t")
 
 
-def test_iceberg(servers: Callable[[ServerName], ServerHandle], tmp_path: Path) -> None:
+def test_iceberg_as_pyiceberg_writes_it_to_s3(servers: Callable[[ServerName], ServerHandle], tmp_path: Path) -> None:
     handle = servers("versitygw")
     place = f"{handle.url}/adopted-iceberg"
     lake = objcat.connect(place, handle.options)
@@ -55,5 +56,33 @@ def test_iceberg(servers: Callable[[ServerName], ServerHandle], tmp_path: Path) 
     foreign.append(ROWS)
     assert lake.adopt_iceberg(foreign, "t", key=["id"]).files_named == 1
     assert lake.adopt_iceberg(f"{place}/warehouse/db/t", "again", key=["id"]).rows == 6
+    is_adopted(lake, "t")
+    catalog.close()
+
+
+@pytest.mark.parametrize("server", ["azurite", "fake-gcs-server"])
+def test_iceberg(
+    server: ServerName, servers: Callable[[ServerName], ServerHandle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locations as engines write them: on Azure with the account in the host name."""
+    handle = servers(server)
+    lake = objcat.connect(f"{handle.url}/adopted-{server}-iceberg", handle.options)
+    place = lake.fileio.url
+    if handle.scheme == "az":
+        container, _, path = place.removeprefix("az://").partition("/")
+        place = f"abfss://{container}@{handle.options['account']}.dfs.core.windows.net/{path}"
+    monkeypatch.setattr(StoreIO, "store", lake.fileio, raising=False)
+    settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
+    catalog = SqlCatalog("tests", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{place}/warehouse", **settings)
+    catalog.create_namespace("db")
+    foreign = catalog.create_table("db.t", ROWS.schema)
+    foreign.append(ROWS)
+    assert foreign.metadata_location.startswith(f"{place}/")
+    result = lake.adopt_iceberg(f"{place}/warehouse/db/t", "t", key=["id"], properties={"mirrors": "iceberg"})
+    assert (result.files_named, result.rows) == (1, 6)
+    (report,) = lake.table("t").maintenance.mirror()
+    assert report.held == ""
+    (file,) = lake.table("t").inspect.files().column("path").to_pylist()[:1]
+    assert file.startswith("_lake/warehouse/db/t/data/")
     is_adopted(lake, "t")
     catalog.close()
