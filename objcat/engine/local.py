@@ -8,7 +8,9 @@ It never claims a slot: `objcat.write.transaction` commits what it returns. One 
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +25,8 @@ from objcat.common.progress import counted, shown_progress
 from objcat.common.validation import is_unicode, shown
 from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once, located
 from objcat.datafile.casting import plain
-from objcat.engine.spooled_batch import Rows, SpooledBatch, spooled
+from objcat.engine import spooled_batch
+from objcat.engine.spooled_batch import Rows, RowSpool, SpooledBatch
 from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.metadata.schema import TableSchema, arrow_type, is_list
 from objcat.metadata.table_spec import TableSpec
@@ -214,15 +217,24 @@ def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
     return data.to_batches(max_chunksize=BATCH_ROWS) if isinstance(data, pa.Table) else data.to_batches()
 
 
-def to_arrow_batch(data: Any, like: TableSchema | None = None) -> Rows | None:
+def to_arrow_batch(data: Any, like: TableSchema | None = None, spool: RowSpool | None = None) -> Rows | None:
     """Convert a batch of this process to Arrow. None if it is of no known kind, such as a Spark DataFrame.
 
-    Takes Arrow tables and batches, pandas and polars frames, lists of dicts, and streams (an Arrow reader, a DuckDB relation), which it
-    reads
-    to the end.
+    Takes Arrow tables and batches, pandas and polars frames, lists of dicts, and streams, which it reads to the end: Arrow readers,
+    datasets and scanners, DuckDB relations, and iterables of Arrow tables and batches.
 
-    like: the columns of the table. In untyped rows its map columns decide what is a map: a dict, or pairs as of `to_pylist`.
+    Args:
+        like: the columns of the table. In untyped rows its map columns decide what is a map: a dict, or pairs as of `to_pylist`.
+        spool: holds the rows. None: they are held as a batch of its own.
     """
+    streamed = _stream_of(data)
+    if streamed is not None:
+        return (spool or RowSpool(bytes_max=spooled_batch.SPOOL_BYTES_MAX)).take(*streamed)
+    rows = _in_memory(data, like)
+    return rows if rows is None or spool is None else spool.keep(rows)
+
+
+def _in_memory(data: Any, like: TableSchema | None) -> Rows | None:
     if isinstance(data, (pa.Table, SpooledBatch)):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -235,15 +247,50 @@ def to_arrow_batch(data: Any, like: TableSchema | None = None) -> Rows | None:
         return _from_frame(lambda: _from_pandas(data, _maps_of(like)))
     if module == "pyspark":
         return None
-    if module != "pandas" and hasattr(type(data), "__arrow_c_stream__"):
-        if module == "polars":
-            _refuse_objects(data)
-            return _from_frame(lambda: pa.table(data))
-        return spooled(_from_frame(lambda: pa.RecordBatchReader.from_stream(data)))
+    if module == "polars" and hasattr(type(data), "__arrow_c_stream__"):
+        _refuse_objects(data)
+        return _from_frame(lambda: pa.table(data))
     raise InvalidBatch(
-        f"A {type(data).__name__} is not a batch of rows{_hint(data)}. Pass an Arrow table, a pandas, polars or Spark DataFrame, or a "
-        "list of dicts."
+        f"A {type(data).__name__} is not a batch of rows{_hint(data)}. Pass an Arrow table or reader, a pandas, polars or Spark DataFrame, "
+        "or a list of dicts."
     )
+
+
+def _stream_of(data: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]] | None:
+    """The columns and batches of a stream. None for other batches."""
+    if isinstance(data, (pa.Table, pa.RecordBatch, SpooledBatch)):
+        return None
+    datasets = sys.modules.get("pyarrow.dataset")
+    if datasets is not None and isinstance(data, (datasets.Dataset, datasets.Scanner)):
+        reader = data.to_reader() if isinstance(data, datasets.Scanner) else data.scanner().to_reader()
+        return reader.schema, reader
+    if type(data).__module__.split(".")[0] not in ("pandas", "polars", "pyspark") and hasattr(type(data), "__arrow_c_stream__"):
+        reader = _from_frame(lambda: pa.RecordBatchReader.from_stream(data))
+        return reader.schema, reader
+    is_listed = isinstance(data, (list, tuple)) and data and all(isinstance(one, (pa.Table, pa.RecordBatch)) for one in data)
+    if not is_listed and not isinstance(data, Iterator):
+        return None
+    coming = iter(data)
+    first = next(coming, None)
+    if first is None:
+        return pa.schema([]), ()
+    if not isinstance(first, (pa.Table, pa.RecordBatch)):
+        raise InvalidBatch(
+            f"The iterable gives a {type(first).__name__} first, which is neither an Arrow table nor a record batch. Nothing was written. "
+            "Give Arrow batches, or a list of dicts."
+        )
+    return first.schema, _batches_of(first, coming)
+
+
+def _batches_of(first: pa.Table | pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    """The batches of an iterable. Raises InvalidBatch for one with other columns than the first."""
+    for number, one in enumerate(itertools.chain([first], rest)):
+        if not isinstance(one, (pa.Table, pa.RecordBatch)) or not one.schema.equals(first.schema):
+            raise InvalidBatch(
+                f"Batch {number} of the iterable does not have the columns of the first one. Nothing was written. Give batches of one "
+                "schema, and write batches of other columns in other calls."
+            )
+        yield from [one] if isinstance(one, pa.RecordBatch) else one.to_batches()
 
 
 def is_untyped(data: Any) -> bool:

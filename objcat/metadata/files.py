@@ -215,6 +215,11 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: TableDelta | None = None
 
     @property
+    def changes_state(self) -> bool:
+        """Whether it changes the table at all."""
+        return self != TableDelta()
+
+    @property
     def paths(self) -> list[str]:
         """The paths of every file that the entry adds."""
         return [file.path for file in self.files]

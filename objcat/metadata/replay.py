@@ -71,7 +71,7 @@ class TablesReducer:
                     raise CorruptTable(f"{log_key(entry.slot)} changes table {table}. No slot before it creates that table. {RESTORE}")
                 known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
             check_delta(delta, entry, table)
-            changed[table] = _with_index(_replay_delta(known, delta, entry), delta.index, entry)
+            changed[table] = state_after(known, delta, entry)
         return changed
 
     def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
@@ -100,6 +100,11 @@ class TablesReducer:
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
         """The paths of all shards that a root names. Raises CorruptTable."""
         return frozenset(ref.path for known in _decode(payload).tables.values() for ref in (*known.shards, *known.index_shards))
+
+
+def state_after(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
+    """A table with the changes of an entry, which were checked. Raises CorruptTable for a base file that does not follow the state."""
+    return _with_index(_replay_delta(state, delta, entry), delta.index, entry)
 
 
 def _decode(payload: msgspec.Raw) -> _SavedPayload:

@@ -1,7 +1,8 @@
-"""`TableAlterer`: changes of columns and of the partition spec, as `table.alter`."""
+"""`TableAlterer`: changes of columns and of the partition spec, as `table.alter`. `ColumnAlterer`: what a transaction has of it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
@@ -22,19 +23,15 @@ from objcat.metadata.schema_evolution import (
 from objcat.table.context import TableContext
 
 
-@reports_full_memory
-class TableAlterer:
-    """Changes the columns and the partition spec of one table (`table.alter`). Each change is one commit that touches no file. Safe for
-    many threads, and next to writers."""
+class ColumnAlterer(ABC):
+    """Changes the columns of one table: as one commit that touches no file (`table.alter`), or in a transaction (`tx[name].alter`)."""
 
-    def __init__(self, context: TableContext) -> None:
-        self._context = context
-
-    def __repr__(self) -> str:
-        return f"TableAlterer({self._context.name!r} at {self._context.fileio.url!r})"
+    @abstractmethod
+    def _apply(self, changes: Sequence[ColumnChange]) -> None:
+        """Apply column changes, in order."""
 
     def apply(self, changes: Iterable[ColumnChange]) -> None:
-        """Apply several column changes, in order, as one commit that touches no file.
+        """Apply several column changes, in order, at once. No file is touched.
 
         Running writers go on. Older snapshots keep their schema. A path names a column or a struct field: `city`, `place.x`, and inside
         lists and maps `stops.element.x`, `tags.value.x`. A name that contains a dot goes in backticks.
@@ -46,10 +43,7 @@ class TableAlterer:
             InvalidSchema, InvalidInput: nothing was changed; the error says what would fit.
             TableClosed, Contention, WriterFenced, CommitUnknown: see `objcat.errors`.
         """
-        given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}")
-        self._context.refresh()
-        self._context.latest.set_if_newer(change_schema(self._context.timeline, self._context.view, self._context.id, given))
-        self._context.mirror_later()
+        self._apply(instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}"))
 
     def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
         """Add a column or a struct field, which is null in all existing rows.
@@ -129,6 +123,23 @@ class TableAlterer:
             ObjcatError: the errors of `apply`.
         """
         self.apply([DropNotNull(path)])
+
+
+@reports_full_memory
+class TableAlterer(ColumnAlterer):
+    """Changes the columns and the partition spec of one table (`table.alter`). Each change is one commit that touches no file. Safe for
+    many threads, and next to writers."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"TableAlterer({self._context.name!r} at {self._context.fileio.url!r})"
+
+    def _apply(self, changes: Sequence[ColumnChange]) -> None:
+        self._context.refresh()
+        self._context.latest.set_if_newer(change_schema(self._context.timeline, self._context.view, self._context.id, changes))
+        self._context.mirror_later()
 
     def set_partitioning(self, partition_by: Sequence[str]) -> None:
         """Change the partition spec, as one commit. Existing files stay where they are.

@@ -37,7 +37,7 @@ from objcat.predicate.parse import parse_predicate
 from objcat.table.batch_input import schema_of_batch, session_of
 from objcat.table.partial_rows import is_ragged, merge_by_key
 from objcat.table.scan import Scan
-from objcat.tasks.model import TXN_FIELD, Filter
+from objcat.tasks.model import TXN_FIELD, Filter, WriteResult
 from objcat.tasks.regroup_rows import RewriteResult, rewrite_groups
 from objcat.tasks.scan import bare
 from objcat.timeline.entry import FileGroupId, Txn
@@ -137,7 +137,7 @@ class Merge:
 
     def check_table(self, spec: TableSpec) -> None:
         """Raises InvalidInput for a table that takes no merge."""
-        _check_computable(spec, "merge()")
+        check_computable(spec, "merge()")
         if not spec.has_key:
             raise InvalidInput(
                 f"The table {self.table.name!r} has no key, so rows cannot be matched. Update or delete by a filter, or insert."
@@ -186,7 +186,7 @@ class Merge:
         needed = program.target_columns(snapshot.spec)
 
         def compute() -> ComputedRows | None:
-            near = replace(_near(plan, source.group_ids(snapshot)) if hashed else plan, columns=needed)
+            near = replace(near_plan(plan, source.group_ids(snapshot)) if hashed else plan, columns=needed)
             return _outcome(fileio, evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source))
 
         return _writes(fileio, snapshot, compute, refuse, reads=lambda: source.group_ids(snapshot) if hashed and reads_source else ())
@@ -214,8 +214,8 @@ def update(
     spark = None if spark is None else session(spark)
 
     def prepare(snapshot: Snapshot) -> Work | None:
-        _check_computable(snapshot.spec, "update()")
-        pushed, rest = _divided(where, snapshot.spec, InvalidPredicate)
+        check_computable(snapshot.spec, "update()")
+        pushed, rest = divided(where, snapshot.spec, InvalidPredicate)
         return _of_rows(table, snapshot, update_program(snapshot.spec, values, rest, aliases), pushed, spark)
 
     return run(table, prepare, metadata=metadata, app=app, spark=spark)
@@ -228,9 +228,9 @@ def delete_computed(
     spark = None if spark is None else session(spark)
 
     def prepare(snapshot: Snapshot) -> Work | None:
-        pushed, rest = _divided(where, snapshot.spec, BeyondScans)
+        pushed, rest = divided(where, snapshot.spec, BeyondScans)
         if rest is not None:
-            _check_computable(snapshot.spec, f"delete() by {shown(spark_sql(rest))}, which is computed for each row,")
+            check_computable(snapshot.spec, f"delete() by {shown(spark_sql(rest))}, which is computed for each row,")
         return _of_rows(table, snapshot, delete_program(snapshot.spec, rest), pushed, spark)
 
     return run(table, prepare, metadata=metadata, spark=spark)
@@ -257,7 +257,7 @@ def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, wher
     if not plan.groups:
         return None
     if not spec.has_key:
-        _check_groups(spec, program)
+        check_groups(spec, program)
         zone = "UTC" if spark is None else str(spark.conf.get("spark.sql.session.timeZone"))
         return lambda txn: _rewritten_groups(fileio, program, plan, txn, zone)
     former = former_of(snapshot, manifests)
@@ -347,7 +347,7 @@ def _plan(snapshot: Snapshot, manifests: Manifests, where: Any) -> ScanPlan:
     return plan_scan(snapshot, manifests, where=where, columns=None)
 
 
-def _near(plan: ScanPlan, group_ids: Collection[FileGroupId]) -> ScanPlan:
+def near_plan(plan: ScanPlan, group_ids: Collection[FileGroupId]) -> ScanPlan:
     """The plan without groups that cannot hold a row of these file groups."""
     by_partition: dict[str, list[FileGroupId]] = {}
     for group_id in group_ids:
@@ -375,7 +375,7 @@ def _within(plan: ScanPlan, manifests: Manifests, reach: MergeScope) -> ScanPlan
     return replace(near, plain=kept(near.plain), merged=kept(near.merged))
 
 
-def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> tuple[Any, Any]:
+def divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> tuple[Any, Any]:
     """The part of a condition that a scan can apply, which skips files, and the rest: terms for which a scan raises `computed`."""
     if where is None or isinstance(where, pc.Expression):
         return where, None
@@ -392,7 +392,8 @@ def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> t
     return " AND ".join(pushed) or None, sql.and_(*rest) if rest else None
 
 
-def _check_computable(spec: TableSpec, what: str) -> None:
+def check_computable(spec: TableSpec, what: str) -> None:
+    """Refuse what is computed from rows in a table with allowed_lateness. `what`: the call, for the error. Raises InvalidInput."""
     if spec.lateness_ms is not None:
         raise InvalidInput(
             f"{what} does not work on a table with allowed_lateness, where rows older than it count for nothing, changed ones "
@@ -400,7 +401,7 @@ def _check_computable(spec: TableSpec, what: str) -> None:
         )
 
 
-def _check_groups(spec: TableSpec, program: MergeProgram) -> None:
+def check_groups(spec: TableSpec, program: MergeProgram) -> None:
     """Refuse to move rows of a table without a key."""
     group_ids = {column.name for column in spec.partition_columns}
     for one in program.assigned:
@@ -419,6 +420,11 @@ def _outcome(fileio: FileIO, found: Evaluated | None) -> ComputedRows | None:
 
 
 def _rewritten_groups(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> ServiceResult | None:
+    rewritten = rewrite_by_program(fileio, program, plan, txn, zone)
+    return proposal_of(rewritten, plan.snapshot) if rewritten.bases else None
+
+
+def rewrite_by_program(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> WriteResult:
     """For a table without a key: groups that hold such rows, rewritten with the new rows or without them. `zone`: see `evaluate_rows`."""
     spec = plan.snapshot.spec
     physical = [column.physical for column in spec.table_schema.columns]
@@ -439,8 +445,7 @@ def _rewritten_groups(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn
         fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))
         return RewriteResult(pa.concat_tables([bare(left), bare(fitted)]), updated=become.num_rows)
 
-    rewritten = rewrite_groups(fileio, spec, plan.groups, txn, change)
-    return proposal_of(rewritten, plan.snapshot) if rewritten.bases else None
+    return rewrite_groups(fileio, spec, plan.groups, txn, change)
 
 
 def _passing(rows: pa.Table, where: Filter | None) -> pa.Array:

@@ -17,16 +17,23 @@ from fileio.errors import FileIOError
 from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import CatalogNames, NameBinding
 from objcat.common.memory_errors import after_commit, reports_full_memory
-from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
-from objcat.errors import InvalidInput, ObjcatError, TablesInSeveralLogs
+from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, shown, text, text_mapping, whole_number
+from objcat.engine.local import to_arrow_batch
+from objcat.engine.spooled_batch import SPOOL_SHARE, RowSpool
+from objcat.errors import EmptyBatch, InvalidInput, ObjcatError, TablesInSeveralLogs
 from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.savepoint import check_readable
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.schema_evolution import ColumnChange
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.planning.commits import Commits
 from objcat.planning.scan import plan_scan
+from objcat.table.alter import ColumnAlterer
 from objcat.table.batch_input import prepare_batch, session_of, workers_on
+from objcat.table.block_calls import BlockCalls
+from objcat.table.block_steps import DeleteStep, check_inside, check_range, parse_partial, replacing_steps
+from objcat.table.partial_rows import is_ragged
 from objcat.table.scan import Scan
 from objcat.tasks.model import Operation
 from objcat.timeline.commit import Committer
@@ -34,7 +41,8 @@ from objcat.timeline.entry import Entry, Footprint
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
-from objcat.write.table_writer import TableWriter, WriteBatch
+from objcat.write.block_writer import AlterStep, TruncateStep
+from objcat.write.table_writer import WriteBatch
 from objcat.write.transaction import CommitResult, commit_write
 
 logger = logging.getLogger("objcat")
@@ -59,7 +67,8 @@ class Isolation(enum.StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _Block:
-    """What a block has named and done so far. `opened`: the slot that it reads. `changes`, `read`: by table id."""
+    """What a block has named and done so far. `opened`: the slot that it reads. `spool`: holds its rows. `calls`: by table id.
+    `read`: the tables that were scanned."""
 
     first: str
     prefix: str
@@ -68,7 +77,8 @@ class _Block:
     opened: int
     keep: KeepLog
     manifests: Manifests
-    changes: dict[str, list[WriteBatch]] = field(default_factory=dict)
+    spool: RowSpool
+    calls: dict[str, BlockCalls] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     is_open: bool = True
 
@@ -80,6 +90,12 @@ class _Block:
     def snapshot(self, table: str) -> Snapshot:
         """A table as the block reads it."""
         return snapshot_of(self.view, table, where=self.timeline.fileio.url)
+
+    def on(self, table: str) -> BlockCalls:
+        """The calls on a table."""
+        if table not in self.calls:
+            self.calls[table] = BlockCalls(self.snapshot(table).spec)
+        return self.calls[table]
 
     def standing(self, work: Callable[[], R]) -> R:
         """Run `work`; again, from the same slot on another checkpoint, when the view's checkpoint was deleted."""
@@ -93,6 +109,26 @@ class _Block:
     def check_readable(self, table: str) -> None:
         """Raises SnapshotExpired when the slot that the block reads was cleaned."""
         check_readable(self.timeline.refresh(self.view).log, table, self.view.slot, where=self.timeline.fileio.url)
+
+
+class TransactionAlterer(ColumnAlterer):
+    """Changes the columns of one table in a transaction (`tx[name].alter`). Later batches of the block are of the new columns.
+
+    The changes are applied to the columns that the table has at the commit. If another commit has changed these meanwhile, and a change does
+    not fit any more, the block fails with InvalidSchema, and nothing is written.
+    """
+
+    def __init__(self, name: str, block: _Block, table: str) -> None:
+        self.name = name
+        self._block = block
+        self.id = table
+
+    def __repr__(self) -> str:
+        return f"TransactionAlterer({self.name!r})"
+
+    def _apply(self, changes: Sequence[ColumnChange]) -> None:
+        self._block.check_open()
+        self._block.on(self.id).add([AlterStep(tuple(changes))])
 
 
 @reports_full_memory
@@ -114,8 +150,13 @@ class TransactionTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as Arrow fields, by their current names."""
-        return self.snapshot.spec.table_schema.to_arrow()
+        """The columns as Arrow fields, by their current names, after the block's own changes of columns."""
+        return self._block.on(self.id).spec.table_schema.to_arrow()
+
+    @property
+    def alter(self) -> TransactionAlterer:
+        """Changes of columns: `apply`, `add_column`, `drop_column`, `rename_column`, `move_column`, `widen_column`, `drop_not_null`."""
+        return TransactionAlterer(self.name, self._block, self.id)
 
     def upsert(self, data: Any, *, schema_mode: SchemaModeName | None = None, delete_when: str | None = None) -> None:
         """Insert or replace rows by key at the end of the block. Do not change the data before.
@@ -142,16 +183,90 @@ class TransactionTable:
     def delete(self, keys: Any) -> None:
         """Delete rows by key at the end of the block.
 
-        In a table with an ordering column, a delete without a value of it and another write of the same row exclude each other in one
-        transaction.
-
         Args:
-            keys: a batch with the key columns, see `Table.delete`.
+            keys: a batch with the key columns, see `Table.delete`. A filter belongs to `delete_where`.
 
         Raises:
-            InvalidBatch: the batch does not fit, or conflicts with another one of the block.
+            InvalidBatch: the batch does not fit.
         """
+        if isinstance(keys, (str, pc.Expression)):
+            raise InvalidInput("delete() of a transaction takes a batch of keys. Delete by a filter with delete_where(filter).")
         self._change(keys, Operation.DELETE)
+
+    def delete_where(self, where: str | pc.Expression) -> None:
+        """Delete the rows for which a filter is true: those of the table at the commit, and those of earlier calls of the block.
+
+        If another commit changes rows that the filter can reach, they are read again. With an ordering column, older rows of the deleted
+        keys stay out, as by `Table.delete` with a filter; a later call of the block counts only with a value that is not older.
+
+        Args:
+            where: a filter, see `Table.delete`.
+
+        Raises:
+            InvalidPredicate: the filter does not parse or fit.
+            InvalidInput: computed terms in a table with allowed_lateness.
+            MissingDependency: DuckDB, which evaluates computed terms, is missing.
+        """
+        self._block.check_open()
+        if not isinstance(where, (str, pc.Expression)):
+            raise InvalidInput(f"delete_where() takes a filter, and {shown(where)} is none. Delete by key with delete(keys).")
+        step = DeleteStep(where, self.name)
+        step.check(self._block.on(self.id).spec)
+        self._block.on(self.id).add([step])
+
+    def truncate(self) -> None:
+        """Delete all rows: those of the table at the commit, and those of earlier calls of the block, which are not written at all.
+
+        It reads no row and names no key, so it is never repeated because of other writers. With an ordering column, older rows that come
+        late are let in again.
+        """
+        self._block.check_open()
+        self._block.on(self.id).add([TruncateStep()])
+
+    def replace_range(self, data: Any, *, where: str | pc.Expression, schema_mode: SchemaModeName | None = None) -> None:
+        """Replace the rows for which a filter is true by a batch. At this point of the block, the batch is exactly what the filter finds.
+
+        Rows of the table are replaced whatever their ordering values, and older rows that come late are let in again. If another commit
+        changes rows that the filter can reach, they are read again.
+
+        Args:
+            data: see `Table.upsert`. An empty batch only deletes. In a table without a key its rows are inserted.
+            where: a filter that a scan can apply, see `Table.scan`. It must be true of every row of the batch.
+            schema_mode: see `Table.upsert`.
+
+        Raises:
+            InvalidBatch: the batch does not fit, or a row is not in the range.
+            InvalidPredicate: the filter does not parse or fit.
+            InvalidInput: the filter has computed terms, or the table has allowed_lateness.
+        """
+        self._block.check_open()
+        spec = self._block.on(self.id).spec
+        check_range(spec, where, name=self.name)
+        try:
+            change = self._batch(data, Operation.UPSERT if spec.has_key else Operation.INSERT, schema_mode)
+        except EmptyBatch:
+            change = None
+        else:
+            spec = change.widened_spec(spec)
+            check_inside(change, check_range(spec, where, name=self.name), spec)
+        self._block.on(self.id).add(replacing_steps(where, change, spec, self._block.timeline.fileio, name=self.name))
+
+    def upsert_partial(self, data: Any) -> None:
+        """Insert or update rows by key of which the batch has only some columns. The others keep their values, and are null in new rows.
+
+        It sees rows of earlier calls of the block. If another commit changes the file groups of its keys, they are read again.
+
+        Args:
+            data: a batch of this process, see `Table.upsert_partial`.
+
+        Raises:
+            InvalidBatch, NullKey: the batch does not fit.
+            InvalidInput: the table has no key, or allowed_lateness.
+            MissingDependency: DuckDB, which joins the rows, is missing.
+        """
+        self._block.check_open()
+        calls = self._block.on(self.id)
+        calls.add([parse_partial(data, calls.spec, self._block.spool, ragged=is_ragged(data), name=self.name)])
 
     def scan(self, *, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
         """Plan a scan of the transaction's snapshot. It sees neither the block's own writes nor later commits.
@@ -185,8 +300,15 @@ class TransactionTable:
 
     def _change(self, data: Any, operation: Operation, schema_mode: SchemaModeName | None = None, delete_when: str | None = None) -> None:
         self._block.check_open()
-        change = prepare_batch(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when, table=self.name)
-        self._block.changes.setdefault(self.id, []).append(change)
+        self._block.on(self.id).add_rows(self._batch(data, operation, schema_mode, delete_when))
+
+    def _batch(
+        self, data: Any, operation: Operation, schema_mode: SchemaModeName | None = None, delete_when: str | None = None
+    ) -> WriteBatch:
+        spec = self._block.on(self.id).spec
+        rows = to_arrow_batch(data, spec.table_schema, self._block.spool)
+        batch = data if rows is None else rows
+        return prepare_batch(self._block.timeline.fileio, batch, spec, operation, schema_mode, delete_when, table=self.name)
 
 
 @reports_full_memory
@@ -194,11 +316,12 @@ class Transaction:
     """Reads and writes of several tables with one shared log: all of it becomes visible at once, or nothing. A context manager, for one
     thread.
 
-    All reads see one snapshot, taken when the block names its first table. They do not see the block's own writes. Batches are checked when
-    they are passed, written at the end of the block, and committed in one slot. Batches to one table keep their order: a later one wins
-    like a later commit. An exception ends the block; then nothing was written.
+    All scans see one snapshot, taken when the block names its first table. They do not see the block's own writes. Arguments are checked
+    when they are passed; files are written at the end of the block, and committed in one slot. The calls on one table have the effect of
+    commits of their own, one after another: each sees the rows and columns that the calls before it left. An exception ends the block; then
+    nothing was written.
 
-    `result`: the commit, after the block; None when it wrote nothing.
+    `result`: the commit, after the block; None when it changed nothing.
     """
 
     def __init__(
@@ -267,6 +390,7 @@ class Transaction:
                 opened=view.slot,
                 keep=self._keep_log,
                 manifests=manifests,
+                spool=RowSpool(bytes_max=timeline.fileio.env.memory_bytes // SPOOL_SHARE),
             )
         if self._block.prefix != binding.prefix:
             raise TablesInSeveralLogs(
@@ -276,10 +400,10 @@ class Transaction:
         return self._block
 
     def _commit(self, block: _Block) -> CommitResult | None:
-        if not block.changes:
-            return None
         timeline = block.timeline
-        parts = [TableWriter(timeline.fileio, block.manifests, table, changes) for table, changes in block.changes.items()]
+        parts = [calls.part(timeline.fileio, block.manifests, table) for table, calls in block.calls.items() if calls]
+        if not parts:
+            return None
         committer = Committer(timeline.fileio)
         # A block that read nothing may begin from the newest state.
         reads: dict[str, Footprint] | None = None
@@ -287,11 +411,13 @@ class Transaction:
             serializable = self.isolation is Isolation.SERIALIZABLE
             reads = {table: Footprint(read_partitions=("",)) for table in sorted(block.read) if serializable}
 
-        def write() -> tuple[LogView[Tables], tuple[CommitResult, Sequence[Entry]]]:
+        def write() -> tuple[LogView[Tables], tuple[CommitResult | None, Sequence[Entry]]]:
             began = timeline.refresh(block.view) if reads is None else block.view
             return began, commit_write(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
 
         view, (result, followed) = block.standing(write)
+        if result is None:
+            return None
         try:
             view = timeline.advance(view, followed)
         except (ObjcatError, FileIOError, MemoryError) as error:
@@ -307,10 +433,12 @@ class Transaction:
     def _look_after(self, block: _Block, view: LogView[Tables]) -> None:
         """Start maintenance of every table that the block has written, as after a single write."""
         for table in self._tables.values():
-            changes = block.changes.get(table.id, ())
-            spark = next((spark for change in changes if (spark := session_of(change.data)) is not None), None)
+            calls = block.calls.get(table.id)
+            if calls is None:
+                continue
+            spark = next((spark for data in calls.frames if (spark := session_of(data)) is not None), None)
             workers = None if spark is None else partial(workers_on, spark, block.timeline.fileio, table=table.name)
-            if changes:
+            if calls:
                 self._auto_maintenance.after(
                     block.timeline, view, table.id, block.manifests, since_slot=block.opened, name=table.name, workers=workers
                 )

@@ -7,20 +7,17 @@ Begin with `write`, and with `rewrite` for what happens after a conflict. The in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.datafile.merge import OP_COLUMN, OP_DELETE
-from objcat.datafile.parquet import constant, read_base, read_log
 from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.metadata.file_groups import FileGroupMap
-from objcat.metadata.files import FileGroup, LogObject, LogSlice, TableDelta
+from objcat.metadata.files import FileGroup, LogSlice, TableDelta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema_differences import changed_ids
@@ -110,16 +107,28 @@ class TableWriter:
         self._keys: Keys | None = None
 
     @property
-    def all(self) -> WriteResult:
-        """The files that the commit names, of all batches.
+    def engines(self) -> tuple[str, ...]:
+        """The names of the engines that write."""
+        return tuple(dict.fromkeys(change.engine.name for change in self.changes))
 
-        Of one file group, only the last base file is among them, and no log rows of earlier batches: that base file includes them.
-        """
-        whole = WriteResult()
-        for written in self.written:
-            kept = _without(whole, {base.group_id for base in written.bases})
-            whole = msgspec.structs.replace(whole, bases=kept.bases, logs=kept.logs) + written
-        return whole
+    @property
+    def is_whole(self) -> bool:
+        """A conflict concerns the file groups that it names."""
+        return False
+
+    @property
+    def all(self) -> WriteResult:
+        """The files that the commit names, of all batches."""
+        return named_files(self.written)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of every file that was written."""
+        return [path for written in (*self._pieces.values(), *self.written) for path in paths_of(written)]
+
+    def begin(self) -> None:
+        """Forget what was written under an earlier transaction id."""
+        self.written, self.superseded = [], []
 
     def tasks(self, snapshot: Snapshot, txn: Txn) -> list[WriteTask]:
         """The tasks for the engines above the snapshot, one per batch, each as if the others did not exist.
@@ -129,6 +138,14 @@ class TableWriter:
         self._plan(snapshot)
         return [self._task(change, snapshot, txn, only=None) for change in self.changes]
 
+    def write_step(self, snapshot: Snapshot, txn: Txn) -> tuple[WriteResult, TableSpec]:
+        """Write the only batch, for a caller that describes the files itself. Returns the files and the spec. Raises as `write`."""
+        (_,) = self.changes
+        self._plan(snapshot)
+        assert self._spec is not None, "a part is planned before it is written"
+        self.written = [self._write(0, snapshot, txn, only=None)]
+        return self.written[0], self._spec
+
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Write the files of every batch, in place of those written before. Raises InvalidBatch, NullKey and storage errors."""
         self._plan(snapshot)
@@ -137,7 +154,6 @@ class TableWriter:
             self.written.append(self._write(number, snapshot, txn, only=None))
             if self.written[-1].rows == 0:
                 raise EmptyBatch(f"The batch to {change.operation} is empty. Nothing was written. Give it rows, or skip the call.")
-        check_barriers(self._fileio, snapshot.spec, self.changes, self.written)
         self._supersede(before)
         if snapshot.spec.is_located:
             self._name_keys(txn)
@@ -291,7 +307,7 @@ class TableWriter:
         """The files of a batch without a key, with file groups, above earlier batches. fills: see `assign_file_groups`."""
         spec, env = self._spec, self._fileio.env
         assert spec is not None, "a part is planned before it is written"
-        partitions = {group_id.partition for group_id in _group_ids([pieces])}
+        partitions = {group_id.partition for group_id in group_ids_of([pieces])}
         live = self._live(snapshot, txn, partitions)
         packed = assign_file_groups(spec, pieces, live, lambda: int(env.new_id(), 16), fills=fills)
         filled = run_all(env, lambda fill: fill_group(self._fileio, spec, txn, live[fill[0]], fill[1]), packed.fills.items())
@@ -326,11 +342,11 @@ class TableWriter:
             index = [log for earlier in self.written for log in earlier.index]
             if task.spec.is_global and self._ends and not self._ends_all:
                 within = self._ends
-            place = LookupContext(self._fileio, self._manifests, snapshot, live, _group_ids(self.written), index, within)
+            place = LookupContext(self._fileio, self._manifests, snapshot, live, group_ids_of(self.written), index, within)
             return write_with_index_lookup(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
         if self._within is not None:
-            check_partitions({group_id.partition for group_id in _group_ids([written])}, self._within)
+            check_partitions({group_id.partition for group_id in group_ids_of([written])}, self._within)
         if not task.spec.has_key:
             self._pieces[number] = written
             return self._packed(written, snapshot, txn, fills=change.layout is None)
@@ -350,8 +366,8 @@ class TableWriter:
         self._keys = keys_of(self._fileio, txn, self.written)
 
     def _supersede(self, before: Sequence[WriteResult]) -> None:
-        named = set(_paths(self.all))
-        listed = [path for written in (*before, *self._pieces.values(), *self.written) for path in _paths(written)]
+        named = set(paths_of(self.all))
+        listed = [path for written in (*before, *self._pieces.values(), *self.written) for path in paths_of(written)]
         self.superseded = [path for path in dict.fromkeys([*self.superseded, *listed]) if path not in named]
 
 
@@ -360,61 +376,20 @@ def _is_alike(one: TableSpec, other: TableSpec) -> bool:
     return msgspec.structs.replace(one, properties={}) == msgspec.structs.replace(other, properties={})
 
 
-def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch], written: Sequence[WriteResult]) -> None:
-    """Refuse a delete without an ordering value and another write of the same key in one commit.
+def named_files(results: Iterable[WriteResult]) -> WriteResult:
+    """The files that one commit names of several results, in order.
 
-    Applies only with an ordering column. Such a delete ends everything written before, whatever its ordering value, and within one commit
-    there
-    is no "before". Reads only the keys of buckets that both touch. Raises InvalidBatch with a key.
+    Of one file group, only the last base file is among them, and no log rows of earlier results: that base file includes them.
     """
-    if spec.ordering_column is None or spec.rewrites or len(changes) < 2:
-        return
-    pairs = list(zip(changes, written, strict=True))
-    deletes = [result for change, result in pairs if change.operation is Operation.DELETE]
-    others = [result for change, result in pairs if change.operation is not Operation.DELETE]
-    group_ids = (_group_ids(deletes), _group_ids(others))
-    # The delete or the write may have moved the key to another file group.
-    common = group_ids[0] | group_ids[1] if spec.is_global else group_ids[0] & group_ids[1]
-    if not common:
-        return
-    key = [column.physical for column in spec.key_columns]
-    ordering = spec.ordering_column.physical
-    deleted = [rows for result in deletes for log in result.logs for rows in _rows_of(fileio, log, common, [*key, ordering])]
-    barriers = [rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), pc.is_null(rows.column(ordering)))) for rows in deleted]
-    kept = [rows for result in others for log in result.logs for rows in _rows_of(fileio, log, common, key)]
-    kept += [_at(read_base(fileio, base, key), base.group_id) for result in others for base in result.bases if base.group_id in common]
-    # Equal keys in two file groups are two rows, unless keys move between file groups.
-    located = key if spec.is_global else [*key, _GROUP]
-    both = _keys(barriers, located).join(_keys(kept, located), keys=[str(n) for n in range(len(located))], join_type="inner")
-    if both.num_rows:
-        shown = ", ".join(f"{column.name}={both.column(n)[0].as_py()!r}" for n, column in enumerate(spec.key_columns))
-        raise InvalidBatch(
-            f"The transaction both writes the row ({shown}) and deletes it without a value of {spec.ordering_column.name!r}, so nothing "
-            "says which is later. Nothing was written. Delete with a value, or in a separate transaction."
-        )
+    whole = WriteResult()
+    for written in results:
+        kept = _without(whole, {base.group_id for base in written.bases})
+        whole = msgspec.structs.replace(whole, bases=kept.bases, logs=kept.logs) + written
+    return whole
 
 
-def _rows_of(fileio: FileIO, log: LogObject, group_ids: Collection[FileGroupId], columns: Sequence[str]) -> list[pa.Table]:
-    chosen = [rows for rows in log.slices if rows.group_id in group_ids]
-    tables = read_log(fileio, log, [(rows.start, rows.end) for rows in chosen], columns) if chosen else []
-    return [_at(table, rows.group_id) for table, rows in zip(tables, chosen, strict=True)]
-
-
-_GROUP = "_objcat_file_group"
-
-
-def _at(rows: pa.Table, group_id: FileGroupId) -> pa.Table:
-    """The rows with their file group id as text."""
-    return rows.append_column(_GROUP, constant(str(group_id), rows.num_rows))
-
-
-def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """The keys of some tables, with numbers as column names."""
-    names = [str(n) for n in range(len(key))]
-    return pa.concat_tables([pa.Table.from_arrays(table.select(list(key)).columns, names) for table in tables]) if tables else pa.table({})
-
-
-def _group_ids(results: Sequence[WriteResult]) -> set[FileGroupId]:
+def group_ids_of(results: Iterable[WriteResult]) -> set[FileGroupId]:
+    """The file groups that some results write to."""
     return {group_id for result in results for group_id in _rows_by_group(result)}
 
 
@@ -450,5 +425,6 @@ def _without(written: WriteResult, group_ids: Collection[FileGroupId]) -> WriteR
     )
 
 
-def _paths(written: WriteResult) -> list[str]:
+def paths_of(written: WriteResult) -> list[str]:
+    """The paths of all files of a result."""
     return [*(base.path for base in written.bases), *(log.path for log in (*written.logs, *written.index))]

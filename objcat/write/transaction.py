@@ -41,6 +41,7 @@ from objcat.timeline.log_view import LogView, Timeline
 from objcat.version import writer_of
 from objcat.write.bucket_size_warning import BucketSizeWarning
 from objcat.write.engine import Engine
+from objcat.write.table_part import TablePart
 from objcat.write.table_writer import TableWriter, WriteBatch
 
 logger = logging.getLogger("objcat")
@@ -129,23 +130,26 @@ class WriteOperation(Generic[D]):
         """
         change = WriteBatch(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
         part = TableWriter(self.fileio, self.manifests, self.table, [change], advice=self.advice)
-        return commit_write(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
+        result, followed = commit_write(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
+        assert result is not None, "a batch has rows"
+        return result, followed
 
 
 def commit_write(
     timeline: Timeline[Tables],
     committer: Committer,
-    parts: Sequence[TableWriter],
+    parts: Sequence[TablePart],
     view: LogView[Tables],
     *,
     metadata: Mapping[str, str],
     app: AppVersion | None = None,
     reads: Mapping[str, Footprint] | None = None,
     txn: Txn | None = None,
-) -> tuple[CommitResult, Sequence[Entry]]:
+) -> tuple[CommitResult | None, Sequence[Entry]]:
     """Write the files of one transaction and commit them in one slot. Rewrites conflicting file groups.
 
-    Returns and raises as `WriteOperation.run`. Rows computed from data that changed meanwhile cannot be rewritten here.
+    Returns and raises as `WriteOperation.run`; no result when no part changes anything, and there is no application version to record.
+    Rows that the caller has computed from data that changed meanwhile cannot be rewritten here.
 
     Args:
         parts: one writer per table. All tables share one log.
@@ -172,6 +176,8 @@ def commit_write(
             passed += [*attempt.read, *newer]
             view = timeline.advance(attempt.view, newer)
         else:
+            if committed is None:
+                return None, (*passed, *attempt.read)
             try:
                 followed = [*passed, *attempt.read, *committed.read, committed.entry]
                 slots_lost = attempt.slots_lost + committed.slots_lost
@@ -230,7 +236,7 @@ class _WriteTransaction:
         self,
         timeline: Timeline[Tables],
         committer: Committer,
-        parts: Sequence[TableWriter],
+        parts: Sequence[TablePart],
         view: LogView[Tables],
         began: MetricsSnapshot,
         *,
@@ -244,7 +250,7 @@ class _WriteTransaction:
         self._committer = committer
         self._parts = {part.table: part for part in parts}
         for part in parts:
-            part.written, part.superseded = [], []
+            part.begin()
         self.view = view
         self._began = began
         self._metadata = metadata
@@ -257,10 +263,13 @@ class _WriteTransaction:
 
     @property
     def _engines(self) -> str:
-        return ", ".join(dict.fromkeys(change.engine.name for part in self._parts.values() for change in part.changes))
+        return ", ".join(dict.fromkeys(name for part in self._parts.values() for name in part.engines)) or "local"
 
-    def run(self) -> Committed:
-        """Raises as `commit_write`. After an error other than CommitUnknown and SharedTransaction nothing of the transaction is left."""
+    def run(self) -> Committed | None:
+        """Returns None when nothing changes. Raises as `commit_write`.
+
+        After an error other than CommitUnknown and SharedTransaction nothing of the transaction is left.
+        """
         session = CommitSession(self._committer, self.txn)
         skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
         base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
@@ -305,7 +314,7 @@ class _WriteTransaction:
             winner_slot=cleans[0],
         )
 
-    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed:
+    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed | None:
         env = self._fileio.env
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
@@ -315,6 +324,8 @@ class _WriteTransaction:
         pause_s = 0.0
         while True:
             candidate = self._candidate()
+            if not candidate.changes and self._app is None:
+                return None  # Only a batch, which was given to be written, commits without a change.
             session.superseded[:] = [path for part in self._parts.values() for path in part.superseded]
             outcome = session.try_commit(candidate, skew_ms=skew_ms())
             if isinstance(outcome, Committed):
@@ -338,7 +349,7 @@ class _WriteTransaction:
             self.view = self._timeline.advance(self.view, outcome.read)
             self.number += 1
             for table, redone in group_ids.items():
-                if table in rewritten_whole:
+                if table in rewritten_whole and not self._parts[table].is_whole:
                     self._parts[table].write(self._snapshot(table), self.txn)
                 else:
                     self._parts[table].rewrite(self._snapshot(table), self.txn, redone)
@@ -357,12 +368,17 @@ class _WriteTransaction:
         """The conflicting file groups to rewrite, by table. Empty if a rewrite cannot help."""
         if self._reads is not None:
             return {}
-        own = {table: self._footprint(table) for table in self._parts}
+        own = {table: self._footprint(table) for table, part in self._parts.items() if not part.is_whole}
         touched = {table: {*mine.creates, *mine.appends, *mine.replaces, *mine.reads} for table, mine in own.items()}
         redo: dict[str, set[FileGroupId]] = {}
         for found, overlap in conflicted.overlaps:
             if overlap.table not in self._parts:
                 return {}
+            if self._parts[overlap.table].is_whole:
+                if found.action is Action.CLOSE or found.footprint[overlap.table].restores is not None:
+                    return {}
+                redo.setdefault(overlap.table, set())
+                continue
             group_ids = touched[overlap.table].intersection(overlap.group_ids)
             if found.footprint[overlap.table].schema is not None and not overlap.group_ids:
                 group_ids = touched[overlap.table]
@@ -375,8 +391,11 @@ class _WriteTransaction:
         footprint = {table: self._footprint(table) for table in self._parts}
         for table, read in (self._reads or {}).items():
             own = footprint.get(table, Footprint())
-            footprint[table] = msgspec.structs.replace(own, read_partitions=read.read_partitions)
+            read_partitions = tuple(sorted({*own.read_partitions, *read.read_partitions}))
+            footprint[table] = msgspec.structs.replace(own, read_partitions=read_partitions)
         deltas = {table: part.delta(self._snapshot(table)) for table, part in self._parts.items()}
+        # A part that changes nothing is only in the footprint, with what it has read.
+        deltas = {table: delta for table, delta in deltas.items() if not self._parts[table].is_whole or delta.changes_state}
         candidate = CommitAttempt(
             txn=self.txn,
             action=self._action(),

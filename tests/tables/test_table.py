@@ -488,9 +488,10 @@ def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.
     for net in (False, True):
         ends = {(row[".g"], row["g"]): row["v"] for row in table.changes(since=0, net=net).to_arrow().to_pylist() if row["v"] is not None}
         assert ends == expected
-    if kind == "merge_on_read":
-        with pytest.raises(InvalidBatch, match=r"both writes the row \(\.g=3, g=1\)"):
-            delete_and_write(lake, {".g": 3, "g": 1, "v": 1, ".o": 9})
+    delete_and_write(lake, {".g": 3, "g": 1, "v": 1, ".o": 0})
+    with lake.transaction() as tx:
+        tx["t"].replace_range([{".g": 4, "g": 0, "v": 5, ".o": 0}], where="g = 0 AND v >= 0 AND `.g` = 4")
+    assert {(row[".g"], row["g"]): row["v"] for row in table.scan().to_arrow().to_pylist()} == expected | {(3, 1): 1, (4, 0): 5}
     table.maintenance.compact()
     assert table.scan().to_arrow().num_rows == len(expected)
     assert examine(table._context.timeline, deep=True).healthy

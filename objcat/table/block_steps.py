@@ -1,0 +1,363 @@
+"""The calls of a block that are computed from rows: deletes by a filter, replaced ranges, partial upserts.
+
+Each is a step of `objcat.write.block_writer.BlockWriter`. It reads the table as the earlier calls of the block left it, and says on which
+rows of others it depends (`reach_of`). If another commit changes these, it runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.store import FileIO
+from objcat.common.validation import shown
+from objcat.datafile.batch_checks import keyed
+from objcat.datafile.casting import cast_rows
+from objcat.dml.computed_write import former_of
+from objcat.dml.duckdb import MergeSource, check_program, evaluate
+from objcat.dml.program import Clause, ClauseAction, When, delete_program, merge_program
+from objcat.engine.local import NAME as LOCAL
+from objcat.engine.local import to_arrow_batch
+from objcat.engine.spooled_batch import Rows, RowSpool, SpooledBatch, spooled
+from objcat.errors import InvalidBatch, InvalidInput
+from objcat.metadata.schema import arrow_type
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.planning.scan import ScanPlan, fixed_partitions, key_hashes, parse_filter, plan_scan
+from objcat.predicate.arrow import BeyondScans
+from objcat.predicate.dialect import spark_sql
+from objcat.predicate.parse import Predicate
+from objcat.table.batch_input import prepare_batch
+from objcat.table.merge import ALIASES, check_computable, divided, near_plan, refuse_unknown, rewrite_by_program
+from objcat.table.partial_rows import merge_by_key
+from objcat.table.scan import Scan
+from objcat.tasks.model import Filter, Operation
+from objcat.tasks.regroup_rows import DeleteTask, rewrite_without
+from objcat.timeline.entry import FileGroupId
+from objcat.write.block_writer import WHOLE, BlockStep, BlockWriter, RowsStep
+from objcat.write.table_writer import WriteBatch
+
+
+def reach_of(where: Filter | None, snapshot: Snapshot) -> tuple[frozenset[FileGroupId], tuple[str, ...]]:
+    """What a filter can reach: file groups, which need not exist, or else whole partitions.
+
+    Values that the filter fixes for key columns name file groups by their hash. Values that it fixes for partition columns name partitions.
+    Under any other filter, rows of every partition may pass, also of those that others are about to create.
+    """
+    spec = snapshot.spec
+    if where is None or spec.former:
+        return frozenset(), WHOLE
+    partitions = _partitions_of(where, spec)
+    hashes = key_hashes(where, spec)
+    if hashes is None or partitions is None or not partitions.is_exact:
+        return frozenset(), WHOLE if partitions is None or not spec.partition_columns else partitions.names
+    counts = {name: snapshot.table.bucket_count(name) for name in partitions.names}
+    return frozenset(FileGroupId(name, one % count, count) for name, count in counts.items() for one in hashes), ()
+
+
+class _ReachedPartitions(NamedTuple):
+    """names: of partitions. is_exact: whether rows can pass in these alone, and not in partitions below them."""
+
+    names: tuple[str, ...]
+    is_exact: bool
+
+
+def _partitions_of(where: Filter, spec: TableSpec) -> _ReachedPartitions | None:
+    """The partitions that a filter can reach. None: any."""
+    if not spec.partition_columns:
+        return _ReachedPartitions((spec.partitioning.text(()),), is_exact=True)
+    spans = fixed_partitions(where, spec)
+    if spans is None:
+        return None
+    if spans.lows == spans.highs:
+        return _ReachedPartitions(spans.lows, is_exact=True)
+    # A filter over the first partition columns leaves whole branches, `day=1/` and all that begins so.
+    if all(low.endswith("/") and high.startswith(low) for low, high in zip(spans.lows, spans.highs, strict=True)):
+        return _ReachedPartitions(tuple(low.removesuffix("/") for low in spans.lows), is_exact=False)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStep:
+    """Delete the rows for which a filter is true.
+
+    Args:
+        where: SQL text or an Arrow expression.
+        name: of the table, in messages.
+        outright: whether no delete stays to reject older rows, and the ordering of rows does not matter.
+        instead: a batch that is written next. Without an ordering column, its keys need no delete.
+    """
+
+    where: str | pc.Expression
+    name: str
+    outright: bool = False
+    instead: pa.Table | None = None
+    engine: str | None = LOCAL
+
+    def spec_after(self, spec: TableSpec) -> TableSpec:
+        """The same."""
+        return spec
+
+    def check(self, spec: TableSpec) -> None:
+        """Refuse a filter that does not fit. Raises InvalidPredicate, and InvalidInput in a table with allowed_lateness."""
+        _, rest = self._parts(spec)
+        if rest is not None:
+            check_computable(spec, f"delete_where() by {shown(spark_sql(rest))}, which is computed for each row,")
+            check_program(delete_program(spec, rest), spec, None)
+
+    def run(self, table: BlockWriter) -> None:
+        """Read the rows and delete them."""
+        snapshot = table.snapshot
+        spec = snapshot.spec
+        pushed, rest = self._parts(spec)
+        group_ids, partitions = reach_of(parse_filter(pushed, spec.table_schema), snapshot)
+        table.depend(group_ids=group_ids, partitions=partitions)
+        if not spec.has_key:
+            self._rewrite(table, pushed, rest)
+            return
+        keys = self._keys(table, pushed, rest)
+        for batch in self._batches(keys, spec):
+            change = prepare_batch(table.fileio, batch, spec, Operation.DELETE, table=self.name)
+            table.write_batch(change, computed=True)
+
+    def _parts(self, spec: TableSpec) -> tuple[Any, Any]:
+        """The part of the filter that a scan applies, and the rest."""
+        try:
+            parse_filter(self.where, spec.table_schema)
+        except BeyondScans:
+            return divided(self.where, spec, BeyondScans)
+        return self.where, None
+
+    def _keys(self, table: BlockWriter, pushed: Any, rest: Any) -> Rows:
+        """The rows to delete, with the columns that identify and order them."""
+        snapshot = table.snapshot
+        names = _identifying(snapshot.spec)
+        if rest is None:
+            plan = plan_scan(snapshot, table.manifests, where=pushed, columns=names)
+            return self._without(spooled(_batches(table, plan)), snapshot.spec)
+        program = delete_program(snapshot.spec, rest)
+        plan = plan_scan(snapshot, table.manifests, where=pushed, columns=program.target_columns(snapshot.spec))
+        outcome = evaluate(program, snapshot, _batches(table, plan), former_of(snapshot, table.manifests), None)
+        return snapshot.spec.table_schema.to_arrow().empty_table().select(names) if outcome is None else outcome.rows.select(names)
+
+    def _without(self, found: Rows, spec: TableSpec) -> Rows:
+        """The rows without those whose key is in the batch that is written next."""
+        if self.instead is None or spec.ordering is not None or not isinstance(found, pa.Table) or not found.num_rows:
+            return found
+        own, theirs = keyed(found, spec), keyed(self.instead, spec)
+        # Arrow takes a name that begins with a dot for a path.
+        names = [str(n) for n in range(own.num_columns)]
+        numbered = own.rename_columns(names).append_column(_NUMBER, pa.array(np.arange(own.num_rows)))
+        left = numbered.join(theirs.rename_columns(names), keys=names, join_type="left anti")
+        return found.take(left.column(_NUMBER).combine_chunks().sort())
+
+    def _batches(self, keys: Rows, spec: TableSpec) -> Iterator[Rows]:
+        """The batches of deletes to write.
+
+        With a lateness horizon a row may be older than it by now, and a delete with its ordering value would be too late to count. So each
+        key gets two: one without a value, which always counts, and one with the value.
+        """
+        if not keys.num_rows:
+            return
+        ordering = spec.ordering_column
+        if ordering is None:
+            yield keys
+            return
+        if self.outright or (spec.lateness_ms is not None and not spec.rewrites and not _is_placed_by_ordering(spec)):
+            yield without_ordering(keys, spec)
+        if not self.outright:
+            yield keys
+
+    def _rewrite(self, table: BlockWriter, pushed: Any, rest: Any) -> None:
+        """Of a table without a key: rewrite the file groups that hold such rows."""
+        snapshot = table.snapshot
+        plan = plan_scan(snapshot, table.manifests, where=pushed, columns=None)
+        if rest is not None:
+            written = rewrite_by_program(table.fileio, delete_program(snapshot.spec, rest), plan, table.txn, "UTC")
+        else:
+            assert plan.where is not None, "a delete has a filter"
+            written = rewrite_without(table.fileio, DeleteTask(snapshot.spec, table.txn, plan.groups, plan.where))
+        if written.bases:
+            table.add(written, computed=True)
+
+
+_NUMBER = "_objcat_number"
+
+
+def without_ordering(data: Any, spec: TableSpec) -> Any:
+    """The columns of a batch that identify rows. Deletes of them count whatever the ordering values are."""
+    names = [name for name in _identifying(spec) if spec.ordering_column is None or name != spec.ordering_column.name]
+    if isinstance(data, pa.Table):
+        return data.select([name for name in names if name in data.column_names])
+    if isinstance(data, SpooledBatch):
+        chosen = [name for name in names if name in data.column_names]
+        schema = pa.schema([data.schema.field(name) for name in chosen])
+        return spooled(pa.RecordBatchReader.from_batches(schema, (batch.select(chosen) for batch in data.to_batches())))
+    from objcat.spark.native.column_names import quoted
+
+    return data.select(*map(quoted, names))
+
+
+def _is_placed_by_ordering(spec: TableSpec) -> bool:
+    """Whether deletes need the ordering value to find the partition of a row, so that none is without one."""
+    return not spec.is_global and spec.ordering in {column.id for column in (*spec.key_columns, *spec.partition_columns)}
+
+
+def _batches(table: BlockWriter, plan: ScanPlan) -> pa.RecordBatchReader:
+    return Scan(table.fileio, plan, table.manifests).to_batches()
+
+
+def _identifying(spec: TableSpec) -> list[str]:
+    """The columns that identify rows, and their order."""
+    ordering = [] if spec.ordering_column is None else [spec.ordering_column]
+    return list(dict.fromkeys(column.name for column in (*spec.key_columns, *spec.partition_columns, *ordering)))
+
+
+def check_range(spec: TableSpec, where: str | pc.Expression, *, name: str) -> Filter:
+    """The filter of a replaced range. Raises InvalidPredicate, and InvalidInput for a table in which rows may count for nothing."""
+    if spec.lateness_ms is not None:
+        raise InvalidInput(
+            f"replace_range() does not work on the table {name!r}, because rows older than its allowed_lateness count for nothing. Nothing "
+            "was written. Delete the range with delete_where(), and upsert rows with newer ordering values."
+        )
+    if spec.ordering is not None and _is_placed_by_ordering(spec):
+        raise InvalidInput(
+            f"replace_range() does not work on the table {name!r}, because its ordering column decides the partition of a row, so rows "
+            "cannot be deleted whatever their ordering values. Nothing was written. Use delete_where() and upsert(), or insert_overwrite()."
+        )
+    try:
+        found = parse_filter(where, spec.table_schema)
+    except BeyondScans as error:
+        raise InvalidInput(
+            f"The range {shown(str(where))} has terms that are computed for each row ({error}). Nothing was written. Name the range by "
+            "comparisons of columns, or delete rows with delete_where() and upsert others."
+        ) from error
+    if found is None:
+        raise InvalidInput("replace_range() needs a filter, for example where='id BETWEEN 1 AND 9'. To replace all rows, truncate() first.")
+    return found
+
+
+def check_inside(change: WriteBatch, where: Filter, spec: TableSpec) -> None:
+    """Refuse a batch with rows for which a filter is not true: the same call would not replace them. Raises InvalidBatch."""
+    if not hasattr(change.data, "to_batches"):
+        if not isinstance(where, Predicate):
+            raise InvalidInput("A Spark DataFrame replaces a range given as SQL text. Give where= as text.")
+        engine: Any = change.engine
+        if not engine.all_pass(change.data, where):
+            raise _outside(where)
+        return
+    for batch in change.data.to_batches():
+        rows = pa.Table.from_batches([batch])
+        for name in where.columns:
+            if name not in rows.column_names:
+                # A column that the batch lacks is null in its rows.
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, arrow_type(spec.table_schema.column(name).type)))
+        seen = cast_rows(rows, pa.schema([spec.table_schema.to_arrow().field(name) for name in where.columns]))
+        if seen.append_column(_NUMBER, pa.array(np.arange(rows.num_rows))).filter(where.to_arrow()).num_rows < rows.num_rows:
+            raise _outside(where)
+
+
+def _outside(where: Filter) -> InvalidBatch:
+    return InvalidBatch(
+        f"A row of the batch is not in the range {shown(where.text)}, so the same call would not replace it. Nothing was written. Leave it "
+        "out, or upsert it."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartialStep:
+    """Insert or update rows by key of which a batch has only some columns.
+
+    Args:
+        rows: the batch.
+        said: its rows as the user wrote them, if they name different columns.
+        name: of the table, in messages.
+    """
+
+    rows: Rows
+    said: Sequence[dict[str, Any]] | None
+    name: str
+    engine: str | None = LOCAL
+
+    def spec_after(self, spec: TableSpec) -> TableSpec:
+        """The same."""
+        return spec
+
+    def check(self, spec: TableSpec) -> None:
+        """Refuse a batch that does not fit. Raises InvalidBatch, InvalidInput and InvalidPredicate."""
+        check_computable(spec, "upsert_partial()")
+        if not spec.has_key:
+            raise InvalidInput(f"The table {self.name!r} has no key, so rows cannot be matched. Nothing was written. Insert rows.")
+        refuse_unknown(self.rows.schema, spec)
+        if self.said is None:
+            check_program(merge_program(spec, self.rows.schema.names, _PARTIAL, None, ALIASES), spec, self.rows.schema)
+
+    def run(self, table: BlockWriter) -> None:
+        """Read the rows of the keys, and write them with the values of the batch."""
+        snapshot = table.snapshot
+        spec = snapshot.spec
+        refuse_unknown(self.rows.schema, spec)
+        former = former_of(snapshot, table.manifests)
+        rows, clauses = self.rows, _PARTIAL
+        if self.said is not None:
+            assert isinstance(rows, pa.Table), "a list of dicts is held"
+            merged = merge_by_key(self.said, rows, spec, former)
+            rows, clauses = merged.rows, merged.clauses
+        program = merge_program(spec, rows.schema.names, clauses, None, ALIASES)
+        check_program(program, spec, rows.schema)
+        source = MergeSource(rows, program, spec, former)
+        plan = plan_scan(snapshot, table.manifests, where=None, columns=program.target_columns(spec))
+        if not spec.is_located:
+            near = source.group_ids(snapshot)
+            table.depend(group_ids=near)
+            plan = near_plan(plan, near)
+        outcome = evaluate(program, snapshot, _batches(table, plan), former, source)
+        if outcome is None:
+            return
+        change = prepare_batch(table.fileio, outcome.rows, spec, Operation.UPSERT, table=self.name)
+        table.write_batch(change, computed=True)
+
+
+_PARTIAL = (
+    Clause(When.MATCHED, ClauseAction.UPDATE),
+    Clause(When.NOT_MATCHED, ClauseAction.INSERT),
+)
+
+
+def parse_partial(data: Any, spec: TableSpec, spool: RowSpool, *, ragged: bool, name: str) -> PartialStep:
+    """The step of a partial upsert. ragged: whether the rows are dicts with different columns. Raises as `PartialStep.check`."""
+    rows = to_arrow_batch(data, spec.table_schema, None if ragged else spool)
+    if rows is None:
+        raise InvalidInput(
+            "upsert_partial() of a transaction takes rows of this process, and not a Spark DataFrame. Nothing was written. Pass "
+            "frame.toArrow(), or call Table.upsert_partial(), which is a commit of its own."
+        )
+    step = PartialStep(rows, data if ragged else None, name)
+    step.check(spec)
+    return step
+
+
+def replacing_steps(
+    where: str | pc.Expression, change: WriteBatch | None, spec: TableSpec, fileio: FileIO, *, name: str
+) -> list[BlockStep]:
+    """The steps of a replaced range.
+
+    With an ordering column, hidden deletes of the batch's keys could win against its rows. So these keys are deleted too.
+
+    Args:
+        change: the batch. None: an empty one.
+        spec: of the table with the columns of the batch.
+        name: of the table, in messages.
+    """
+    if change is None:
+        return [DeleteStep(where, name, outright=True)]
+    rows = RowsStep(change, follows=True)
+    if spec.ordering is None:
+        return [DeleteStep(where, name, outright=True, instead=change.data if isinstance(change.data, pa.Table) else None), rows]
+    keys = prepare_batch(fileio, without_ordering(change.data, spec), spec, Operation.DELETE, table=name)
+    return [DeleteStep(where, name, outright=True), RowsStep(keys, follows=True), rows]
