@@ -25,6 +25,7 @@ from devkit.paths import ROOT
 from devkit.prose import sentences
 from objcat.cli import app
 from objcat.metadata import properties
+from objcat.table import transaction
 from objcat.table.table import Table
 
 FOLDER = ROOT / "docs" / "reference"
@@ -265,6 +266,7 @@ def python_page() -> str:
         "The site shows the documentation of each name, which comes from its docstring.\n[Errors](errors.md) have a page of their own.",
         _names("objcat", "objcat", [name for name in objcat.__all__ if name not in ("errors", "__version__")]),
         _names("Namespaces of Table and Lake", "", namespaces),
+        _names("Tables of a transaction", transaction.__name__, ["TransactionTable", "TransactionAlterer"]),
         _names("objcat.spark", "objcat.spark", spark),
         _names("fileio", "fileio", [name for name in fileio.__all__ if name not in errors]),
     )

@@ -146,8 +146,8 @@ class Table(TableReader):
 
         Args:
             data: an Arrow table, reader or dataset, an iterable of Arrow batches, a pandas or polars frame, or a list of dicts (written by
-                this process), or a Spark DataFrame (written by Spark). Columns match by name. A missing nullable column is null, also for a single dict that lacks it;
-                `upsert_partial` leaves it as it is.
+                this process), or a Spark DataFrame (written by Spark). Columns match by name. A missing nullable column is null, also for a
+                single dict that lacks it; `upsert_partial` leaves it as it is.
             metadata: text stored with the commit and shown in the log.
             app: makes a repeated write count once. If the table has this version already, nothing is written and `already_applied` is set.
             schema_mode: "strict": the batch must fit the table. "add": the commit adds missing columns and fields. "widen": it also widens

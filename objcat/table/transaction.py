@@ -114,8 +114,8 @@ class _Block:
 class TransactionAlterer(ColumnAlterer):
     """Changes the columns of one table in a transaction (`tx[name].alter`). Later batches of the block are of the new columns.
 
-    The changes are applied to the columns that the table has at the commit. If another commit has changed these meanwhile, and a change does
-    not fit any more, the block fails with InvalidSchema, and nothing is written.
+    The changes are applied to the columns that the table has at the commit. If another commit has changed these, and a change does not fit
+    any more, the block fails with InvalidSchema, and nothing is written.
     """
 
     def __init__(self, name: str, block: _Block, table: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 from objcat.common.validation import TableType
-from objcat.errors import InvalidBatch
+from objcat.errors import InvalidBatch, InvalidInput
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string()), ("at", pa.int64())])
 
@@ -44,10 +44,41 @@ def test_batches_of_both_engines_keep_their_order_in_one_slot(spark: SparkSessio
     assert "local" in a.inspect.history()[-1].writer
 
 
-def test_a_delete_without_a_value_beside_a_write_of_that_row_is_found_in_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["delete", "write"])
+def test_deletes_without_a_value_and_writes_of_that_row_keep_their_order(spark: SparkSession, tmp_path: Path, first: str) -> None:
     lake = objcat.connect(tmp_path)
     table = lake.create_table("o", SCHEMA, key=["id"], ordering="at", index=objcat.BucketIndex(2))
-    with pytest.raises(InvalidBatch, match=r"\(id=2\)"), lake.transaction() as tx:
-        tx["o"].upsert(frame(spark, (1, "a", 1), (2, "a", 1)))
+    table.upsert([{"id": 2, "value": "old", "at": 9}])
+    with lake.transaction() as tx:
+        if first == "write":
+            tx["o"].upsert(frame(spark, (1, "a", 1), (2, "a", 1)))
         tx["o"].delete(frame(spark, (2, "", 1)).select("id"))
-    assert rows_of(table) == {}
+        if first == "delete":
+            tx["o"].upsert(frame(spark, (1, "a", 1), (2, "a", 1)))
+    expected = {1: "a", 2: "a"} if first == "delete" else {1: "a"}
+    assert rows_of(table) == expected
+    assert {row["id"]: row["value"] for row in table.scan().to_spark(spark).collect()} == expected
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("ordering", [None, "at"])
+def test_spark_writes_and_reads_blocks(spark: SparkSession, tmp_path: Path, kind: TableType, ordering: str | None) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("o", SCHEMA, key=["id"], ordering=ordering, index=objcat.BucketIndex(2), table_type=kind)
+    table.upsert([{"id": number, "value": "old", "at": 9} for number in range(10)])
+    with lake.transaction() as tx:
+        tx["o"].upsert(frame(spark, (20, "new", 1)))
+        tx["o"].replace_range(frame(spark, (2, "new", 1), (4, "new", 1)), where="id BETWEEN 2 AND 5")
+        tx["o"].delete_where("id IN (7, 20)")
+        tx["o"].upsert_partial([{"id": 2, "value": "mine", "at": 2}])
+    expected = {number: "old" for number in (0, 1, 6, 8, 9)} | {2: "mine", 4: "new"}
+    assert rows_of(table) == expected
+    assert {row["id"]: row["value"] for row in table.scan().to_spark(spark).collect()} == expected
+    with pytest.raises(InvalidBatch, match="not in the range"), lake.transaction() as tx:
+        tx["o"].replace_range(frame(spark, (2, "new", 1), (6, "new", 1)), where="id BETWEEN 2 AND 5")
+    with pytest.raises(InvalidInput, match="takes rows of this process"), lake.transaction() as tx:
+        tx["o"].upsert_partial(frame(spark, (2, "new", 1)))
+    with lake.transaction() as tx:
+        tx["o"].truncate()
+        tx["o"].insert(frame(spark, (1, "new", 1)))
+    assert {row["id"]: row["value"] for row in table.scan().to_spark(spark).collect()} == rows_of(table) == {1: "new"}
