@@ -12,10 +12,9 @@ from tests.mirror.plain_mirror import PlainMirror, in_order, rows_of
 from tests.tables.test_block_calls import KINDS, Side, run_blocks
 
 
-@pytest.mark.parametrize("kind", few(KINDS, 4, integration=len(KINDS)))
+@pytest.mark.parametrize("kind", few(KINDS, 2, integration=len(KINDS)))
 @pytest.mark.parametrize("seed", few(range(3), 1, integration=3))
 def test_every_slot_of_blocks_has_the_rows_of_a_scan(monkeypatch: pytest.MonkeyPatch, kind: str, seed: int) -> None:
-    mirrors: dict[str, PlainMirror] = {}
     followers: list[TableMirrors] = []
     plain = PlainMirror()
     monkeypatch.setattr("objcat.mirror.mirror.formats_of", lambda properties, folder: (plain,))
@@ -26,11 +25,11 @@ def test_every_slot_of_blocks_has_the_rows_of_a_scan(monkeypatch: pytest.MonkeyP
             context = side.table._context
             followers.append(TableMirrors(context.timeline, context.id, context.name, context.manifests))
             followers[-1].catch_up()
-            mirrors[side.name] = plain
 
     sides = run_blocks(kind, random.Random(f"{kind} {seed}"), begin=follow, count=6)
-    reports = followers[0].catch_up()
+    (report,) = followers[0].catch_up()
     table = sides[0].table
-    assert reports[0].lag == 0 and reports[0].slot == table.refresh().slot
-    for slot in sorted(mirrors["a"].states):
+    # Later slots are of the other table.
+    assert report.slot == table.inspect.history()[-1].slot and len(plain.states) > 3
+    for slot in sorted(plain.states):
         assert in_order(rows_of(table, plain.states[slot])) == in_order(table.scan(as_of=slot).to_arrow()), slot

@@ -13,7 +13,7 @@ from tests.protocol.test_second_reader import compare
 from tests.tables.test_block_calls import KINDS, run_blocks
 
 
-@pytest.mark.parametrize("kind", few(KINDS, 2, integration=len(KINDS)))
+@pytest.mark.parametrize("kind", few(KINDS, 1, integration=len(KINDS)))
 def test_every_slot_of_blocks_is_read_from_the_pages(tmp_path: Path, kind: str) -> None:
     lake = run_blocks(kind, random.Random(kind), count=5)[0].lake
     for key in lake.fileio.list_keys():

@@ -269,9 +269,9 @@ def run_blocks(kind: str, draw: random.Random, *, begin: Callable[[Side], object
     return sides
 
 
-@pytest.mark.parametrize("kind", few(KINDS, 5, integration=len(KINDS)))
+@pytest.mark.parametrize("kind", few(KINDS, 2, integration=len(KINDS)))
 def test_a_block_is_its_calls_as_commits_one_after_another(kind: str) -> None:
-    @settings(max_examples=effort(12, with_all=120), deadline=None)
+    @settings(max_examples=effort(5, with_all=120), deadline=None)
     @given(st.randoms(use_true_random=False))
     def blocks(draw: random.Random) -> None:
         run_blocks(kind, draw)
