@@ -58,7 +58,7 @@ class RowFile:
         """Read bytes from a position. Returns how many there were."""
         with self._lock:
             self._file.seek(at)
-            return self._file.readinto(buffer)  # type: ignore[attr-defined,no-any-return]
+            return self._file.readinto(buffer)
 
 
 class FileRows:

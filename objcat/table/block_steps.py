@@ -323,7 +323,7 @@ class PartialStep:
         table.write_batch(change, computed=True)
 
 
-_PARTIAL = (
+_PARTIAL: tuple[Clause, ...] = (
     Clause(When.MATCHED, ClauseAction.UPDATE),
     Clause(When.NOT_MATCHED, ClauseAction.INSERT),
 )

@@ -43,7 +43,7 @@ from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
 from objcat.write.block_writer import AlterStep, TruncateStep
 from objcat.write.table_writer import WriteBatch
-from objcat.write.transaction import CommitResult, commit_write
+from objcat.write.transaction import CommitResult, commit_parts
 
 logger = logging.getLogger("objcat")
 
@@ -243,10 +243,10 @@ class TransactionTable:
         spec = self._block.on(self.id).spec
         check_range(spec, where, name=self.name)
         try:
-            change = self._batch(data, Operation.UPSERT if spec.has_key else Operation.INSERT, schema_mode)
+            change: WriteBatch | None = self._batch(data, Operation.UPSERT if spec.has_key else Operation.INSERT, schema_mode)
         except EmptyBatch:
             change = None
-        else:
+        if change is not None:
             spec = change.widened_spec(spec)
             check_inside(change, check_range(spec, where, name=self.name), spec)
         self._block.on(self.id).add(replacing_steps(where, change, spec, self._block.timeline.fileio, name=self.name))
@@ -413,7 +413,7 @@ class Transaction:
 
         def write() -> tuple[LogView[Tables], tuple[CommitResult | None, Sequence[Entry]]]:
             began = timeline.refresh(block.view) if reads is None else block.view
-            return began, commit_write(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
+            return began, commit_parts(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
 
         view, (result, followed) = block.standing(write)
         if result is None:

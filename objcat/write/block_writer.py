@@ -123,6 +123,18 @@ class BlockWriter:
         self._paths: list[str] = []
         self._keys: Keys | None = None
         self._base: Snapshot | None = None
+        # Of one run of the steps, see `_start`.
+        self._read: Snapshot
+        self._txn: Txn
+        self._state: TableState
+        self._turn = -1
+        self._written: list[WriteResult] = []
+        self._computed: set[FileGroupId] = set()
+        self._reads: set[FileGroupId] = set()
+        self._partitions: set[str] = set()
+        self._ends_all = False
+        self._ended: tuple[FileGroupId, ...] = ()
+        self._schema: SchemaChange | None = None
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -260,7 +272,7 @@ class BlockWriter:
     def summary(self) -> Summary:
         """Counts of rows written and of files. What the steps did to the rows of the table is not counted."""
         written = named_files(self._written)
-        sizes = [file.bytes for file in (*written.bases, *written.logs)]
+        sizes = [base.bytes for base in written.bases] + [log.bytes for log in written.logs]
         return Summary(rows=sum(result.rows for result in self._written), files=len(sizes), bytes=sum(sizes))
 
     # ---- parts of these
@@ -269,13 +281,9 @@ class BlockWriter:
         self._read, self._txn = snapshot, txn
         self._base, self._state = snapshot, snapshot.table
         self._turn = snapshot.slot
-        self._written: list[WriteResult] = []
-        self._computed: set[FileGroupId] = set()
-        self._reads: set[FileGroupId] = set()
-        self._partitions: set[str] = set()
-        self._ends_all = False
-        self._ended: tuple[FileGroupId, ...] = ()
-        self._schema: SchemaChange | None = None
+        self._written, self._computed = [], set()
+        self._reads, self._partitions = set(), set()
+        self._ends_all, self._ended, self._schema = False, (), None
 
     def _replay(self, delta: TableDelta) -> None:
         """Take the changes of a step as those of the next slot. Nobody else has a slot in between."""

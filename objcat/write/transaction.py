@@ -1,7 +1,8 @@
 """Runs a write as one transaction: index lookup, data files, and the commit of one slot.
 
-`WriteOperation` writes one batch to one table. `commit_write` writes any number of batches to one or more tables of one log.
-Both write the data files first and then claim a slot. Nothing is visible before the slot is claimed, and all of it is visible after.
+`WriteOperation` writes one batch to one table. `commit_write` writes any number of batches to one or more tables of one log, and `commit_parts` whatever a
+block does to them.
+All write the data files first and then claim a slot. Nothing is visible before the slot is claimed, and all of it is visible after.
 If another commit takes the slot and touched the same file groups, only these are written again, under the same transaction id.
 Files of the other file groups are committed as they are.
 A failure other than CommitUnknown and SharedTransaction leaves nothing behind.
@@ -130,12 +131,26 @@ class WriteOperation(Generic[D]):
         """
         change = WriteBatch(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
         part = TableWriter(self.fileio, self.manifests, self.table, [change], advice=self.advice)
-        result, followed = commit_write(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
-        assert result is not None, "a batch has rows"
-        return result, followed
+        return commit_write(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
 
 
 def commit_write(
+    timeline: Timeline[Tables],
+    committer: Committer,
+    parts: Sequence[TableWriter],
+    view: LogView[Tables],
+    *,
+    metadata: Mapping[str, str],
+    app: AppVersion | None = None,
+    txn: Txn | None = None,
+) -> tuple[CommitResult, Sequence[Entry]]:
+    """Write batches to tables of one log and commit them in one slot. See `commit_parts`."""
+    result, followed = commit_parts(timeline, committer, parts, view, metadata=metadata, app=app, txn=txn)
+    assert result is not None, "a batch is committed whatever it changes"
+    return result, followed
+
+
+def commit_parts(
     timeline: Timeline[Tables],
     committer: Committer,
     parts: Sequence[TablePart],
@@ -266,7 +281,7 @@ class _WriteTransaction:
         return ", ".join(dict.fromkeys(name for part in self._parts.values() for name in part.engines)) or "local"
 
     def run(self) -> Committed | None:
-        """Returns None when nothing changes. Raises as `commit_write`.
+        """Returns None when nothing changes. Raises as `commit_parts`.
 
         After an error other than CommitUnknown and SharedTransaction nothing of the transaction is left.
         """

@@ -1,7 +1,5 @@
 """Transactions whose batches are written by Spark, by this process, or by both."""
 
-# ruff: noqa: PT012  (a transaction is a block, and fails where it ends)
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -71,7 +69,7 @@ def test_spark_writes_and_reads_blocks(spark: SparkSession, tmp_path: Path, kind
         tx["o"].replace_range(frame(spark, (2, "new", 1), (4, "new", 1)), where="id BETWEEN 2 AND 5")
         tx["o"].delete_where("id IN (7, 20)")
         tx["o"].upsert_partial([{"id": 2, "value": "mine", "at": 2}])
-    expected = {number: "old" for number in (0, 1, 6, 8, 9)} | {2: "mine", 4: "new"}
+    expected = dict.fromkeys((0, 1, 6, 8, 9), "old") | {2: "mine", 4: "new"}
     assert rows_of(table) == expected
     assert {row["id"]: row["value"] for row in table.scan().to_spark(spark).collect()} == expected
     with pytest.raises(InvalidBatch, match="not in the range"), lake.transaction() as tx:

@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,12 @@ def peak() -> int:
 def main() -> None:
     url, how, memory, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     lake = objcat.connect(url, env=SystemEnv(memory_bytes=memory))
-    settings = {"key": ["id"], "index": objcat.BucketIndex(4), "shared_log": "shop", "properties": {"target_log_bytes": str(8 * 1024**2)}}
+    settings: dict[str, Any] = {
+        "key": ["id"],
+        "index": objcat.BucketIndex(4),
+        "shared_log": "shop",
+        "properties": {"target_log_bytes": str(8 * 1024**2)},
+    }
     for name in ("small", "large"):
         lake.create_table(name, SCHEMA, **settings)
     with lake.transaction() as tx:

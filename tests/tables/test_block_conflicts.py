@@ -38,8 +38,8 @@ def lake(backend: RacingBackend) -> objcat.Lake:
 
 
 def create(lake: objcat.Lake, name: str = "t", **settings: Any) -> objcat.Table:
-    settings = {"key": ["id"], "index": objcat.BucketIndex(BUCKETS), "shared_log": "shop"} | settings
-    table = lake.create_table(name, SCHEMA, **settings)
+    given: dict[str, Any] = {"key": ["id"], "index": objcat.BucketIndex(BUCKETS), "shared_log": "shop", **settings}
+    table = lake.create_table(name, SCHEMA, **given)
     table.upsert(rows(*range(20)))
     return table
 
@@ -75,7 +75,7 @@ def hashes(key: int) -> list[int]:
     return [int(one) for one in spark_hash([pa.array([key], pa.int64())])]
 
 
-PARTITIONED = {"partition_by": ["day"], "key": ["id", "day"]}
+PARTITIONED: dict[str, Any] = {"partition_by": ["day"], "key": ["id", "day"]}
 
 
 # ---- what somebody else writes elsewhere costs nothing
