@@ -1,7 +1,7 @@
 """Runs a write as one transaction: index lookup, data files, and the commit of one slot.
 
-`WriteOperation` writes one batch to one table. `commit_write` writes any number of batches to one or more tables of one log, and `commit_parts` whatever a
-block does to them.
+`WriteOperation` writes one batch to one table. `commit_write` writes any number of batches to one or more tables of one log, and
+`commit_parts` whatever a block does to them.
 All write the data files first and then claim a slot. Nothing is visible before the slot is claimed, and all of it is visible after.
 If another commit takes the slot and touched the same file groups, only these are written again, under the same transaction id.
 Files of the other file groups are committed as they are.
