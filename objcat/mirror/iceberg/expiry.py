@@ -96,7 +96,10 @@ def _named(objects: MirrorObjects, reader: ManifestReader, document: Record) -> 
 
 
 def _records(objects: MirrorObjects, uri: str) -> list[Record]:
-    return decode_avro(objects.read(uri))
+    try:
+        return decode_avro(objects.read(uri))
+    except ValueError as error:
+        raise CorruptMirror(f"The manifest list {uri} cannot be read ({error}). Make the mirror again from the table.") from error
 
 
 def _readable(read: Callable[[], list[Record]], *, is_needed: bool) -> list[Record]:

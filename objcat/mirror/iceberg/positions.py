@@ -164,7 +164,7 @@ class PositionFiles:
     def _read(self, uri: str) -> Iterator[tuple[str, Positions]]:
         try:
             yield from decode_positions(self._objects.read(uri))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError, KeyError) as error:
             raise CorruptMirror(f"The position file {uri} cannot be read ({error}). Make the mirror again from the table.") from error
 
     def _put(self, slot: int, data: bytes, uploads: Uploads) -> str:
