@@ -192,20 +192,6 @@ def test_a_dropped_table_that_comes_back_goes_on(lake: objcat.Lake, table: objca
     assert by_delta(back, slot) == rows_at(back, slot) == by_iceberg(back, slot)
 
 
-def test_doctor_finds_a_mirror_that_shows_other_rows(table: objcat.Table) -> None:
-    table.upsert(people(*range(30)))
-    table.upsert(people(3, 4, 5, value=1))
-    newest(table)
-    assert examine(table._context.timeline, deep=True).healthy
-    (masks,) = (folder(table) / "metadata").glob("pos-2-*.parquet")
-    positions = pa.parquet.read_table(masks)
-    changed = positions.set_column(1, positions.schema.field(1), pa.array([9] * positions.num_rows, pa.int64()))
-    pa.parquet.write_table(changed, masks, store_schema=False)
-    report = examine(table._context.timeline, deep=True)
-    assert [finding.subject for finding in report.findings if "iceberg mirror" in finding.says]
-    assert not [finding for finding in report.findings if "delta mirror" in finding.says]
-
-
 def test_doctor_tells_of_a_mirror_that_lags(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     newest(table)
     monkeypatch.setattr("objcat.maintenance.auto_mirror.mirrors_of", lambda _: ())

@@ -154,7 +154,8 @@ def edit_avro(path: Path, edit: Edit) -> None:
     data = path.read_bytes()
     with path.open("rb") as file:
         reader = fastavro.reader(file)
-        schema, metadata = reader.writer_schema, {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+        schema: Any = reader.writer_schema
+        metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
     records = decode_avro(data)
     edit(records)
     path.write_bytes(encode_avro(schema, records, metadata, sync="0123456789abcdef"))
@@ -416,7 +417,7 @@ def test_damage_is_found_and_named(healed: Mirrored, form: str, damage: Damage) 
     assert all(("_delta_log" in one or "deltavectors" in one or "delta mirror" in one) == (form == "delta") for one in told), told
 
 
-@pytest.mark.parametrize("case", few([case for case in EVERY if case[1].name in HEALED], 1, integration=9))
+@pytest.mark.parametrize("case", few([case for case in EVERY if case[1].name in HEALED], 0, integration=9))
 def test_the_next_step_heals(tmp_path: Path, case: tuple[str, Damage]) -> None:
     """What the remedy says, done to the letter."""
     _, damage = case
