@@ -11,7 +11,6 @@ from fileio.errors import NotFound
 from objcat.inspection.findings import Finding
 from objcat.inspection.mirror_slots import DAMAGE, MirrorUnderCheck
 from objcat.mirror.iceberg.avro import DATA, DELETED, decode_avro
-from objcat.mirror.iceberg.location import root_of
 from objcat.mirror.iceberg.objects import MirrorObjects, pointer_name, slot_of_pointer
 from objcat.mirror.iceberg.pointers import HINT
 from objcat.mirror.iceberg.positions import decode_positions
@@ -41,7 +40,7 @@ class _IcebergCheck:
         self.findings: list[Finding] = []
         self._mirror = mirror
         self._fileio = mirror.folder.fileio
-        self._objects = MirrorObjects(mirror.folder, root_of(mirror.folder.fileio))
+        self._objects = MirrorObjects(mirror.folder)
         prefix = self._objects.key("")
         self._names = {key.removeprefix(prefix) for key in self._fileio.list_keys(prefix)}
         self._seen: set[str] = set()
