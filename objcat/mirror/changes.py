@@ -255,6 +255,7 @@ class ChangeReader:
                     masked=masked,
                     nulls_at_most=True,
                     adopted=_adoption_of(of_path[0].file),
+                    bounds_of_group=any(len(_needed_by(part.group)) > 1 for part in of_path),
                 )
             )
         return files

@@ -34,6 +34,7 @@ class MirroredFile:
         masked: rows that do not count: they are deletes, or were replaced by newer rows.
         nulls_at_most: the counts of nulls in `bounds` are not exact: there are no more nulls than that.
         adopted: of a file that another tool wrote, what the log knows of it.
+        bounds_of_group: `bounds` are those of several files of a file group. They hold for this one, and say nothing of its types.
     """
 
     path: str
@@ -43,6 +44,7 @@ class MirroredFile:
     masked: Positions
     nulls_at_most: bool = False
     adopted: Adoption | None = None
+    bounds_of_group: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Files that Iceberg cannot read: those with integers in a column that is double or decimal now.
 
 While a mirror goes on, the schema before tells it. A mirror that begins does not know what types a column had, so it looks into files whose
-bounds do not show the type.
+bounds do not show the type. Bounds of a file group show it of none of its files: log rows may be younger than the base file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def check_file_types(change: MirrorChange, schema: Record, earlier: Record | Non
         suspects = {column_id: kind for column_id, kind in suspects.items() if column_id in differing(schema, earlier)}
     if not suspects:
         return
-    unsure = (file for file in change.added if not all(_shows(file.bounds.get(one), kind) for one, kind in suspects.items()))
+    unsure = (
+        file
+        for file in change.added
+        if file.bounds_of_group or not all(_shows(file.bounds.get(one), kind) for one, kind in suspects.items())
+    )
     for files in batches(unsure, _AT_ONCE):
         schemas = map_io(objects.log_store.env, lambda file: _schema_of(objects, file), files)
         for file, found in zip(files, schemas, strict=True):

@@ -14,8 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
 
+import objcat
 from objcat.metadata.schema import Column, ListType, MapType, StructType, TableSchema, schema_from_arrow
+from objcat.mirror.mirror import HELD_SLOTS
 from objcat.mirror.model import MirrorHeld
 from objcat.timeline.entry import Action
 from tests.mirror.iceberg.readers import check_all, document, metadata_slots, rows_at, static_table
@@ -251,6 +254,29 @@ def test_a_mirror_waits_until_no_file_has_the_narrow_type(tmp_path: Path, kind: 
     before = world.fileio.metrics.snapshot()
     mirror.write(world.restart())
     assert (world.fileio.metrics.snapshot() - before).requests.get("get", 0) == 0  # The type has not changed since.
+
+
+def test_bounds_of_a_file_group_hide_no_narrow_type(tmp_path: Path):
+    """Manifests have bounds of a file group. Log rows after the change have halves, and the files before it have integers still."""
+    lake = objcat.connect(tmp_path / "lake")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.int32())])
+    table = lake.create_table("t", schema, key=["id"], index=objcat.BucketIndex(1), properties={"mirrors": "iceberg"})
+    table.upsert([{"id": 1, "a": 1}])
+    table.alter.widen_column("a", pa.float64())
+    for number in range(2, 2 + HELD_SLOTS + 2):
+        table.upsert([{"id": number, "a": number + 0.5}])
+        (report,) = table.maintenance.mirror()
+        assert "holds integers" in report.held or "changes from" in report.held
+        assert report.slot == 1
+    table.maintenance.compact()
+    for number in range(HELD_SLOTS + 1):
+        table.set_properties({"team.note": str(number)})
+        table.maintenance.mirror()
+    (report,) = table.maintenance.mirror()
+    assert (report.held, report.lag) == ("", 0)
+    folder = table.url.removeprefix("file://")
+    found = StaticTable.from_metadata(f"{folder}/metadata/v{report.slot + 1}.metadata.json").scan().to_arrow()
+    assert found.sort_by("id").to_pylist() == table.scan().to_arrow().sort_by("id").to_pylist()
 
 
 def test_bounds_spare_the_look_into_files(tmp_path: Path):
