@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import objcat
 from devkit.spec_adopted import adopted
+from devkit.spec_defaults import column_defaults
 from devkit.spec_tables import NINE, Feature, Maker
 from devkit.spec_values import zoneless
 from fileio.store import FileIO
@@ -542,4 +543,5 @@ FEATURES: Sequence[Feature] = [
     Feature("names", "the names of a lake", names, is_lake=True),
     Feature("large-commit", "side objects: of changes, and of digests of keys", large_commit),
     Feature("adopted-files", "files that another tool wrote, read under the names and with the values of the log", adopted),
+    Feature("column-defaults", "columns that join with a default, for rows of older files and for batches", column_defaults),
 ]

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from devkit.spec_defaults import vectors_of_defaults
 from devkit.spec_values import arrow_of, dumped, to_json, zoneless
 from objcat.common.validation import case_folded
 from objcat.datafile.bucket_hash import bucket_of, key_digests, spark_hash
@@ -40,6 +41,7 @@ def vectors() -> Mapping[str, str]:
         "partitions.json": partitions(),
         "bounds.json": bounds(),
         "names.json": names(),
+        "defaults.json": vectors_of_defaults(),
     }
     return {name: dumped(content) for name, content in made.items()}
 

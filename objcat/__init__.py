@@ -17,7 +17,16 @@ from objcat.lake.lake import Lake, connect
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.maintenance.maintain import MaintenanceReport
-from objcat.metadata.schema_evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
+from objcat.metadata.schema_evolution import (
+    AddColumn,
+    DropColumn,
+    DropDefault,
+    DropNotNull,
+    MoveColumn,
+    RenameColumn,
+    SetDefault,
+    WidenColumn,
+)
 from objcat.metadata.table_spec import BloomIndex, BucketIndex, MemoryIndex, RecordIndex, SimpleIndex
 from objcat.table.scan import Scan
 from objcat.table.table import Table
@@ -37,6 +46,7 @@ __all__ = [
     "CommittedAt",
     "CompactionStrategy",
     "DropColumn",
+    "DropDefault",
     "DropNotNull",
     "FileGroupId",
     "Lake",
@@ -48,6 +58,7 @@ __all__ = [
     "RenameColumn",
     "RolledBackAt",
     "Scan",
+    "SetDefault",
     "SimpleIndex",
     "Table",
     "Transaction",

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from objcat.errors import InvalidSchema
+from objcat.metadata.column_defaults import decode_default, encode_default, with_default
 from objcat.metadata.partitioning import HOUR_US, TIMES
-from objcat.metadata.schema import Column, ColumnType, ListType, MapType, StructType, TableSchema, arrow_type
+from objcat.metadata.schema import Column, ColumnType, ListType, MapType, StructType, TableSchema
 
 _PLAIN: Mapping[str, str] = {
     "boolean": "boolean",
@@ -29,13 +30,28 @@ _PLAIN: Mapping[str, str] = {
 
 def schema_of(schema: Any) -> TableSchema:
     """The schema of an Iceberg table, with its field ids. Raises InvalidSchema for a type that objcat lacks."""
-    columns = tuple(_column(field, field.name) for field in schema.fields)
+    columns = tuple(_with_write_default(_column(field, field.name), field) for field in schema.fields)
     return TableSchema(columns=columns, last_id=max(1, int(schema.highest_field_id)))
 
 
 def _column(field: Any, path: str) -> Column:
     kind = _type(field.field_type, path)
     return Column(id=field.field_id, name=field.name, physical=field.name, type=kind, nullable=not field.required)
+
+
+def _with_write_default(column: Column, field: Any) -> Column:
+    """A column with what later writes store that leave it out. Its value in the files that lack it is a part of how they are named."""
+    if field.write_default is None or not isinstance(column.type, str):
+        return column
+    return with_default(column, _default(field.write_default, column), path=column.name, initial=False)
+
+
+def _default(value: Any, column: Column) -> pa.Scalar:
+    """A default of a field, which pyiceberg gives as a value or as its JSON. Raises InvalidSchema for another."""
+    try:
+        return decode_default(value, column.type)
+    except ValueError:
+        return decode_default(encode_default(value, column.type, path=column.name), column.type)
 
 
 def _type(kind: Any, path: str) -> ColumnType:
@@ -77,9 +93,9 @@ def defaults_of(schema: Any, own: TableSchema) -> dict[int, pa.Scalar]:
                 f"The field {schema.find_column_name(field_id)!r} has an initial default, which objcat applies to columns only. Nothing "
                 "was adopted. Rewrite the data files of the table in its own engine, and remove the default."
             )
-    types = {column.id: arrow_type(column.type) for column in own.columns}
+    columns = {column.id: column for column in own.columns}
     found = {field.field_id: field.initial_default for field in schema.fields if field.initial_default is not None}
-    return {field_id: pa.scalar(value, types[field_id]) for field_id, value in found.items()}
+    return {field_id: _default(value, columns[field_id]) for field_id, value in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

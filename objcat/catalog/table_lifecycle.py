@@ -13,7 +13,7 @@ import msgspec
 from fileio.errors import FileIOError
 from objcat.common.validation import name_list, text_mapping
 from objcat.errors import CommitConflict, Contention, InvalidInput, ObjcatError, SnapshotExpired
-from objcat.metadata.files import TableDelta, encode_delta
+from objcat.metadata.files import TableDelta, encode_delta, features_of
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.partitioning import parse_partitioning, shape_of
 from objcat.metadata.properties import check_names, check_properties, check_statistics, check_together
@@ -40,8 +40,14 @@ def create(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, t
 
     Raises CommitConflict when the log is no longer empty, CommitUnknown, and storage errors that certainly had no effect.
     """
-    changes = {spec.table: encode_delta(TableDelta(spec=spec))}
-    candidate = CommitAttempt(txn=txn, action=Action.CREATE, base=base.log, changes=changes, footprint={spec.table: Footprint()})
+    candidate = CommitAttempt(
+        txn=txn,
+        action=Action.CREATE,
+        base=base.log,
+        changes={spec.table: encode_delta(TableDelta(spec=spec))},
+        footprint={spec.table: Footprint()},
+        features=features_of(TableDelta(spec=spec)),
+    )
     return _commit(timeline, base, candidate, Committer(timeline.fileio))
 
 
@@ -160,6 +166,7 @@ def _change_spec(
             action=Action.SCHEMA,
             base=view.log,
             changes={table: encode_delta(TableDelta(spec=changed))},
+            features=features_of(TableDelta(spec=changed)),
             footprint={table: Footprint(schema=SchemaChange(columns=changed_ids(spec.table_schema, changed.table_schema)))},
         )
         try:
@@ -190,6 +197,7 @@ def change_partitioning(
             action=Action.SCHEMA,
             base=view.log,
             changes={table: encode_delta(TableDelta(spec=changed))},
+            features=features_of(TableDelta(spec=changed)),
             # Which previous partition specs still have rows depends on the rows. Where a row is stored depends on the partition spec.
             footprint={table: Footprint(schema=SchemaChange(columns=columns, needs_data=True))},
         )

@@ -14,7 +14,8 @@ from objcat.cli.common import Json, Option, TableUrl, open_table
 from objcat.cli.output import cell, draw, say, say_json, sheet, words
 from objcat.common.validation import whole_number
 from objcat.inspection.explain import bytes_text
-from objcat.metadata.schema import type_text
+from objcat.metadata.column_defaults import has_defaults, is_said, shown_default
+from objcat.metadata.schema import Column, type_text
 
 Limit = Annotated[int, typer.Option("--limit", help="Show at most this many, the largest ones. 0 shows all. JSON has all of them.")]
 LIMIT = 50
@@ -32,7 +33,7 @@ def schema(
     spec = snapshot.spec
     key = [column.name for column in spec.key_columns]
     columns = [
-        {"column": column.name, "type": type_text(column.type), "nullable": column.nullable, "key": column.name in key}
+        {"column": column.name, "type": type_text(column.type), "nullable": column.nullable, "key": column.name in key, **_defaults(column)}
         for column in spec.table_schema.columns
     ]
     index = {name: value for name, value in msgspec.to_builtins(spec.index).items() if name not in ("type", "columns")}
@@ -50,18 +51,26 @@ def schema(
         say_json({"name": table.name, **facts, "columns": columns})
         return
     shown = sheet(f"{table.name} at slot {snapshot.slot}")
-    for title in ("column", "type", "null", "key"):
+    has_default = has_defaults(spec.table_schema)
+    for title in ("column", "type", "null", "key", *(("default", "in older rows") if has_default else ())):
         shown.add_column(title, overflow="fold")
     for column in columns:
         # Rows hold no null there, even if the schema is nullable.
         never = column["key"] or column["column"] == facts["ordering"]
         null = "yes" if column["nullable"] and not never else "no"
-        shown.add_row(words(str(column["column"])), words(str(column["type"])), null, "key" if column["key"] else "")
+        defaults = [words(shown_default(column.get(name))) for name in ("default", "default_of_older_rows")] if has_default else []
+        shown.add_row(words(str(column["column"])), words(str(column["type"])), null, "key" if column["key"] else "", *defaults)
     draw(shown)
     for name, value in facts.items():
         if name != "slot" and value:
             told = ", ".join(f"{k or '(all)'}={v}" for k, v in value.items() if v not in ([], None)) if isinstance(value, dict) else value
             draw(words(f"{name.replace('_', ' ')}: {', '.join(told) if isinstance(told, list) else told}"))
+
+
+def _defaults(column: Column) -> dict[str, Any]:
+    """The defaults of a column, where it has one."""
+    said = {"default": column.write_default, "default_of_older_rows": column.initial_default}
+    return {name: value for name, value in said.items() if is_said(value)}
 
 
 def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:

@@ -22,6 +22,7 @@ from objcat.cli.report_style import ACTIONS, STYLE
 from objcat.common.terminal import visible
 from objcat.inspection.explain import bytes_text
 from objcat.inspection.snapshot_stats import TableStats
+from objcat.metadata.column_defaults import is_said, shown_default
 from objcat.metadata.maintenance_policy import Policy
 from objcat.metadata.schema import type_text
 from objcat.metadata.table_spec import TableSpec
@@ -288,7 +289,13 @@ def _schema(looked: Looked) -> str:
     rows = []
     for column in spec.table_schema.columns:
         null = "yes" if column.nullable and column.name not in key | ordering else "no"
-        said = ", ".join(role for role, names in roles.items() if column.name in names)
+        said = ", ".join(
+            [
+                *(role for role, names in roles.items() if column.name in names),
+                *([f"default {shown_default(column.write_default)}"] if is_said(column.write_default) else []),
+                *([f"{shown_default(column.initial_default)} in older rows"] if is_said(column.initial_default) else []),
+            ]
+        )
         rows.append((column.name, type_text(column.type), null, said))
     return table_of("Schema", ("column", "type", "null", "role"), rows, of_words=True)
 

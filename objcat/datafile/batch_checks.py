@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.common.validation import nearest_name
-from objcat.datafile.casting import cast_column, nulls, relabelled
+from objcat.datafile.casting import cast_column, nulls, relabelled, repeated
 from objcat.errors import InvalidBatch, NullKey
+from objcat.metadata.column_defaults import is_said, write_value
 from objcat.metadata.schema import Column, arrow_type, is_list, type_text
 from objcat.metadata.table_spec import TableSpec
 
 
 def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The batch under the table's physical names, types and column order.
+    """The batch under the table's physical names, types and column order. Columns that it lacks have their default for writes, else null.
 
     Raises InvalidBatch for a missing or unknown column, a cast that loses values, and a null where none is allowed. Raises NullKey for a
     null
@@ -33,7 +34,7 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
             cast = _placing if column.id in spec.bounded else _cast
             arrays.append(cast(batch.column(column.name), column))
         else:
-            arrays.append(nulls(batch.num_rows, arrow_type(column.type, physical=True)))
+            arrays.append(repeated(write_value(column), batch.num_rows, arrow_type(column.type, physical=True)))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical())
     _check_nulls(fitted, spec)
     return normalise_keys(fitted, spec)
@@ -73,10 +74,11 @@ def conform_mixed(batch: pa.Table, spec: TableSpec, deleted: npt.NDArray[np.bool
 
 
 def check_columns(given: list[str], spec: TableSpec) -> None:
-    """Check that these columns make a batch of rows: known, unique, and with every required one. Raises InvalidBatch."""
+    """Check that these columns make a batch of rows: known, unique, with all that are required and have no default. Raises InvalidBatch."""
     columns = spec.table_schema.columns
     group_ids = {column.id for column in (*spec.key_columns, *spec.partition_columns)}
-    needed = [column.name for column in columns if not column.nullable or column.id in group_ids or column.id == spec.ordering]
+    said = group_ids if spec.ordering is None else {*group_ids, spec.ordering}
+    needed = [column.name for column in columns if column.id in said or not (column.nullable or is_said(column.write_default))]
     _check_columns(given, [column.name for column in columns], required=needed)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from objcat.metadata.column_defaults import value_of_field
 from objcat.metadata.schema import TableSchema, arrow_type, is_list
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -22,14 +23,23 @@ Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 def cast_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """Rows of a file of any age under a newer schema, by physical names, nested columns included.
 
-    Missing columns are null, columns outside `wanted` are dropped, and narrower types are widened.
+    Missing columns have the default of their field, else null. Columns outside `wanted` are dropped, and narrower types are widened.
     """
     given = set(rows.column_names)
     columns = [
-        cast_column(rows.column(field.name), field.type, _widen) if field.name in given else nulls(rows.num_rows, field.type)
+        cast_column(rows.column(field.name), field.type, _widen)
+        if field.name in given
+        else repeated(value_of_field(field), rows.num_rows, field.type)
         for field in wanted
     ]
     return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def repeated(value: pa.Scalar | None, count: int, data_type: pa.DataType) -> pa.ChunkedArray:
+    """A column with one value in every row, None for null."""
+    if value is None:
+        return nulls(count, data_type)
+    return pa.chunked_array([pa.repeat(value, count)], data_type)
 
 
 def cast_column(values: pa.ChunkedArray, wanted: pa.DataType, cast: Cast) -> pa.ChunkedArray:

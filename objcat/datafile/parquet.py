@@ -26,7 +26,7 @@ from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
 from objcat.datafile.casting import cast_rows
 from objcat.datafile.digest_sink import DigestingSink
 from objcat.datafile.hidden_columns import TXN_COLUMN, with_hidden_ids
-from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.datafile.open_files import open_parquet, open_with_source
 from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
 from objcat.datafile.statistics import bounds_of, row_groups_that_may_match
@@ -37,7 +37,7 @@ from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, Order
 from objcat.metadata.key_index_table import PARTITION_FIELD, is_of_index
 from objcat.metadata.manifest import Pruning
 from objcat.metadata.properties import Statistics
-from objcat.metadata.schema import FIELD_ID_KEY, TableSchema
+from objcat.metadata.schema import DEFAULT_KEY, FIELD_ID_KEY, TableSchema
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId, Txn
 
@@ -238,11 +238,24 @@ def read_log(
 
 
 def as_of_schema(rows: pa.Table, columns: Sequence[str], schema: TableSchema | None) -> pa.Table:
-    """Rows of a file in these columns, cast to a schema. Hidden columns stay as they are. All are nullable at the top, as log rows are."""
+    """Rows of a file in these columns, cast to a schema. Hidden columns stay as they are. All are nullable at the top, as log rows are.
+
+    Columns that the file lacks have their default in rows, and are null in deletes.
+    """
     if schema is None:
         return rows
     fields = {field.name: field for field in schema.to_arrow_physical(nullable=True, only=columns)}
-    return cast_rows(rows, pa.schema([fields.get(name) or rows.schema.field(name) for name in columns]))
+    found = cast_rows(rows, pa.schema([fields.get(name) or rows.schema.field(name) for name in columns]))
+    made = [name for name in columns if name in fields and name not in rows.column_names and DEFAULT_KEY in fields[name].metadata]
+    if not made or OP_COLUMN not in found.column_names:
+        return found
+    deleted = pc.equal(found.column(OP_COLUMN), OP_DELETE)
+    if not pc.any(deleted).as_py():
+        return found
+    for name in made:
+        at, field = found.column_names.index(name), fields[name]
+        found = found.set_column(at, field, pc.if_else(deleted, pa.scalar(None, field.type), found.column(name)))
+    return found
 
 
 def base_pieces(

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from objcat.metadata.column_defaults import default_bounds
 from objcat.metadata.files import BaseFile, Bound
 from objcat.metadata.manifest import Pruning
 from objcat.metadata.manifest_rows import ManifestChange, rows_of
-from objcat.metadata.schema import FIELD_ID_KEY
+from objcat.metadata.schema import FIELD_ID_KEY, HIDDEN_PREFIX
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId
 
@@ -69,15 +70,25 @@ def row_groups_that_may_match(
         if column_id is not None and int(column_id) in where.columns and not pt.is_nested(field.type):
             leaves[int(column_id)] = (leaf, field.type)
         leaf += _leaves(field.type)
+    absent = _bounds_of_absent(schema, where, spec)
     changes = []
     for number in numbers:
         group = footer.row_group(number)
         found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
-        known = {column_id: bound for column_id, bound in found.items() if bound is not None}
+        known = absent | {column_id: bound for column_id, bound in found.items() if bound is not None}
         # Bounds are compared like those of a manifest, with a row group in place of a file.
         group_id = FileGroupId("", number, footer.num_row_groups)
         changes.append(ManifestChange(group_id, base=BaseFile(path="", bytes=0, rows=group.num_rows, group_id=group_id, bounds=known)))
     return [numbers[at] for at in np.flatnonzero(where.may_match(rows_of(changes, spec), spec)).tolist()]
+
+
+def _bounds_of_absent(schema: pa.Schema, where: Pruning, spec: TableSpec) -> dict[int, Bound]:
+    """The bounds of columns that a file of objcat lacks, and whose rows have a default there. None of a file of another tool."""
+    if any(FIELD_ID_KEY not in (field.metadata or {}) for field in schema if not field.name.startswith(HIDDEN_PREFIX)):
+        return {}
+    names = set(schema.names)
+    absent = [column for column in spec.table_schema.columns if column.id in where.columns and column.physical not in names]
+    return {column.id: bound for column in absent if (bound := default_bounds(column)) is not None}
 
 
 def _leaves(data_type: pa.DataType) -> int:

@@ -23,6 +23,7 @@ from sqlglot.errors import SqlglotError
 from fileio.options import nearest
 from objcat.common.validation import is_unicode, nearest_name, shown
 from objcat.datafile.batch_checks import means_the_same
+from objcat.dml.default_terms import default_term
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.metadata.schema import arrow_type, type_text
 from objcat.metadata.table_spec import TableSpec
@@ -341,7 +342,9 @@ def _values(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, 
         case ClauseAction.UPDATE:
             return kept | _given(sides, clause, located, source=source, target=target)
         case ClauseAction.INSERT:
-            return _given(sides, clause, located, source=source, target=target)
+            defaults = {column.name: default_term(column) for column in spec.table_schema.columns}
+            left_out = {name: Assigned("", name, term) for name, term in defaults.items() if term is not None}
+            return left_out | _given(sides, clause, located, source=source, target=target)
 
 
 def _ended_at(sides: MergeColumns, name: str, *, source: bool) -> Assigned:

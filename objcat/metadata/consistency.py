@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, UnsupportedFormat
+from objcat.metadata.column_defaults import FEATURE, decode_default, has_defaults, is_said
 from objcat.metadata.files import OUTER, Adoption, BaseFile, LogObject, TableDelta
 from objcat.metadata.key_index_table import INDEX_PARTITION
 from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
-from objcat.metadata.schema import Column, StructType, arrow_type, walk
+from objcat.metadata.schema import Column, StructType, arrow_type, type_text, walk
 from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, TIMES, BucketIndexSpec, NoIndex, TableSpec
 from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
@@ -39,6 +40,9 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
         _check_files(delta.index, entry, f"{where}.index", partition=INDEX_PARTITION)
     if delta.spec is not None:
         check_spec(delta.spec, table, where=f"{where}.spec")
+        if has_defaults(delta.spec.table_schema) and not FEATURE.keys() <= entry.features.keys():
+            expected = f"{min(FEATURE)!r} among them, since a column has a default"
+            raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
     _check_footprint(delta, _written(delta), entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
 
 
@@ -204,6 +208,17 @@ def _check_columns(columns: Sequence[Column], where: str, *, last_id: int) -> No
             raise _wrong(
                 f"{where}.table_schema: the type of {column.name!r}", column.type, f"a type that there can be ({error})"
             ) from error
+    for column in every:
+        for kind, value in (("initial_default", column.initial_default), ("write_default", column.write_default)):
+            if not is_said(value):
+                continue
+            if column not in columns:
+                inside = f"{where}.table_schema: the {kind} of the field {column.name!r}"
+                raise _wrong(inside, value, "null, since only columns have defaults")
+            try:
+                decode_default(value, column.type)
+            except ValueError as error:
+                raise _wrong(f"{where}.table_schema: the {kind} of {column.name!r}", value, f"a {type_text(column.type)}") from error
 
 
 def _check_partitionings(spec: TableSpec, known: dict[int, Column], where: str) -> None:

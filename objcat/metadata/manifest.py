@@ -26,6 +26,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
+from objcat.metadata.column_defaults import default_bounds, initial_value
 from objcat.metadata.manifest_checks import check_rows
 from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, group_id_at
 from objcat.metadata.schema import arrow_type
@@ -74,6 +75,7 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         first: Its first file group in the order of manifests (partition, bucket count, bucket).
         last: Its last file group in that order.
         run: 0 for the base.
+        last_id: The highest column id when it was written: files that it names have no column above. None: not known.
     """
 
     path: str
@@ -84,6 +86,7 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first: FileGroupId
     last: FileGroupId
     run: Count = 0
+    last_id: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,8 @@ def _with_digests_apart(rows: pa.Table) -> pa.Table:
     return stored.append_column(_LOG_DIGESTS, column(_DIGEST_FIELDS))
 
 
-def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, *, run: int) -> list[ShardRef]:
-    """Write each table of rows as a shard below `folder`, in parallel."""
+def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, spec: TableSpec, *, run: int) -> list[ShardRef]:
+    """Write each table of rows as a shard below `folder`, in parallel. spec: of the table now."""
 
     def put(rows: pa.Table) -> ShardRef:
         fileio.env.give_way()
@@ -187,6 +190,7 @@ def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, *, run: 
             first=group_id_at(rows, 0),
             last=group_id_at(rows, rows.num_rows - 1),
             run=run,
+            last_id=spec.table_schema.last_id,
         )
 
     return map_io(fileio.env, put, tables)
@@ -226,8 +230,11 @@ class Shard:
         """Bytes of memory: the object, and what was decoded of it so far."""
         return len(self._data) + sum(int(values.nbytes) for values in list(self._columns.values()))
 
-    def rows(self, columns: Collection[int] | None = ()) -> pa.Table:
-        """The rows, with the bounds of these columns if there are any. None: of all columns."""
+    def rows(self, columns: Collection[int] | None = (), spec: TableSpec | None = None) -> pa.Table:
+        """The rows, with the bounds of these columns if there are any. None: of all columns.
+
+        spec: of the table now. It gives columns that are younger than the shard the bounds of their default.
+        """
         wanted = set(CORE.names)
         if columns is None:
             wanted |= self._names
@@ -240,7 +247,20 @@ class Shard:
             with self._reading():
                 read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=stored, use_threads=False).combine_chunks()
                 self._columns.update({name: _as_made(name, read) for name in missing})
-        return pa.table({name: self._columns[name] for name in names})
+        rows = pa.table({name: self._columns[name] for name in names})
+        return rows if spec is None or self._ref.last_id is None else _with_younger(rows, self._ref.last_id, columns, spec)
+
+
+def _with_younger(rows: pa.Table, last_id: int, columns: Collection[int] | None, spec: TableSpec) -> pa.Table:
+    """Rows of a shard with the bounds of columns that none of its files has, where these have a default."""
+    for column in spec.table_schema.columns:
+        if column.id > last_id and (columns is None or column.id in columns) and f"nulls_{column.id}" not in rows.column_names:
+            value = initial_value(column)
+            if value is not None and default_bounds(column) is not None:
+                for kind in ("lower", "upper"):
+                    rows = rows.append_column(f"{kind}_{column.id}", pa.repeat(value, rows.num_rows))
+                rows = rows.append_column(f"nulls_{column.id}", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
+    return rows
 
 
 def _as_made(name: str, rows: pa.Table) -> pa.ChunkedArray:

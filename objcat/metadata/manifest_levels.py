@@ -108,13 +108,13 @@ def write_manifests(fileio: FileIO, state: TableState, folder: str) -> TableStat
     kept = [ref for run in runs[count:] for ref in of_run[run]]
     is_whole = not kept
     give_way()
-    tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), merged)]
+    tables = [shard.rows(None, spec) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), merged)]
     give_way()
     changed = merge_rows([new, *tables], spec, whole=(lambda _: True) if is_whole and not base else None, pause=give_way)
     if is_whole:
         base, changed = _merge_into_base(fileio, base, changed, spec, folder)
     run = max([0, *runs]) + 1
-    kept += put_shards(fileio, _shards(changed), folder, run=run)
+    kept += put_shards(fileio, _shards(changed), folder, spec, run=run)
     return replace(state, manifest=(*base, *kept), overlay={})
 
 
@@ -126,7 +126,7 @@ def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Map
     Args:
         files: By path, as entries name them. The bounds of other files are not known.
     """
-    tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), state.manifest)]
+    tables = [shard.rows(None, state.spec) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), state.manifest)]
     merged = merge_rows([*tables, rows_of(state.overlay.values(), state.spec)], state.spec, whole=lambda _: True)
     live = Snapshot(LogState(), state).live_partitions(Manifests(fileio))
     rows = merged.filter(pc.is_in(merged.column("partition"), value_set=pa.array(sorted(live), pa.string())))
@@ -137,7 +137,7 @@ def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Map
         [files.get(path) or _unknown(path, size if path == base else 0) for path in paths]
         for paths, base, size in zip(named, bases, sizes, strict=True)
     ]
-    refs = put_shards(fileio, _shards(bounded_by(rows, found, state.spec)), folder, run=0)
+    refs = put_shards(fileio, _shards(bounded_by(rows, found, state.spec)), folder, state.spec, run=0)
     counts = {name: count for name, count in state.bucket_counts.items() if name in live or count != state.spec.index.count}
     return replace(state, manifest=tuple(refs), overlay={}, bucket_counts=counts)
 
@@ -152,7 +152,7 @@ def _merge_into_base(
     """The base with the changes of the ranges that are due, and the remaining changes."""
     give_way = fileio.env.give_way
     if not base:
-        return put_shards(fileio, _shards(changed), folder, run=0), changed.slice(0, 0)
+        return put_shards(fileio, _shards(changed), folder, spec, run=0), changed.slice(0, 0)
     range_of = _ranges(changed, [ref.first for ref in base])
     counts = np.bincount(range_of, weights=_items(changed), minlength=len(base)).astype(np.int64)
     due = shards_to_merge(counts.tolist(), [ref.items for ref in base])
@@ -162,10 +162,10 @@ def _merge_into_base(
         give_way()
         # A partition that begins another range may have rows in both.
         shared = {ref.first.partition for ref in (*base[i : i + 1 if i else i], *base[i + 1 : i + 2])}
-        table = get_shard(fileio, base[i]).rows(None)
+        table = get_shard(fileio, base[i]).rows(None, spec)
         give_way()
         rows = merge_rows([table, part], spec, whole=lambda name: name not in shared, pause=give_way)
-        return put_shards(fileio, _shards(rows), folder, run=0)
+        return put_shards(fileio, _shards(rows), folder, spec, run=0)
 
     rewritten = dict(zip(due, fileio.env.map(rewrite, due), strict=True))
     refs = [ref for i, old in enumerate(base) for ref in rewritten.get(i, [old])]

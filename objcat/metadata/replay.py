@@ -9,15 +9,16 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
+from objcat.metadata.column_defaults import default_bounds
 from objcat.metadata.consistency import check_delta, check_spec
-from objcat.metadata.files import BaseFile, LogSlice, TableDelta, decode_delta
+from objcat.metadata.files import BaseFile, LogObject, LogSlice, TableDelta, decode_delta
 from objcat.metadata.key_index_table import index_spec
 from objcat.metadata.manifest import ShardRef
 from objcat.metadata.manifest_levels import write_manifests
 from objcat.metadata.manifest_rows import ManifestChange
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState
-from objcat.timeline.entry import Action, Buckets, Entry, is_path, log_key
+from objcat.timeline.entry import Action, Buckets, Entry, FileGroupId, is_path, log_key
 from objcat.timeline.json_objects import RESTORE, decode_json
 
 
@@ -152,7 +153,7 @@ def _replay_delta(state: TableState, delta: TableDelta, entry: Entry) -> TableSt
     split = state
     if delta.spec is not None or delta.splits:
         split = replace(state, spec=delta.spec or state.spec, bucket_counts={**state.bucket_counts, **delta.splits})
-    overlay = dict(state.overlay)
+    overlay = dict(state.overlay) if delta.spec is None else _with_younger(state, delta.spec)
     for group_id in delta.retires:
         overlay[group_id] = ManifestChange(group_id, entry.slot, as_of=entry.slot - 1)
     for base in delta.bases:
@@ -168,6 +169,32 @@ def _replay_delta(state: TableState, delta: TableDelta, entry: Entry) -> TableSt
             part = LogSlice(slot, bare, rows.start, rows.end, rows.group_id, entry.slot, number, 0 if kept else entry.committed_at_ms)
             overlay[rows.group_id] = _with_log(overlay.get(rows.group_id), part)
     return replace(split, overlay=overlay)
+
+
+def _with_younger(state: TableState, spec: TableSpec) -> dict[FileGroupId, ManifestChange]:
+    """The changes since the checkpoint, with the bounds of columns that join now, which no earlier file has."""
+    last_id = state.spec.table_schema.last_id
+    joined = {column.id: default_bounds(column) for column in spec.table_schema.columns if column.id > last_id}
+    bounds = {column_id: bound for column_id, bound in joined.items() if bound is not None}
+    if not bounds:
+        return dict(state.overlay)
+    # Slices of one object keep sharing it.
+    objects: dict[int, LogObject] = {}
+
+    def wider(change: ManifestChange) -> ManifestChange:
+        base = change.base
+        if base is not None:
+            base = msgspec.structs.replace(base, bounds={**base.bounds, **bounds})
+        logs = []
+        for part in change.logs:
+            of_part = objects.get(id(part.object))
+            if of_part is None:
+                of_part = msgspec.structs.replace(part.object, bounds={**part.object.bounds, **bounds})
+                objects[id(part.object)] = of_part
+            logs.append(msgspec.structs.replace(part, object=of_part))
+        return msgspec.structs.replace(change, base=base, logs=tuple(logs))
+
+    return {group_id: wider(change) for group_id, change in state.overlay.items()}
 
 
 def _with_log(change: ManifestChange | None, part: LogSlice) -> ManifestChange:

@@ -21,6 +21,8 @@ HIDDEN_PREFIX = "_objcat_"
 HIDDEN_NAMES = frozenset({"_file", "_commit_slot", "_commit_time", "_change_type"})
 """Columns that reads add on request: see `Table.scan` and `Table.changes`."""
 FIELD_ID_KEY = b"PARQUET:field_id"
+DEFAULT_KEY = b"objcat.default"
+"""Key of a column's default for older rows, as JSON, in the metadata of its Arrow field. No file has it."""
 NESTING_MAX = 98
 """The deepest nesting in levels of Parquet: a struct is one, a list and a map are two. Arrow writes more, but cannot read them."""
 
@@ -46,6 +48,8 @@ class MapType(msgspec.Struct, frozen=True, tag="map"):
 
 ColumnType: TypeAlias = str | StructType | ListType | MapType
 """A primitive's name, or a nested type."""
+DefaultValue: TypeAlias = bool | int | float | str | msgspec.UnsetType | None
+"""A default as it is stored, see `objcat.metadata.column_defaults`. Null and unset: there is none."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +61,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
         physical: Its name in files. It is fixed when the column is added, and never used again among its neighbours.
         type: A primitive's name or a nested type.
         nullable: Whether nulls are allowed.
+        initial_default: The value of rows in files that lack the column. It never changes.
+        write_default: What a write stores that leaves the column out.
     """
 
     id: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
@@ -64,6 +70,13 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     physical: str
     type: ColumnType
     nullable: bool = True
+    initial_default: DefaultValue = msgspec.UNSET
+    write_default: DefaultValue = msgspec.UNSET
+
+    @property
+    def has_default(self) -> bool:
+        """Whether it has a default of either kind."""
+        return not {self.initial_default, self.write_default} <= {None, msgspec.UNSET}
 
 
 class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,7 +361,10 @@ def _field(column: Column, *, physical: bool) -> pa.Field:
     data_type = arrow_type(column.type, physical=physical)
     if not physical:
         return pa.field(column.name, data_type, column.nullable)
-    return pa.field(column.physical, data_type, column.nullable, metadata={FIELD_ID_KEY: str(column.id).encode()})
+    metadata = {FIELD_ID_KEY: str(column.id).encode()}
+    if column.initial_default is not None and column.initial_default is not msgspec.UNSET:
+        metadata[DEFAULT_KEY] = msgspec.json.encode(column.initial_default)
+    return pa.field(column.physical, data_type, column.nullable, metadata=metadata)
 
 
 def walk(columns: tuple[Column, ...]) -> Iterator[Column]:

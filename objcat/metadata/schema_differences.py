@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from objcat.metadata.column_defaults import is_said, shown_default
 from objcat.metadata.schema import (
     Column,
     TableSchema,
@@ -13,7 +14,7 @@ from objcat.metadata.type_widening import Siblings, child_fields
 
 
 def changed_ids(old: TableSchema, new: TableSchema) -> tuple[int, ...]:
-    """Ids of columns and fields that were added, dropped, renamed or widened, or that allow nulls now."""
+    """Ids of columns and fields that were added, dropped, renamed or widened, that allow nulls now, or have another default."""
     before, after = ({column.id: _facts(column) for _, column in _paths(schema.columns)} for schema in (old, new))
     return tuple(sorted(column_id for column_id in before.keys() | after.keys() if before.get(column_id) != after.get(column_id)))
 
@@ -26,7 +27,8 @@ def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
     for column_id, (path, column) in after.items():
         if column_id not in before:
             if _parent(path) not in {other for other_id, (other, _) in after.items() if other_id not in before}:
-                said.append(f"added {_dotted(path)} ({type_text(column.type)})")
+                default = f", default {shown_default(column.initial_default)}" if is_said(column.initial_default) else ""
+                said.append(f"added {_dotted(path)} ({type_text(column.type)}{default})")
             continue
         was = before[column_id][1]
         if was.name != column.name:
@@ -35,6 +37,10 @@ def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
             said.append(f"widened {_dotted(path)} from {was.type} to {type_text(column.type)}")
         if column.nullable and not was.nullable:
             said.append(f"allowed nulls in {_dotted(path)}")
+        if is_said(was.write_default) and not is_said(column.write_default):
+            said.append(f"dropped the default of {_dotted(path)}")
+        elif is_said(column.write_default) and was.type == column.type and was.write_default != column.write_default:
+            said.append(f"set the default of {_dotted(path)} to {shown_default(column.write_default)}")
     gone = {path for column_id, (path, _) in before.items() if column_id not in after}
     said += [f"dropped {_dotted(path)}" for path in (path for path, _ in before.values()) if path in gone and _parent(path) not in gone]
     return said + _describe_order(old, new)
@@ -67,7 +73,8 @@ def _paths(columns: Siblings, above: tuple[str, ...] = ()) -> Iterator[tuple[tup
 
 
 def _facts(column: Column) -> tuple[object, ...]:
-    return column.name, column.type if isinstance(column.type, str) else type(column.type), column.nullable
+    defaults = (shown_default(column.initial_default), shown_default(column.write_default))
+    return column.name, column.type if isinstance(column.type, str) else type(column.type), column.nullable, *defaults
 
 
 def _parent(path: tuple[str, ...]) -> tuple[str, ...]:

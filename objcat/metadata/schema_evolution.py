@@ -1,8 +1,8 @@
 """Schema evolution: a schema and a change give the next schema, or an error that says why not.
 
 Nothing is read or written here, and no change touches a file. A column keeps its id and physical name for ever; neither is assigned to
-another column. Files of every age are read by physical names: a missing column is null, an extra one is left out, and a narrower type
-becomes the wider one.
+another column. Files of every age are read by physical names: a missing column has its default or is null, an extra one is left out, and a
+narrower type becomes the wider one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from fileio.options import nearest
 from objcat.common.validation import case_folded, shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
+from objcat.metadata.column_defaults import with_default, with_type
 from objcat.metadata.properties import STATISTICS, SchemaMode
 from objcat.metadata.schema import (
     DIFFER,
@@ -55,18 +56,22 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn(ColumnChange):
-    """Add a column, or a field of a struct. It is null in all existing rows.
+    """Add a column, or a field of a struct. In all existing rows it has its default, or is null.
 
     Args:
         path: Its name, or `struct.name`.
         type: An Arrow type, or a name as in `docs/spec/format.md`: `bigint`, `decimal(10,2)`.
         after: The neighbour that it follows. None: it is the last one.
         first: Whether it comes before all others.
+        default: Its value in existing rows, and in later batches that leave it out. None: null. Only for columns that are not nested.
+        nullable: Whether nulls are allowed. A column without nulls needs a default.
     """
 
     type: pa.DataType | str
     after: str | None = None
     first: bool = False
+    default: Any = None
+    nullable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,29 @@ class DropNotNull(ColumnChange):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class SetDefault(ColumnChange):
+    """Set the value of a column in later batches that leave it out. No existing row changes.
+
+    Args:
+        path: A column.
+        default: A value of its type.
+    """
+
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DropDefault(ColumnChange):
+    """Take back the default for later batches: a column that they leave out is null, or is required again.
+
+    The value of rows that are older than the column stays.
+
+    Args:
+        path: A column.
+    """
+
+
 def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
     """The spec after some changes, one after another. New ids follow the highest one ever assigned.
 
@@ -151,7 +179,7 @@ def _followed(spec: TableSpec, schema: TableSchema) -> dict[str, str]:
     return {new: spec.properties[name] for name, new in renamed.items() if new is not None}
 
 
-KINDS_OF_CHANGE = "AddColumn, DropColumn, RenameColumn, MoveColumn, WidenColumn or DropNotNull"
+KINDS_OF_CHANGE = "AddColumn, DropColumn, RenameColumn, MoveColumn, WidenColumn, DropNotNull, SetDefault or DropDefault"
 
 _NAMED_TYPES = (*INTEGERS, "boolean", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz")
 
@@ -205,7 +233,7 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
             )
         match change:
             case AddColumn():
-                return _added(siblings, name, change, ids)
+                return _added(siblings, name, change, ids, inside=inside)
             case DropColumn():
                 return _dropped(siblings, _named(siblings, name, said=change.path), change, roles)
             case RenameColumn():
@@ -222,6 +250,8 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
             case DropNotNull():
                 column = _named(siblings, name, said=change.path)
                 return _optional(siblings, column, change, spec, is_key=inside is MapType and name == "key")
+            case SetDefault() | DropDefault():
+                return _defaulted(siblings, _named(siblings, name, said=change.path), change, roles, inside=inside)
         raise InvalidInput(f"{shown(change)} is no change of a schema. Give {KINDS_OF_CHANGE}.")
 
     return edit
@@ -235,14 +265,22 @@ def _roles(spec: TableSpec) -> dict[int, str]:
     return found | dict.fromkeys(spec.key, "a key column")
 
 
-def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids) -> Siblings:
-    field = pa.field(name, _asked(change.type, said=change.path), nullable=True)
+def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids, *, inside: type | None) -> Siblings:
+    if change.default is not None and inside is not None:
+        raise InvalidSchema(_NOT_INSIDE.format(change.path))
+    if not change.nullable and change.default is None:
+        raise InvalidSchema(
+            f"{change.path!r} allows no nulls, and existing rows have no value of it. Nothing was changed. Give a default, or allow nulls."
+        )
+    field = pa.field(name, _asked(change.type, said=change.path), nullable=change.nullable)
     check_nesting([field])
     column = column_from_arrow(field, ids, path=change.path, joins=True)
     same = [one.name for one in siblings if case_folded(one.name) == case_folded(name)]
     if same:
         raise InvalidSchema(f"There is a column {same[0]!r} already. Give {change.path!r} another name, since names must {DIFFER}.")
     check_names([name], where="the change")
+    if change.default is not None:
+        column = with_default(column, change.default, path=change.path, initial=True)
     return _placed(siblings, column, after=change.after, first=change.first)
 
 
@@ -284,7 +322,26 @@ def _widened(siblings: Siblings, column: Column, change: WidenColumn, roles: dic
             f"{change.path!r} is {type_text(column.type)}, and {type_text(wanted)} does not hold all its values, or cannot be read from "
             f"the existing files. {_wider_text(column.type)}."
         )
-    return tuple(msgspec.structs.replace(one, type=wanted) if one.id == column.id else one for one in siblings)
+    return tuple(with_type(one, wanted) if one.id == column.id else one for one in siblings)
+
+
+_NOT_INSIDE = "{!r} is a field inside a column, and only columns have defaults. Nothing was changed. Leave the default out."
+
+
+def _defaulted(
+    siblings: Siblings, column: Column, change: SetDefault | DropDefault, roles: dict[int, str], *, inside: type | None
+) -> Siblings:
+    if inside is not None:
+        raise InvalidSchema(_NOT_INSIDE.format(change.path))
+    if isinstance(change, DropDefault):
+        new = msgspec.structs.replace(column, write_default=msgspec.UNSET)
+    elif change.default is None:
+        raise InvalidSchema(f"The default of {change.path!r} is None. Nothing was changed. Drop the default instead.")
+    elif column.id in roles:
+        raise InvalidSchema(f"{change.path!r} is {roles[column.id]}, which each row has to say itself. It has no default.")
+    else:
+        new = with_default(column, change.default, path=change.path, initial=False)
+    return tuple(new if one.id == column.id else one for one in siblings)
 
 
 def _optional(siblings: Siblings, column: Column, change: DropNotNull, spec: TableSpec, *, is_key: bool) -> Siblings:
@@ -380,7 +437,7 @@ class _Growth:
             where = f"{path}{field.name}"
             known = by_name.get(field.name)
             if known is not None:
-                by_name[field.name] = msgspec.structs.replace(known, type=self.type(known, field.type, path=where))
+                by_name[field.name] = with_type(known, self.type(known, field.type, path=where))
             elif pa.types.is_null(field.type):
                 raise InvalidBatch(
                     f"The batch has the column {where!r}, which the table lacks. It holds only nulls, so its type is unknown. "

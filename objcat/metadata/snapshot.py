@@ -183,7 +183,7 @@ class Snapshot:
                 refs, changes = list(filter(chosen.groups.meets, refs)), self._changes_of(chosen.groups)
             refs = list(compress(refs, chosen.meet([(ref.first.partition, ref.last.partition) for ref in refs])))
             changes = list(compress(changes, chosen.meet([(change.group_id.partition,) * 2 for change in changes])))
-        tables = [shard.rows(columns) for shard in manifests.load(refs)]
+        tables = [shard.rows(columns, self.spec) for shard in manifests.load(refs)]
         if not chosen.is_all:
             tables = [chosen.of(table) for table in tables]
         if changes or not tables:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from objcat.metadata.column_defaults import with_type
 from objcat.metadata.schema import (
     Column,
     ColumnType,
@@ -68,7 +69,7 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
                 new = MapType(key=wide(key), value=wide(value))
             case _:
                 new = found[column.id]
-        return msgspec.structs.replace(column, type=new, nullable=column.id in nullable)
+        return msgspec.structs.replace(with_type(column, new), nullable=column.id in nullable)
 
     meet(schema.columns)
     for other in others:

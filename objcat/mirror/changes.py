@@ -84,8 +84,10 @@ class ChangeReader:
         Raises:
             CorruptTable, CheckpointCollected, storage errors: as for a scan of both slots.
         """
-        empty = self._empty(entry, after)
         old, new = (Snapshot(view.log, view.state[self._table]) for view in (before, after))
+        known = {column.id for column in old.spec.table_schema.columns}
+        joined = frozenset(column.id for column in new.spec.table_schema.columns if column.id not in known)
+        empty = replace(self._empty(entry, after), joined=joined)
         footprint = entry.footprint.get(self._table)
         raw = entry.changes.get(self._table)
         delta = TableDelta() if raw is None else decode_delta(raw)

@@ -67,6 +67,7 @@ class MirrorChange:
         masked: files that stay, with the rows that are masked in addition, and without bounds. Some rows may have been masked before.
         oldest_slot: slots below it may be unreadable, except saved ones.
         saved: slots with a savepoint.
+        joined: ids of columns that the table lacked before. Files from before may lack them.
     """
 
     slot: int
@@ -81,6 +82,7 @@ class MirrorChange:
     masked: Sequence[MirroredFile] = ()
     oldest_slot: int = 0
     saved: frozenset[int] = frozenset()
+    joined: frozenset[int] = frozenset()
 
     @property
     def is_empty(self) -> bool:

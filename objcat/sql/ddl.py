@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
-from objcat.metadata.schema_evolution import AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
+from objcat.metadata.schema_evolution import (
+    AddColumn,
+    ColumnChange,
+    DropColumn,
+    DropDefault,
+    DropNotNull,
+    MoveColumn,
+    RenameColumn,
+    SetDefault,
+    WidenColumn,
+)
 from objcat.metadata.table_spec import BucketIndex
 from objcat.predicate.dialect import spark_sql
 from objcat.sql.context import Context
 from objcat.sql.dml import drop_partition
-from objcat.sql.names import arrow_of, column_path, field_of, table_name
+from objcat.sql.names import arrow_of, column_path, field_of, literal, table_name
 from objcat.sql.qualified_names import TARGET, check_parts
 from objcat.table.table import Table
 
@@ -192,9 +205,11 @@ def alter(context: Context, tree: sql.Alter) -> Any:
                 found = [item for properties in action.expressions for item in properties.expressions]
                 context.lake.table(name).set_properties({item.this.name: item.args["value"].name for item in found})
             case _:
-                changes += _changes(action)
+                changes += _changes(context, action)
     if changes:
-        context.lake.table(name).alter.apply(changes)
+        table = context.lake.table(name)
+        types = {field.name: field.type for field in table.schema}
+        table.alter.apply([_typed_default(context, change, types) for change in changes])
     return context.done()
 
 
@@ -204,12 +219,12 @@ def _renamed(name: str, node: sql.Expr) -> str:
     return new if "." in new or "." not in name else f"{name.rpartition('.')[0]}.{new}"
 
 
-def _changes(action: sql.Expr) -> list[ColumnChange]:
+def _changes(context: Context, action: sql.Expr) -> list[ColumnChange]:
     match action:
         case sql.Schema():
-            return [_added(column) for column in action.expressions]
+            return [_added(context, column) for column in action.expressions]
         case sql.ColumnDef():
-            return [_added(action)]
+            return [_added(context, action)]
         case sql.Drop() if action.args["kind"] == "COLUMN":
             named = [part for node in action.args["tables"] for part in (node.expressions if isinstance(node, sql.Schema) else [node])]
             return [DropColumn(column_path(_column(node))) for node in named]
@@ -221,23 +236,64 @@ def _changes(action: sql.Expr) -> list[ColumnChange]:
         case sql.AlterColumn() if action.args.get("allow_null") and action.args.get("drop"):
             check_parts(action, "this allow_null drop", f"ALTER TABLE: {ALTERS}")
             return [DropNotNull(column_path(action.this))]
+        case sql.AlterColumn() if action.args.get("default") is not None:
+            check_parts(action, "this default", f"ALTER TABLE: {ALTERS}")
+            return [SetDefault(column_path(action.this), action.args["default"])]
+        case sql.AlterColumn() if action.args.get("drop"):
+            check_parts(action, "this drop", f"ALTER TABLE: {ALTERS}")
+            return [DropDefault(column_path(action.this))]
     raise InvalidSql(f"ALTER TABLE does not know {action.sql('spark')!r}. Supported are {ALTERS}.")
 
 
 ALTERS = (
-    "ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a DROP NOT NULL, ALTER "
-    "COLUMN a AFTER b, ALTER COLUMN a FIRST, RENAME TO, SET TBLPROPERTIES, UNSET TBLPROPERTIES and DROP PARTITION"
+    "ADD COLUMN [DEFAULT v], DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a DROP NOT NULL, ALTER COLUMN a "
+    "SET DEFAULT v, ALTER COLUMN a DROP DEFAULT, ALTER COLUMN a AFTER b, ALTER COLUMN a FIRST, RENAME TO, SET TBLPROPERTIES, UNSET "
+    "TBLPROPERTIES and DROP PARTITION"
 )
 
 
-def _added(column: sql.ColumnDef) -> AddColumn:
-    field = field_of(column)
-    if not field.nullable:
-        raise InvalidSql(f"ADD COLUMN {field.name} NOT NULL has no value for existing rows. Leave out NOT NULL.")
+def _added(context: Context, column: sql.ColumnDef) -> AddColumn:
+    field = field_of(column, has_default=True)
+    kinds = [constraint.args["kind"] for constraint in column.args.get("constraints") or ()]
+    said = [kind.this for kind in kinds if isinstance(kind, sql.DefaultColumnConstraint)]
+    default = _default(context, said[0], field.type, field.name) if said else None
+    if not field.nullable and default is None:
+        raise InvalidSql(f"ADD COLUMN {field.name} NOT NULL has no value for existing rows. Leave out NOT NULL, or write a DEFAULT.")
     position = column.args.get("position")
     after = None if position is None or position.this is None else position.this.name
     first = position is not None and position.args["position"].lower() == "first"
-    return AddColumn(column_path(column.this), field.type, after=after, first=first)
+    return AddColumn(column_path(column.this), field.type, after=after, first=first, default=default, nullable=field.nullable)
+
+
+def _typed_default(context: Context, change: ColumnChange, types: Mapping[str, pa.DataType]) -> ColumnChange:
+    """The change with its default as a value of the column."""
+    if not isinstance(change, SetDefault):
+        return change
+    name = change.path.strip("`").replace("``", "`")
+    if name not in types:
+        # The change of the table names what is wrong.
+        return SetDefault(change.path, change.default.name)
+    return SetDefault(change.path, _default(context, change.default, types[name], name))
+
+
+def _default(context: Context, node: sql.Expr, data_type: pa.DataType, name: str) -> Any:
+    """The value of a literal, for a column of a type. Raises InvalidSql."""
+    bare = node.this if isinstance(node, (sql.Cast, sql.TryCast)) and isinstance(node.this, sql.Literal) else node
+    try:
+        if pa.types.is_timestamp(data_type) and data_type.tz is not None and bare.is_string:
+            found = context.runner.moment(bare) or dt.datetime.fromisoformat(bare.name)
+            return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+        if pa.types.is_timestamp(data_type) and bare.is_string:
+            return dt.datetime.fromisoformat(bare.name)
+        if pa.types.is_date(data_type) and bare.is_string:
+            return dt.date.fromisoformat(bare.name)
+        if isinstance(node, sql.HexString):
+            return bytes.fromhex(node.name)
+        if pa.types.is_decimal(data_type) and node.is_number:
+            return decimal.Decimal(spark_sql(node))
+        return literal(node)
+    except (ValueError, ArithmeticError) as error:
+        raise InvalidSql(f"The default of {name!r} is {node.sql('spark')}, which is no {data_type}. Nothing was changed.") from error
 
 
 def _column(node: sql.Expr) -> sql.Expr:

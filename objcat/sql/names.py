@@ -118,8 +118,11 @@ def arrow_of(data_type: sql.DataType) -> pa.DataType:
     raise InvalidSql(f"The type {data_type.sql()} is not supported. {TYPES}")
 
 
-def field_of(column: sql.ColumnDef) -> pa.Field:
-    """A column as a table is declared with it. Raises InvalidSql for defaults, checks and generated values."""
+def field_of(column: sql.ColumnDef, *, has_default: bool = False) -> pa.Field:
+    """A column as a table is declared with it. Raises InvalidSql for checks and generated values.
+
+    has_default: whether it may have a default, which is left out here. Raises InvalidSql for one otherwise.
+    """
     nullable = True
     for constraint in column.args.get("constraints") or ():
         match constraint.args["kind"]:
@@ -128,6 +131,8 @@ def field_of(column: sql.ColumnDef) -> pa.Field:
             case sql.PrimaryKeyColumnConstraint():
                 nullable = False
             case sql.CommentColumnConstraint():
+                pass
+            case sql.DefaultColumnConstraint() if has_default:
                 pass
             case other:
                 raise InvalidSql(f"The column {column.name!r} has {other.sql('spark')!r}, which tables do not support. Leave it out.")

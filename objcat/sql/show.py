@@ -10,6 +10,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql
+from objcat.metadata.column_defaults import has_defaults, shown_default
 from objcat.metadata.schema import type_text
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
@@ -30,9 +31,12 @@ def _columns(table: Any) -> pa.Table:
     key = {column.name for column in spec.key_columns}
     rows = [
         {"column": column.name, "type": type_text(column.type), "nullable": column.nullable, "key": column.name in key}
+        | {"default": shown_default(column.write_default) or None, "default_of_older_rows": shown_default(column.initial_default) or None}
         for column in spec.table_schema.columns
     ]
     fields = [("column", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("key", pa.bool_())]
+    if has_defaults(spec.table_schema):
+        fields += [("default", pa.string()), ("default_of_older_rows", pa.string())]
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
 

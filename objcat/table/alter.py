@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,9 +16,11 @@ from objcat.metadata.schema_evolution import (
     AddColumn,
     ColumnChange,
     DropColumn,
+    DropDefault,
     DropNotNull,
     MoveColumn,
     RenameColumn,
+    SetDefault,
     WidenColumn,
 )
 from objcat.table.context import TableContext
@@ -37,7 +40,8 @@ class ColumnAlterer(ABC):
         lists and maps `stops.element.x`, `tags.value.x`. A name that contains a dot goes in backticks.
 
         Args:
-            changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn`, `WidenColumn` and `DropNotNull`.
+            changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn`, `WidenColumn`, `DropNotNull`, `SetDefault` and
+                `DropDefault`.
 
         Raises:
             InvalidSchema, InvalidInput: nothing was changed; the error says what would fit.
@@ -45,19 +49,55 @@ class ColumnAlterer(ABC):
         """
         self._apply(instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}"))
 
-    def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
-        """Add a column or a struct field, which is null in all existing rows.
+    def add_column(
+        self,
+        path: str,
+        data_type: pa.DataType | str,
+        *,
+        after: str | None = None,
+        first: bool = False,
+        default: Any = None,
+        nullable: bool = True,
+    ) -> None:
+        """Add a column or a struct field. In all existing rows it has its default, or is null. No file is written.
 
         Args:
             path: of the new column, see `apply`.
             data_type: an Arrow type, or a name such as `bigint` or `decimal(10,2)`.
             after: the neighbour before it.
             first: put it before all neighbours. Without both it comes last.
+            default: its value in existing rows, and in later batches that leave it out. Not for nested types and struct fields.
+            nullable: allow nulls. Without, the column needs a default.
+
+        Raises:
+            InvalidSchema: the default is no value of the type.
+            ObjcatError: the errors of `apply`.
+        """
+        self.apply([AddColumn(path, data_type, after=after, first=first, default=default, nullable=nullable)])
+
+    def set_default(self, path: str, default: Any) -> None:
+        """Set the value of a column in later batches that leave it out. Existing rows stay as they are.
+
+        Args:
+            path: of the column, see `apply`.
+            default: a value of its type.
+
+        Raises:
+            InvalidSchema: the default is no value of the type, or the column is of the key, the ordering, the buckets or a partition.
+            ObjcatError: the errors of `apply`.
+        """
+        self.apply([SetDefault(path, default)])
+
+    def drop_default(self, path: str) -> None:
+        """Take back the default of a column for later batches. Rows that are older than the column keep the value that it was added with.
+
+        Args:
+            path: of the column, see `apply`.
 
         Raises:
             ObjcatError: the errors of `apply`.
         """
-        self.apply([AddColumn(path, data_type, after=after, first=first)])
+        self.apply([DropDefault(path)])
 
     def drop_column(self, path: str) -> None:
         """Drop a column or a struct field. A later column of the same name has none of its values.

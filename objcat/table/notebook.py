@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from objcat.common.terminal import visible
 from objcat.inspection.history import CommitHistory
-from objcat.metadata.schema import type_text
+from objcat.metadata.column_defaults import is_said, shown_default
+from objcat.metadata.schema import Column, type_text
 from objcat.metadata.table_spec import TableSpec
 
 PREVIEW_ROWS = 10
@@ -50,11 +51,17 @@ def table_html(title: str, facts: Sequence[tuple[str, object]], spec: TableSpec,
     settings = [[f"<b>{_text(name)}</b>", _text(value)] for name, value in facts if value not in (None, "", [], {})]
     keys = {column.name for column in spec.key_columns}
     columns = [
-        [_text(column.name), _text(type_text(column.type)), "key" if column.name in keys else "" if column.nullable else "not null"]
+        [_text(column.name), _text(type_text(column.type)), _text(_facts(column, is_key=column.name in keys))]
         for column in spec.table_schema.columns
     ]
     parts = [_table([], settings), _table(["column", "type", ""], columns), _arrow_table(commits.to_arrow().select(_COMMIT_COLUMNS))]
     return f"<div><b>{_text(title)}</b>{''.join(parts)}</div>"
+
+
+def _facts(column: Column, *, is_key: bool) -> str:
+    said = "key" if is_key else "" if column.nullable else "not null"
+    default = f"default {shown_default(column.write_default)}" if is_said(column.write_default) else ""
+    return ", ".join(filter(None, (said, default)))
 
 
 def _arrow_table(rows: pa.Table) -> str:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from objcat.datafile.batch_checks import fitted_column, keyed, ordered
+from objcat.dml.default_terms import default_term
 from objcat.dml.program import Clause, ClauseAction, Tree, When
 from objcat.errors import InvalidBatch
 from objcat.metadata.table_spec import TableSpec
@@ -183,7 +184,8 @@ def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause,
 
     own = [name for name in names if name not in keys]
     updates = {name: last(name, _target(name), counts) for name in own}
-    inserts = {name: _source(name) for name in keys} | {name: last(name, sql.null(), lambda _: sql.true()) for name in own}
+    absent = {column.name: default_term(column) or sql.null() for column in spec.table_schema.columns}
+    inserts = {name: _source(name) for name in keys} | {name: last(name, absent[name], lambda _: sql.true()) for name in own}
     where = None if ordering is None else sql.or_(*(sql.and_(_source(_here(place)), counts(place)) for place in range(depth)))
     matched = [Clause(When.MATCHED, ClauseAction.UPDATE, where, updates)] if updates else []
     return (*matched, Clause(When.NOT_MATCHED, ClauseAction.INSERT, None, inserts))

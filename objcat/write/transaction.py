@@ -25,7 +25,7 @@ from fileio.store import FileIO
 from fileio.wrappers import MetricsSnapshot
 from objcat.errors import AlreadyApplied, CommitConflict, CorruptTable
 from objcat.metadata.consistency import check_own
-from objcat.metadata.files import encode_delta
+from objcat.metadata.files import encode_delta, features_of
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.snapshot import Snapshot, snapshot_of
@@ -422,6 +422,7 @@ class _WriteTransaction:
             summary=self.summary(),
             began=self._began,
             metadata=self._metadata,
+            features={name: since for delta in deltas.values() for name, since in features_of(delta).items()},
         )
         for table, delta in deltas.items():
             check_own(delta, candidate, table)

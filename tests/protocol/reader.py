@@ -15,6 +15,7 @@ import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from decimal import Context, Decimal
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 FORMAT = 1
-FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order"})
+FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults"})
 ACTIONS = frozenset(
     ["CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"]
 )
@@ -228,6 +229,20 @@ def logical(value: Any, column_type: Any) -> Any:
     if column_type["type"] == "list":
         return [logical(item, column_type["element"]["type"]) for item in value]
     return [(logical(key, column_type["key"]["type"]), logical(item, column_type["value"]["type"])) for key, item in value]
+
+
+def of_column(row: Json, column: Json) -> Any:
+    """The value of a column in a row of a file. A file may lack the column, which then has its default."""
+    kind, default = column["type"], column.get("initial_default")
+    if column["physical"] in row or default is None:
+        return logical(row.get(column["physical"]), kind)
+    if kind == "date":
+        return date.fromisoformat(default)
+    if kind in ("timestamp", "timestamp_ntz"):
+        return datetime.fromisoformat(default)
+    if kind == "binary":
+        return bytes.fromhex(default)
+    return Decimal(default) if kind.startswith("decimal") else float(default) if kind in ("float", "double") else default
 
 
 def plain_values(column: pa.ChunkedArray) -> list[Any]:
@@ -886,7 +901,7 @@ class Part:
             [tuple(map(_identity, key)) for key in keys],
             [hash_key(zip(kinds, key, strict=True)) for key in hashed] if kinds else [None] * len(table),
             [None] * len(table) if spec["ordering"] is None else values([spec["ordering"]])[0],
-            [None if op == 1 else {c["name"]: logical(row.get(c["physical"]), c["type"]) for c in columns} for row, op in rows],
+            [None if op == 1 else {c["name"]: of_column(row, c) for c in columns} for row, op in rows],
             [dict.fromkeys(sources_of(spec)) | dict(zip(sources, of_row, strict=True)) for of_row in of_rows],
         )
 

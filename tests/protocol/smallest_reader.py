@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 Id = tuple[str, int, int]
-FEATURES = {"adopted_files", "base_order", "erased_partitions"}
+FEATURES = {"adopted_files", "base_order", "column_defaults", "erased_partitions"}
 ACTIONS = {
     *("CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"),
 }
@@ -201,7 +201,8 @@ class Reader:
         return pa.table(numbers, table.schema.names).to_pylist()
 
     def shown(self, spec: Json, row: Json) -> Json:
-        return {c["name"]: self.logical(row.get(c["physical"]), c["type"]) for c in spec["table_schema"]["columns"]}
+        columns = spec["table_schema"]["columns"]
+        return {c["name"]: self.logical(row[c["physical"]], c["type"]) if c["physical"] in row else default(c) for c in columns}
 
 
 def said(value: Any, kind: Any) -> Any:
@@ -217,6 +218,12 @@ def id_of(home: Any) -> Id:
 
 def overlap(one: Id, other: Id) -> bool:
     return one[0] == other[0] and (one[1] - other[1]) % math.gcd(one[2], other[2]) == 0
+
+
+def default(column: Json) -> Any:
+    """The value of a column that a file lacks, in the form of spec/README.md."""
+    value = column.get("initial_default")
+    return f"{value[: -len('+00:00')]}Z" if value is not None and column["type"] == "timestamp" else value
 
 
 def comparable(value: Any) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 
 from fileio.contract import Create, OutcomeUnknown, PutOutcome, Written, require_written
 from fileio.errors import FileIOError, NotWritten
+from objcat.mirror.absent_columns import check_no_absent
 from objcat.mirror.adopted_files import check_for_delta
 from objcat.mirror.delta import expiry
 from objcat.mirror.delta.actions import RESTART, DeltaAdd, DeltaLine, commit_key, delta_path, encode_lines, log_path_of
@@ -75,11 +76,13 @@ class DeltaMirror:
 
         Raises:
             MirrorSlotTaken: Another process was first.
-            MirrorHeld: The table names adopted files that readers of Delta would not read as objcat does.
+            MirrorHeld: The table names files that readers of Delta would not read as objcat does: adopted ones, or ones that lack a column
+                with a default.
             CorruptMirror: The change does not fit what the mirror says.
             NotWritten: It is not known whether the slot was written. Read the newest slot again.
         """
         check_for_delta(change, self._folder.fileio, name=self._folder.name)
+        check_no_absent(change, self._folder.fileio, format_name="Delta", name=self._folder.name)
         try:
             if change.restarts:
                 self._restart(change)

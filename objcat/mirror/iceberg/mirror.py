@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from fileio.errors import FileIOError
 from objcat.errors import InvalidInput
+from objcat.mirror.absent_columns import check_no_absent
 from objcat.mirror.adopted_files import check_for_iceberg
 from objcat.mirror.iceberg.avro import DATA, DELETES, decode_avro
 from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed, oldest_named
@@ -23,7 +24,7 @@ from objcat.mirror.iceberg.pointers import Pointers
 from objcat.mirror.iceberg.positions import PositionFiles
 from objcat.mirror.iceberg.slot_writer import MirrorState, SlotWriter
 from objcat.mirror.iceberg.table_metadata import current_schema, current_snapshot, encode_document, mirrored_slot, with_schema_id
-from objcat.mirror.iceberg.types import Record, schema_of
+from objcat.mirror.iceberg.types import DEFAULTS_SINCE, Record, schema_of, with_defaults
 from objcat.mirror.iceberg.vectors import VectorFiles
 from objcat.mirror.model import (
     CorruptMirror,
@@ -279,6 +280,10 @@ class IcebergMirror:
         if before is None:
             check_file_types(change, schema, None if earlier is None else current_schema(earlier), self._objects, name=self._where.name)
         version = self._version if before is None else int(before.document["format-version"])
+        if version < DEFAULTS_SINCE:
+            check_no_absent(change, self._objects.fileio, format_name=f"Iceberg {version}", name=self._where.name)
+        else:
+            schema = with_defaults(schema, change.spec)
         writer = SlotWriter(
             objects=self._objects,
             uploads=uploads,

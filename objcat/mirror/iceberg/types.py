@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from objcat.datafile.hidden_columns import HIDDEN_IDS
+from objcat.metadata.column_defaults import is_said
 from objcat.metadata.schema import Column, ColumnType, ListType, MapType, StructType, decimal_digits
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.type_widening import child_fields
@@ -30,6 +31,8 @@ _PRIMITIVES: Mapping[str, str] = {
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
+DEFAULTS_SINCE = 3
+"""The format version that has defaults of columns."""
 _DECIMAL = re.compile(r"^decimal\((\d+), ?(\d+)\)$")
 
 
@@ -67,6 +70,17 @@ def schema_of(spec: TableSpec, previous: Record | None, *, slot: int, name: str)
     if keys and all(key["required"] and key["type"] not in ("float", "double") for key in keys):
         found["identifier-field-ids"] = [key["id"] for key in keys]
     return found
+
+
+def with_defaults(schema: Record, spec: TableSpec) -> Record:
+    """A schema with the defaults of columns, which format version 3 has: for rows of files that lack the column, and for writes."""
+    columns = {column.id: column for column in spec.table_schema.columns if column.has_default}
+    fields = []
+    for field in schema["fields"]:
+        column = columns.get(field["id"])
+        said = {} if column is None else {"initial-default": column.initial_default, "write-default": column.write_default}
+        fields.append({**field, **{name: value for name, value in said.items() if is_said(value)}})
+    return {**schema, "fields": fields}
 
 
 def differing(schema: Record, earlier: Record) -> frozenset[int]:

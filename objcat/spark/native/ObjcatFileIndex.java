@@ -836,9 +836,10 @@ public class ObjcatFileIndex implements FileIndex {
       }
     }
 
+    /** Without metadata: the default of a column is for the reader of its files alone. */
     private static Expression named(Expression value, String name) {
       scala.collection.immutable.Seq none = PythonUtils.toSeq(new ArrayList());
-      return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), none, scala.Option.apply(null), none);
+      return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), none, scala.Option.apply(org.apache.spark.sql.types.Metadata.empty()), none);
     }
 
     /** Filters, as SQL, and projections, as lists of SQL, and of columns by name, some of them cast. */

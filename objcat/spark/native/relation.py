@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from fileio.store import StoreDescription
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
+from objcat.metadata.column_defaults import is_said
 from objcat.metadata.files import OUTER
 from objcat.metadata.schema import Column, to_arrow_physical
 from objcat.spark.native.query import Query
@@ -41,6 +42,7 @@ OPTIONS: Mapping[str, str] = {
 """Options of every relation, against session settings that would lose rows or shift dates before 1582."""
 SETTINGS: Mapping[str, str] = {
     "spark.sql.caseSensitive": "true",
+    "spark.sql.defaultColumn.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.legacy.parquet.nanosAsLong": "false",
@@ -56,6 +58,8 @@ SETTINGS: Mapping[str, str] = {
 }
 """Settings of the private session. Reading by field id gives wrong rows when a column is renamed and a filter is pushed down by name."""
 
+EXISTS_DEFAULT = "EXISTS_DEFAULT"
+"""Where Spark looks in the metadata of a field for the value of a column that a file lacks."""
 DEFAULTS: Mapping[str, str] = {"spark.sql.files.openCostInBytes": str(1024**2)}
 """Settings of the private session where the user's has none: Spark's own 4 MiB would give most of a small log object to one task."""
 WHOLE_BYTES_MAX = 16 * 1024**2
@@ -167,7 +171,7 @@ def related(root: NativeRoot, relation: Relation, *, row_index: str | None = Non
     said = {
         "op": "relation",
         "name": relation.name,
-        "schema": spark_schema(physical).json(),
+        "schema": _with_defaults(spark_schema(physical), relation.columns).json(),
         "constants": json.dumps({"type": "struct", "fields": [_constant_field(constant) for constant in relation.constants]}),
         "hashed": [column.physical for column in relation.hashed],
         "buckets": relation.buckets,
@@ -179,6 +183,36 @@ def related(root: NativeRoot, relation: Relation, *, row_index: str | None = Non
     }
     has_bits = relation.key_span is not None or relation.base_rows > 0
     return Query(said, files=_encoded(root, relation), has_bits=has_bits, is_sorted=bool(relation.sorted))
+
+
+def _with_defaults(schema: StructType, columns: Sequence[Column]) -> StructType:
+    """The schema of files with the defaults of columns that a file may lack, which Spark's Parquet reader fills in."""
+    defaults = {column.physical: text for column in columns if (text := default_text(column)) is not None}
+    fields = [
+        StructField(field.name, field.dataType, field.nullable, {EXISTS_DEFAULT: defaults[field.name]}) if field.name in defaults else field
+        for field in schema.fields
+    ]
+    return StructType(fields)
+
+
+def default_text(column: Column) -> str | None:
+    """The value of rows that are older than a column, as a literal of Spark that no session setting changes. None for null."""
+    value = column.initial_default
+    if not is_said(value):
+        return None
+    text = str(value)
+    match column.type:
+        case "string":
+            return f"CAST(X'{text.encode().hex()}' AS STRING)"
+        case "binary":
+            return f"X'{text}'"
+        case "date":
+            return f"DATE '{text}'"
+        case "timestamp":
+            return f"TIMESTAMP_LTZ '{text}'"
+        case "timestamp_ntz":
+            return f"TIMESTAMP_NTZ '{text}'"
+    return text if isinstance(value, bool) else f"CAST('{text}' AS {column.type})"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
