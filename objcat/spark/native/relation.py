@@ -163,10 +163,16 @@ def related(root: NativeRoot, relation: Relation, *, row_index: str | None = Non
 
     `root`: of `native_root`. `row_index`: the name of a further column, the number of the row in its file.
     """
-    physical = plain(to_arrow_physical(relation.columns, nullable=relation.nullable))
-    for field in relation.hidden:
-        physical = physical.append(field)
+    columns = plain(to_arrow_physical(relation.columns, nullable=relation.nullable))
+    fields = [*columns, *relation.hidden]
     names = [internal(column) for column in relation.columns] + [field.name for field in relation.hidden]
+    if any(is_said(column.initial_default) for column in relation.columns):
+        # Spark's reader of single rows fills in defaults rightly only where the columns that a file lacks are the last ones. A file has the
+        # columns up to some id.
+        places = sorted(range(len(columns)), key=lambda place: relation.columns[place].id)
+        order = [*range(len(columns), len(fields)), *places]
+        fields, names = [fields[place] for place in order], [names[place] for place in order]
+    physical = pa.schema(fields)
     names += [constant.name for constant in relation.constants]
     said = {
         "op": "relation",
@@ -186,13 +192,21 @@ def related(root: NativeRoot, relation: Relation, *, row_index: str | None = Non
 
 
 def _with_defaults(schema: StructType, columns: Sequence[Column]) -> StructType:
-    """The schema of files with the defaults of columns that a file may lack, which Spark's Parquet reader fills in."""
+    """The schema of files with the defaults of columns that a file may lack, which Spark's Parquet reader fills in.
+
+    Such columns are nullable here: that reader takes no file that lacks a required one.
+    """
     defaults = {column.physical: text for column in columns if (text := default_text(column)) is not None}
     fields = [
-        StructField(field.name, field.dataType, field.nullable, {EXISTS_DEFAULT: defaults[field.name]}) if field.name in defaults else field
+        StructField(field.name, field.dataType, True, {EXISTS_DEFAULT: defaults[field.name]}) if field.name in defaults else field
         for field in schema.fields
     ]
     return StructType(fields)
+
+
+def fills_defaults(columns: Sequence[Column]) -> bool:
+    """Whether Spark's own Parquet reader fills in the defaults of all of these columns. It does not for bytes."""
+    return not any(column.type == "binary" and is_said(column.initial_default) for column in columns)
 
 
 def default_text(column: Column) -> str | None:
