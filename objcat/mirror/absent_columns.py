@@ -39,6 +39,10 @@ def check_no_absent(change: MirrorChange, fileio: FileIO, *, format_name: str, n
         raise _held(joined, f"files from before slot {change.slot}", change, format_name=format_name, name=name)
     unsure = ((file, column) for file in change.added for column in columns if not _shows(file, column))
     while found := list(islice(unsure, _AT_ONCE)):
+        adopted = next(((file, column) for file, column in found if file.adopted is not None), None)
+        if adopted is not None:
+            # A column of an adopted table has no such default, so this one joined after the adoption.
+            raise _held(adopted[1], f"the adopted file {adopted[0].path!r}", change, format_name=format_name, name=name)
         files = list({file.path: file for file, _ in found}.values())
         names = dict(zip([file.path for file in files], map_io(fileio.env, lambda file: _names_in(fileio, file), files), strict=True))
         for file, column in found:
