@@ -21,6 +21,7 @@ from fileio.store import FileIO
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidSchema, InvalidSql, UnsupportedFormat
 from objcat.metadata.schema_differences import describe_changes
+from objcat.metadata.table_spec import Index
 from objcat.timeline import entry as entries
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
@@ -235,7 +236,7 @@ def test_ordered_deletes_keep_nulls_in_such_columns(lake: objcat.Lake) -> None:
     table.alter.add_column("n", "int", default=5, nullable=False)
     table.maintenance.compact()
     (log,) = {part.object.path for group in table.snapshot.file_groups(table._context.manifests) for part in group.logs}
-    kept = pq.read_table(io.BytesIO(table._context.fileio.get(log).data)).to_pylist()
+    kept = pq.read_table(io.BytesIO(table._context.fileio.read(log))).to_pylist()
     assert [(row["id"], row["n_4"]) for row in kept] == [(1, None)]
     table.upsert(rows(1, at=3))
     assert column(table, "n") == {2: 5}
@@ -249,7 +250,8 @@ def test_tables_without_a_key_and_lookup_indexes(lake: objcat.Lake) -> None:
     lines.insert(rows(4, n=None))
     lines.update({"city": "'x'"}, where="n = 5 and id < 3")
     assert column(lines, "n") == {1: 5, 2: 5, 3: 5, 4: None}
-    for number, index in enumerate((objcat.SimpleIndex(), objcat.BloomIndex(), objcat.RecordIndex(2), objcat.MemoryIndex())):
+    indexes: list[Index] = [objcat.SimpleIndex(), objcat.BloomIndex(), objcat.RecordIndex(2), objcat.MemoryIndex()]
+    for number, index in enumerate(indexes):
         table = lake.create_table(f"t{number}", SCHEMA, key=["id"], index=index)
         table.insert(rows(1, 2))
         table.alter.add_column("n", "int", default=5)
@@ -304,7 +306,7 @@ def test_a_reader_without_the_feature_refuses(lake: objcat.Lake, monkeypatch: py
     table.alter.set_default("city", "Rome")
     table.upsert([{"id": 2}])
     assert column(table, "city") == {1: "c1", 2: "Rome"}
-    entry = json.loads(table._context.fileio.get("log/00000000000000000002.json").data)
+    entry = json.loads(table._context.fileio.read("log/00000000000000000002.json"))
     assert entry["features"] == {"column_defaults": "0.1.0"}
     monkeypatch.setattr(entries, "READER_FEATURES", frozenset())
     with pytest.raises(UnsupportedFormat, match=r"needs the table feature 'column_defaults'"):
