@@ -30,6 +30,8 @@ MIRRORS_WORDS = 200
 """What `services.md` may have besides, for the section on mirrors."""
 ADOPTION_WORDS = 360
 """What tables of other formats add."""
+DEFAULTS_WORDS = 550
+"""What defaults of columns and watermarks take."""
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
@@ -118,6 +120,8 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value: Any = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if value is msgspec.UNSET:
+        return "null"
     return json.dumps(json.loads(msgspec.json.encode(value)))
 
 
@@ -144,8 +148,8 @@ def test_requirements_are_numbered_in_order() -> None:
 
 def test_the_specification_is_short() -> None:
     limits = Limits.load()
-    assert sum(limits.words[f"docs/spec/{name}.md"] for name in PAGES) <= WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS
-    assert sum(map(words_of, TEXTS.values())) <= WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS
+    assert sum(limits.words[f"docs/spec/{name}.md"] for name in PAGES) <= WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS + DEFAULTS_WORDS
+    assert sum(map(words_of, TEXTS.values())) <= WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS + DEFAULTS_WORDS
 
 
 def test_the_smallest_reader_is_small() -> None:
