@@ -60,6 +60,7 @@ def check_own(delta: TableDelta, candidate: CommitAttempt, table: str) -> None:
         base=base,
         committed_at_ms=0,
         footprint=dict(candidate.footprint),
+        features=dict(candidate.features),
     )
     try:
         check_delta(delta, entry, table)

@@ -369,3 +369,18 @@ def test_a_write_planned_before_the_column_lands_after_it(lake: objcat.Lake) -> 
     stale.upsert(rows(2))
     assert column(table, "n") == {1: 5, 2: 5}
     assert set(column(table, "n", where="n = 5")) == {1, 2}
+
+
+def test_a_batch_that_adds_columns_to_a_table_with_defaults(lake: objcat.Lake) -> None:
+    table = create(lake)
+    table.insert(rows(1))
+    table.alter.add_column("n", "int", default=5)
+    table.upsert(rows(2, more="m"), schema_mode="add")
+    table.upsert([{"id": 3, "n": 2**40}], schema_mode="widen")
+    assert column(table, "n") == {1: 5, 2: 5, 3: 2**40}
+    assert column(table, "more") == {1: None, 2: "m", 3: None}
+    with lake.transaction() as tx:
+        tx["t"].upsert(rows(4))
+    assert column(table, "n")[4] == 5
+    table.set_properties({"comment": "still there"})
+    assert column(lake.table("t"), "n")[1] == 5
