@@ -45,6 +45,7 @@ EXAMPLES: Sequence[Example] = [
     Example("DELTA_COMMIT under a lookup index", "Digests of the keys are in the footprint.", "index-simple", _slot(3)),
     Example("DELTA_COMMIT under a record index", "The second table is in `index`.", "index-record", _slot(3)),
     Example("A transaction", "One slot of two tables.", "several-tables", _slot(3)),
+    Example("A position", "A commit of a source, with a small state.", "positions", _slot(2)),
     Example("CLEAN", "A new retention floor.", "clean-and-savepoint", _slot(10)),
     Example("SAVEPOINT", "It retains a slot.", "clean-and-savepoint", _slot(5)),
     Example("RESTORE", "It gives back the state of a slot, with the versions of applications.", "restored", _slot(6)),

@@ -335,6 +335,36 @@ def several_tables(maker: Maker) -> None:
     maker.lake.table("bank.moves").maintenance.compact()
 
 
+def positions(maker: Maker) -> None:
+    """Two sources of a log of two tables: small and large states, a commit without rows, a RESTORE, a checkpoint, archived slots."""
+    first = maker.table("shop.items", ITEMS, key=["id"], shared_log="shop", index=objcat.BucketIndex(1))
+    maker.table("shop.places", PLACES, key=["id"], shared_log="shop", index=objcat.BucketIndex(1))
+
+    def read(source: str, since: int, state: dict[str, Any], *ids: int, resumed_after: int | None = None) -> None:
+        maker.tick()
+        position = objcat.SourcePosition(source=source, state=state, since=since, resumed_after=resumed_after)
+        with maker.lake.transaction(shared_log="shop", position=position) as tx:
+            if ids:
+                tx["shop.items"].upsert([item(number) for number in ids])
+            if source == "mysql-eu":
+                tx["shop.places"].upsert([{"id": number, "city": "Oslo", "at": since} for number in ids])
+
+    read("mysql-eu", -1, {"gtid": "0-1-7", "todo": [["shop.items", 0, 100]]}, 1, 2)
+    read("mysql-eu", 0, {"gtid": "0-1-9"}, 2, 3)
+    read("orders", -1, {"offsets": {"0": 12, "1": 2**60}, "seen": [None, True, 0.5, "Zürich"]}, 7)
+    read("mysql-eu", 1, {"gtid": "0-1-9", "chunks": [[number, f"item {number}"] for number in range(400)]}, 4)
+    read("orders", 0, {"offsets": {"0": 12, "1": 2**60}})
+    maker.tick()
+    first.restore(to=4)
+    read("mysql-eu", 2, {"gtid": "0-1-11"}, 5, resumed_after=first.refresh().slot)
+    for number in range(40):
+        maker.tick()
+        first.upsert([item(number)])
+    maker.tick()
+    archive(first._context.timeline, keep_slots=16)
+    read("orders", 1, {}, 8, resumed_after=7)
+
+
 def without_key(maker: Maker) -> None:
     """Equal rows stay; small inserts fill file groups; a filter deletes."""
     schema = pa.schema([("line", pa.int64()), ("text", pa.string())])
@@ -544,4 +574,5 @@ FEATURES: Sequence[Feature] = [
     Feature("large-commit", "side objects: of changes, and of digests of keys", large_commit),
     Feature("adopted-files", "files that another tool wrote, read under the names and with the values of the log", adopted),
     Feature("column-defaults", "columns that join with a default, for rows of older files and for batches", column_defaults),
+    Feature("positions", "positions of two sources, in the log of two tables", positions),
 ]

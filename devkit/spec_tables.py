@@ -23,6 +23,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import SnapshotExpired, TableClosed
 from objcat.metadata.files import OUTER
+from objcat.timeline.position import read_position
 
 NINE = dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC)
 BEGAN_MS = int(NINE.timestamp() * 1000)
@@ -78,7 +79,7 @@ class MadeTable:
 
     Args:
         objects: By key, relative to the prefix of the log (of the lake, where `is_lake`); adopted files by the path that the log names.
-        documents: `table.json` and `rows/<slot>.json`, by path.
+        documents: `table.json`, `rows/<slot>.json`, and `positions.json` where the log has some, by path.
     """
 
     objects: Mapping[str, bytes]
@@ -141,7 +142,19 @@ def documents_of(feature: Feature, tables: Sequence[objcat.Table], actions: Sequ
         "slots": [f"{slot} {action}" for slot, action in enumerate(actions)],
         "refused": refused,
     }
-    return {"table.json": dumped(described), **documents}
+    positions = {str(slot): said for slot in range(len(actions)) if (said := _positions(tables[0], slot))}
+    return {"table.json": dumped(described), **documents, **({"positions.json": dumped(positions)} if positions else {})}
+
+
+def _positions(table: objcat.Table, slot: int) -> dict[str, Any]:
+    """The position of each source as of a slot."""
+    timeline = table._context.timeline
+    known = timeline.at(slot).log.sources
+    found = {source: read_position(timeline.fileio, source, known[source]) for source in sorted(known)}
+    return {
+        source: {"version": one.version, "slot": one.slot, "rewound_at": one.rewound_at, "state": dict(one.state)}
+        for source, one in found.items()
+    }
 
 
 def _rows(table: objcat.Table, slot: int) -> list[Any] | str:

@@ -32,7 +32,8 @@ from objcat.table.scan import Scan
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
 from objcat.timeline.entry import FileGroupId
-from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_state import AppliedVersion, AppVersion
+from objcat.timeline.position import SourcePosition, StoredPosition
 from objcat.timeline.rollback import CommittedAt, RolledBackAt
 from objcat.version import VERSION
 from objcat.write.transaction import CommitResult
@@ -40,6 +41,7 @@ from objcat.write.transaction import CommitResult
 __all__ = [
     "AddColumn",
     "AppVersion",
+    "AppliedVersion",
     "BloomIndex",
     "BucketIndex",
     "CommitResult",
@@ -60,6 +62,8 @@ __all__ = [
     "Scan",
     "SetDefault",
     "SimpleIndex",
+    "SourcePosition",
+    "StoredPosition",
     "Table",
     "Transaction",
     "WidenColumn",

@@ -19,6 +19,7 @@ ObjcatError                   the root of all
 ├── NamespaceExists           there is already a namespace of that name.
 ├── NamespaceNotEmpty         the namespace holds names, so it cannot be dropped.
 ├── TableClosed               the table was dropped.
+│   └── TableMoved            the table moved to a shared log. Open it by its name.
 ├── UnsupportedFormat         the table needs a newer objcat.
 ├── SnapshotExpired           the slot was cleaned. Read a newer one.
 ├── CheckpointCollected       the checkpoint that a handle reads is gone. Open the table again.
@@ -28,6 +29,7 @@ ObjcatError                   the root of all
 │   ├── Contention            other writers took every slot. Write again later.
 │   ├── AlreadyApplied        the table already has this version of the application.
 │   ├── AlreadyDone           another process executed the same plan.
+│   ├── PositionConflict      another reader of the source committed first.
 │   └── StreamRewound         a RESTORE took back what the application wrote.
 ├── OutOfMemory               the process ran out of memory. The commit did not happen.
 ├── ForeignTableChanged       a table of another format changed while it was adopted. Adopt it again.
@@ -173,6 +175,13 @@ class TableClosed(ObjcatError):
     """The table was dropped.
 
     What to do: `lake.undrop_table` restores the table until it is purged.
+    """
+
+
+class TableMoved(TableClosed):
+    """The table moved to a shared log, where it has its name. Nothing was written to the log that this handle has.
+
+    What to do: Open the table by its name, and write again.
     """
 
 
@@ -329,10 +338,32 @@ class AlreadyDone(CommitConflict):
 
 
 class StreamRewound(CommitConflict):
-    """A `RESTORE` at `winner_slot` took back commits of this application. More writes would leave a gap. Nothing was written.
+    """A `RESTORE` at `winner_slot` took back commits of this application or source. More writes would leave a gap. Nothing was written.
 
-    What to do: Restart the stream from the version that the message names.
+    What to do: Restart the stream from the version that the message names. For a source, read what is missing again, and commit with
+    `resumed_after`.
     """
+
+
+class PositionConflict(CommitConflict):
+    """The commit builds on another version of the position of a source than the log has. Nothing was written.
+
+    What to do: Let one process read the source. Read the position with `lake.source_position`, and go on from there.
+
+    Attributes:
+        version: the version that the log has, -1 for none.
+    """
+
+    def __init__(self, message: str, *, winner_slot: int, version: int) -> None:
+        super().__init__(message, winner_slot=winner_slot)
+        self.version = version
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_position_conflict, (str(self), self.winner_slot, self.version))
+
+
+def _position_conflict(message: str, winner_slot: int, version: int) -> PositionConflict:
+    return PositionConflict(message, winner_slot=winner_slot, version=version)
 
 
 class SnapshotExpired(ObjcatError):

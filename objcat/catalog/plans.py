@@ -68,6 +68,36 @@ def plan_drop(names: CatalogNames, table: str, closed: int) -> NamesDelta | None
     return NamesDelta(drops={table: closed}) if dropped is not None and dropped.closed < closed else None
 
 
+def plan_move(names: CatalogNames, table: str, closed: int, binding: NameBinding) -> NamesDelta | None:
+    """Bind the name of a table that was closed at a slot of its log to what it is in a shared log. The closed one is remembered as dropped.
+
+    binding: in the shared log; the name is the one that the table has now. None when the name has moved, or the table was opened again.
+    """
+    bound = names.table_of(table)
+    if bound is None or bound.binding.opened >= closed:
+        return None
+    return NamesDelta(unbinds=(bound.binding.name,), drops={table: closed}, binds=(renamed(binding, bound.binding.name),))
+
+
+def plan_share(names: CatalogNames, before: NameBinding, shared_log: str, *, where: str) -> NamesDelta:
+    """Make the log of a table that is alone in it a shared one. before: the binding when the operation began.
+
+    Raises TableNotFound, and PlanOutdated when another writer made a log of that name, or changed the binding.
+    """
+    bound = names.table_of(before.table)
+    if bound is None:
+        raise names.not_found(before.name, where=where)
+    if case_folded(shared_log) in names.shared_logs or bound.binding != before:
+        raise PlanOutdated
+    shared = NameBinding(name=before.name, table=before.table, prefix=before.prefix, shared_log=shared_log, opened=before.opened)
+    return NamesDelta(unbinds=(before.name,), binds=(shared,), shared_logs={shared_log: before.prefix})
+
+
+def plan_shared_log(names: CatalogNames, shared_log: str, prefix: str) -> NamesDelta | None:
+    """Name the log at a prefix, before it has a table. None where there is a log of that name."""
+    return None if case_folded(shared_log) in names.shared_logs else NamesDelta(shared_logs={shared_log: prefix})
+
+
 def plan_undrop(names: CatalogNames, dropped: DroppedTable, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
     """Bind a restored table. Raises TableExists, NamespaceNotFound, and PlanOutdated when another writer dropped or bound it."""
     if names.dropped.get(dropped.table) != dropped:

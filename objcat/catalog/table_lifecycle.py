@@ -70,14 +70,21 @@ def close(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> LogV
     raise _contended(timeline, view, f"Table {table} could not be closed")
 
 
-def close_unchanged(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> int | None:
+def close_unchanged(
+    timeline: Timeline[Tables], view: LogView[Tables], table: str, *, metadata: Mapping[str, str] | None = None
+) -> int | None:
     """Close a table if nothing was committed to it above `view`. Returns the slot; None if something was, and the table stays open.
 
     Safe while writers run. The CLOSE follows directly on entries that are known to be of other tables, so no commit is in between.
+
+    Args:
+        metadata: of the CLOSE.
     """
     for _ in range(ATTEMPTS_MAX):
         txn = new_txn(timeline.fileio.env)
-        candidate = CommitAttempt(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
+        candidate = CommitAttempt(
+            txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()}, metadata=metadata or {}
+        )
         try:
             return _claim(candidate, Committer(timeline.fileio, AT_HEAD)).entry.slot
         except CommitConflict:

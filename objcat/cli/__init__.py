@@ -78,6 +78,7 @@ def _objcat(
 
 app.command("ls")(ls.ls)
 app.command("undrop")(services.undrop)
+app.command("move")(archive.move)
 app.command("adopt")(adopt.adopt)
 app.command("schema")(contents.schema)
 app.command("query")(rows.query)

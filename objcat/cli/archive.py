@@ -1,4 +1,4 @@
-"""`objcat archive`, `objcat collect` and `objcat purge`: services that a log or a lake needs now and then."""
+"""`objcat archive`, `collect`, `move` and `purge`: services that a log or a lake needs now and then."""
 
 from __future__ import annotations
 
@@ -63,6 +63,26 @@ def collect(
         say("nothing to collect")
     else:
         say(f"slot {done.slot}: checkpoints below slot {done.bound} are collected, {done.objects:,} objects were deleted")
+
+
+def move(
+    url: TableUrl,
+    shared_log: Annotated[str, typer.Option("--shared-log", metavar="NAME", help="The log to move the table into.")],
+    option: Option = None,
+    as_json: Json = False,
+) -> None:
+    """Move a table into a log that other tables share, so that it can change together with them.
+
+    A table that is alone in its log makes that log the shared one, if there is none of that name. Otherwise its rows are copied,
+    slots begin again, and the table as it was is a dropped one. It is safe while others read and write. You may stop it at any time.
+    """
+    lake, name = lake_and_name(url, option)
+    with progress(f"moving {name}", shown=not as_json):
+        moved = lake.move_to_shared_log(name, shared_log=shared_log)
+    if as_json:
+        say_json({"name": moved.name, "id": moved.id, "shared_log": shared_log, "slot": moved.snapshot.slot})
+    else:
+        say(f"{moved.name} is in the shared log {shared_log}, at slot {moved.snapshot.slot}")
 
 
 def purge(

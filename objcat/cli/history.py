@@ -47,10 +47,11 @@ def log(
     else:
         columns |= {"rows": "rows", "bytes": "bytes"}
         columns |= {"files": "files", "txn": "txn"} if width() >= WIDE_COLUMNS else {}
+        columns |= {"positions": "positions"} if any(row["positions"] for row in rows) else {}
         columns |= {"metadata": "metadata"}
     numbers = ("slot", "rows", "files", "bytes", "slots_lost", "attempts")
     for key, title in columns.items():
-        wraps = key in ("metadata", "requests")
+        wraps = key in ("metadata", "positions", "requests")
         shown.add_column(title, justify="right" if key in numbers else "left", no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
     for row in rows:
         shown.add_row(*(cell(row[key]) for key in columns))
@@ -84,6 +85,7 @@ def show(
         "rolls back": entry.rollback_of,
         "executes the plan": entry.plan,
         "applications": {app: version for versions in entry.apps.values() for app, version in versions.items()} or None,
+        "positions": {source: change.version for source, change in entry.positions.items()} or None,
         "tables": ", ".join(entry.footprint) if set(entry.footprint) - {table.id} else None,
     }
     if entry.summary is not None:
@@ -111,6 +113,7 @@ def commit_row(entry: Entry, table: str) -> dict[str, Any]:
         "committed_at": time_text(entry.committed_at_ms),
         "slots_lost": None if summary is None else summary.slots_lost,
         "requests": None if summary is None else dict(summary.requests),
+        "positions": {source: change.version for source, change in entry.positions.items()},
         "metadata": entry.metadata if entry.rollback_of is None else {**entry.metadata, "rollback of": entry.rollback_of},
     }
 

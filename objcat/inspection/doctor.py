@@ -20,10 +20,12 @@ import msgspec
 from fileio.contract import ObjectMeta
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
+from objcat.catalog.names import CatalogNames
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
 from objcat.inspection.findings import CACHE, Coverage, DoctorReport, Examination
 from objcat.inspection.mirror_checks import check_mirrors
+from objcat.inspection.position_checks import check_checkpoint_positions, check_position_versions, check_positions
 from objcat.metadata.files import FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
@@ -36,7 +38,7 @@ from objcat.timeline.entry import Entry, Txn, intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
-from objcat.timeline.side_objects import get_digests
+from objcat.timeline.side_objects import get_digests, sides_of
 from objcat.timeline.txn_outcomes import outcomes_of
 
 
@@ -70,6 +72,7 @@ def examine(
         files = check_files(own, view)
         report.cover(Coverage.CHECKED, "P7")
         report.cover(Coverage.IN_PART, "P9")
+        check_positions(own, view)
         tell("the mirrors")
         check_mirrors(own, view, deep=deep)
         if deep:
@@ -112,15 +115,37 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
         except CorruptTable:
             continue  # The examination of that log reports what is wrong with it.
         name, table = bound.binding.name, bound.binding.table
+        moved_to = view.log.marks(table).moved_to
         if table not in view.state:
             report.broken("P7", name, f"means table {table} below {bound.binding.prefix}, but the log there does not have it")
+        elif moved_to is not msgspec.UNSET:
+            says = f"means a table that moved to the shared log {moved_to!r}. The move died before it moved the name."
+            report.leftover(name, says, f"lake.table({name!r}) opens it there, and moves the name.")
         elif view.log.marks(table).closed_at is not None:
             report.leftover(
                 name,
                 "means a closed table. A drop died before it removed the name.",
                 f"lake.drop_table({name!r}) finishes that. lake.undrop_table({name!r}) restores the table.",
             )
+    _check_unnamed(lake, names, report)
     return report
+
+
+def _check_unnamed(lake: FileIO, names: CatalogNames, report: DoctorReport) -> None:
+    """Open tables of shared logs that no name means: their creator or mover died, or is still at work."""
+    named = {bound.binding.table for bound in names.tables.values()} | names.dropped.keys()
+    for shared_log, prefix in sorted(names.shared_logs.items()):
+        try:
+            view = log_of_lake(lake, prefix).open()
+        except CorruptTable:
+            continue  # The examination of that log reports what is wrong with it.
+        for table in sorted(view.state.keys() - named):
+            if view.log.marks(table).closed_at is None:
+                report.leftover(
+                    f"table {table} of the shared log {shared_log!r}",
+                    "has no name, so nobody can reach it. A create or a move died, or is still at work.",
+                    "The next move of the same table into that log removes a copy that a move left.",
+                )
 
 
 def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[DoctorReport]:
@@ -153,6 +178,7 @@ def _check_log(
     tell("transactions, times and conflicts")
     _check_outcomes(report, entries)
     _check_conflicts(timeline.fileio, report, entries)
+    check_position_versions(report, entries)
     tell("what lies about")
     _check_leftovers(timeline.fileio, report, listed, entries, paths_of)
     report.cover(Coverage.CHECKED, "P2", "P5", "P6", "P8")
@@ -233,6 +259,7 @@ def _replay(own: Examination) -> LogView[Tables] | None:
         differing = [table for table, said in found.items() if not _agree(said, groups.get(table))]
         if opened.slot == replayed.slot:
             differing += [table for table in found if opened.state[table].spec != replayed.state[table].spec]
+            check_checkpoint_positions(own, opened, replayed)
     except UnsupportedFormat:
         raise
     except ObjcatError as error:
@@ -388,8 +415,4 @@ def _check_leftovers(
 def _named_by(entry: Entry, paths_of: Callable[[msgspec.Raw], Iterable[str]]) -> frozenset[str]:
     """Every object below `data/` that an entry names."""
     paths = [path for raw in entry.changes.values() for path in paths_of(raw)]
-    sides = [entry.side]
-    for footprint in entry.footprint.values():
-        if footprint.keys is not None:
-            sides += [footprint.keys.placed.side, footprint.keys.updated.side]
-    return frozenset([*paths, *(side.path for side in sides if side is not None)])
+    return frozenset([*paths, *(side.path for side in sides_of(entry))])

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
+import msgspec
+
 from fileio.check.probe import check_commit_store
+from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import CatalogNames, NameBinding, TableEntry, check_name
-from objcat.catalog.plans import check_name_free, plan_drop
+from objcat.catalog.plans import check_name_free, plan_drop, plan_move, renamed
 from objcat.catalog.table_lifecycle import close
-from objcat.errors import Contention, TableClosed, TableNotFound
+from objcat.errors import Contention, ObjcatError, TableClosed, TableNotFound
 from objcat.maintenance.auto import AutoMaintenance
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_log import log_of_lake
 from objcat.metadata.table_state import Tables
 from objcat.table.context import TableContext
 from objcat.table.table import Table
-from objcat.timeline.log_state import LogState
+from objcat.timeline.attempt import moved_error
+from objcat.timeline.entry import log_key
+from objcat.timeline.json_objects import decode_json
+from objcat.timeline.log_state import MOVED_TABLE, LogState
 from objcat.timeline.log_view import LogView, Timeline
+
+logger = logging.getLogger("objcat")
 
 ATTEMPTS_MAX = 20
 """How often an operation on names tries again while others change the same names."""
 VIEWS_CACHED_MAX = 64
 """Logs of which a lake remembers the newest view."""
 
+
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_BINDINGS = msgspec.json.Decoder(NameBinding)
 
 EMPTY_LOG_VIEW: LogView[Tables] = LogView(LogState(), {})
 """The view of a log without a slot."""
@@ -50,16 +62,16 @@ class LakeContext:
 
     def open_table(self, name: str) -> Table:
         """A table by its name. Raises as `Lake.table`."""
-        bound = self.binding_of(name)
-        timeline, view = self.open_log(bound.binding.prefix)
+        binding = self.newest_binding(name)
+        timeline, view = self.open_log(binding.prefix)
         try:
-            snapshot_of(view, bound.binding.table, where=timeline.fileio.url)
+            snapshot_of(view, binding.table, where=timeline.fileio.url)
         except TableClosed as error:
             raise TableClosed(
                 f"{error} The name {name!r} still points to it. Finish the drop with lake.drop_table({name!r}), or bring the "
                 f"table back with lake.undrop_table({name!r})."
             ) from error
-        return self.table(bound.binding.name, bound.binding.table, timeline, view)
+        return self.table(binding.name, binding.table, timeline, view)
 
     def check_store(self) -> None:
         """Check once that the store is fit for commits. Raises StoreUnfit."""
@@ -96,6 +108,37 @@ class LakeContext:
             raise names.not_found(name, where=self.fileio.url)
         return bound
 
+    def newest_binding(self, name: str) -> NameBinding:
+        """What a name means. A move that stopped before the name had moved is finished first. Raises TableNotFound.
+
+        Where the catalog cannot be changed, the answer is where the table is, all the same.
+        """
+        binding = self.binding_of(name).binding
+        try:
+            return self.finish_move(binding)
+        except _CannotFinish as unfinished:
+            logger.warning("The name %r still points to the log that its table left: %s", name, unfinished.__cause__)
+            return unfinished.binding
+
+    def finish_move(self, binding: NameBinding) -> NameBinding:
+        """Move the name of a table whose log says that it goes on elsewhere. Returns where it is; the binding itself if it did not move.
+
+        Raises _CannotFinish when the catalog could not be changed.
+        """
+        timeline, view = self.open_log(binding.prefix)
+        marks = view.log.marks(binding.table)
+        if marks.closed_at is None or marks.moved_to is msgspec.UNSET:
+            return binding
+        closed = marks.closed_at
+        said = timeline.log.read_known(closed).metadata.get(MOVED_TABLE, "")
+        moved = decode_json(said.encode(), _BINDINGS, where=log_key(closed), what="where a table moved to")
+        try:
+            names = self.catalog.change(lambda names: plan_move(names, binding.table, closed, moved))
+        except (ObjcatError, FileIOError) as error:
+            raise _CannotFinish(renamed(moved, binding.name)) from error
+        bound = names.table_of(moved.table)
+        return renamed(moved, binding.name) if bound is None else bound.binding
+
     def check_free(self, names: CatalogNames, name: str) -> None:
         """Raises TableExists. A table whose drop was interrupted does not hold its name."""
         bound = names.table(name)
@@ -103,7 +146,10 @@ class LakeContext:
             check_name_free(names, name, where=self.fileio.url)
 
     def close_table(self, binding: NameBinding) -> int:
-        """Close a table; returns the slot of its CLOSE. A table whose log was deleted by hand has only its name left."""
+        """Close a table; returns the slot of its CLOSE. A table whose log was deleted by hand has only its name left.
+
+        Raises TableMoved when it moved to another log meanwhile.
+        """
         timeline, view = self.open_log(binding.prefix)
         if view.slot < 0:
             return binding.opened + 1
@@ -112,11 +158,14 @@ class LakeContext:
         except TableNotFound:
             return binding.opened + 1
         self.remember(binding.prefix, view)
-        return _closed_at(view, binding.table)
+        closed, moved_to = _closed_at(view, binding.table), view.log.marks(binding.table).moved_to
+        if moved_to is not msgspec.UNSET:
+            raise moved_error(binding.table, moved_to, closed)
+        return closed
 
     def complete_drop(self, bound: TableEntry) -> bool:
-        """Finish a drop that was interrupted between its two steps. Returns whether there was one."""
-        binding = bound.binding
+        """Finish a drop that was interrupted between its two steps, or a move. Returns whether there was a drop."""
+        binding = self.newest_binding(bound.binding.name)
         _, view = self.open_log(binding.prefix)
         if view.log.marks(binding.table).closed_at is None:
             return False
@@ -130,6 +179,14 @@ class LakeContext:
     def contended(self, what: str) -> Contention:
         """The error of an operation on names that others have overtaken too often."""
         return Contention(f"{what}. Nothing was changed. Try again later.", winner_slot=self.catalog.slot)
+
+
+class _CannotFinish(Exception):
+    """The name of a table that moved could not be changed. binding: where the table is."""
+
+    def __init__(self, binding: NameBinding) -> None:
+        super().__init__(binding.prefix)
+        self.binding = binding
 
 
 def _closed_at(view: LogView[Tables], table: str) -> int:

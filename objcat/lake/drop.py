@@ -12,6 +12,7 @@ from objcat.catalog.names import CatalogNames, DroppedTable, check_name
 from objcat.catalog.plans import PlanOutdated, find_dropped, plan_purge, plan_undrop, renamed
 from objcat.catalog.table_lifecycle import reopen
 from objcat.common.validation import case_folded, seconds, text
+from objcat.errors import TableMoved
 from objcat.lake.context import ATTEMPTS_MAX, LakeContext
 from objcat.maintenance.clean import CleanResult
 from objcat.maintenance.purge import purge
@@ -20,9 +21,16 @@ from objcat.table.table import Table
 
 def drop_table(lake: LakeContext, name: str) -> None:
     """See `Lake.drop_table`."""
-    binding = lake.binding_of(name).binding
-    lake.catalog.check_writable()
-    lake.finish_drop(binding.table, lake.close_table(binding))
+    for _ in range(ATTEMPTS_MAX):
+        binding = lake.newest_binding(name)
+        lake.catalog.check_writable()
+        try:
+            closed = lake.close_table(binding)
+        except TableMoved:
+            continue  # Drop it where it is now.
+        lake.finish_drop(binding.table, closed)
+        return
+    raise lake.contended(f"The table {name!r} moved {ATTEMPTS_MAX} times while it was dropped")
 
 
 def undrop_table(lake: LakeContext, name: str, *, new_name: str | None, table: str | None) -> Table:
@@ -65,6 +73,7 @@ def _find(lake: LakeContext, name: str, table: str | None) -> tuple[CatalogNames
     names = lake.catalog.refresh()
     lake.catalog.check_writable()
     bound = names.table(name)
-    if bound is not None and lake.complete_drop(bound):
+    if bound is not None:
+        lake.complete_drop(bound)
         names = lake.catalog.names
     return names, find_dropped(names, name, table, where=lake.fileio.url)

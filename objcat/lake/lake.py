@@ -36,13 +36,13 @@ from objcat.errors import (
     TableNotFound,
 )
 from objcat.inspection.verify_files import VERIFIED_BYTES
-from objcat.lake.adopt import AdoptingLake
 from objcat.lake.context import LakeContext
 from objcat.lake.create import checked_names, create_named_table, write_first, write_named_table
 from objcat.lake.drop import drop_table, dropped_tables, purge_table, undrop_table
 from objcat.lake.import_parquet import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lake.namespaces import LakeNamespaces, below_namespace
 from objcat.lake.settings import NamedTableSettings, new_spec
+from objcat.lake.shared_logs import SharedLogsLake
 from objcat.maintenance.clean import CleanResult
 from objcat.maintenance.maintain import MaintenanceReport
 from objcat.maintenance.metrics import Sample, prometheus_text, samples_of
@@ -56,6 +56,7 @@ from objcat.table.table import Table
 from objcat.table.transaction import Transaction
 from objcat.timeline.entry import parse_txn
 from objcat.timeline.log_state import AppVersion
+from objcat.timeline.position import SourcePosition
 from objcat.timeline.rollback import Resolution, resolve
 from objcat.write.transaction import CommitResult
 
@@ -85,7 +86,7 @@ def connect(
 
 
 @reports_full_memory
-class Lake(AdoptingLake):
+class Lake(SharedLogsLake):
     """The tables below one prefix of a store, with their names. Safe for many threads.
 
     It caches what it has seen of the catalog and of tables, so opening a table again costs one GET for each.
@@ -413,7 +414,13 @@ class Lake(AdoptingLake):
     # ---- several tables
 
     def transaction(
-        self, *, isolation: IsolationName = "snapshot", metadata: Mapping[str, str] | None = None, app: AppVersion | None = None
+        self,
+        *,
+        isolation: IsolationName = "snapshot",
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        shared_log: str | None = None,
+        position: SourcePosition | None = None,
     ) -> Transaction:
         """A block that reads and writes several tables with one shared log. It is committed in one slot at its end.
 
@@ -426,11 +433,16 @@ class Lake(AdoptingLake):
                 may change. "serializable": it also fails when others changed a table that it reads. A block that reads nothing does not
                 fail because of other writes.
             metadata, app: see `Table.upsert`.
+            shared_log: the log of the tables. None: that of the first table that the block names.
+            position: how far the reader of a source has come with this block. It is committed with the rows, also without any, and needs
+                `shared_log`. Other commits do not conflict with it.
 
         Returns:
             The transaction, a context manager.
 
         Raises:
+            PositionConflict: when the block begins, or at its end: another reader of the source committed; nothing is visible.
+            StreamRewound: a RESTORE may have taken back rows of the source.
             CommitConflict: at the end of the block; nothing is visible, so run it again.
             TableClosed: a table was dropped meanwhile.
             CommitUnknown: the outcome is unknown; see `Table.resolve`.
@@ -443,6 +455,8 @@ class Lake(AdoptingLake):
             isolation=isolation,
             metadata={} if metadata is None else metadata,
             app=app,
+            position=position,
+            shared_log=shared_log,
             auto_maintenance=self._context.auto_maintenance,
         )
 

@@ -18,6 +18,7 @@ from fileio.env import map_io
 from objcat.common.progress import shown_progress
 from objcat.common.validation import whole_number
 from objcat.errors import InvalidInput
+from objcat.maintenance.clean_positions import superseded_states
 from objcat.metadata.files import TableDelta, decode_delta, encode_delta
 from objcat.metadata.maintenance_policy import Retention
 from objcat.metadata.manifest import Manifests
@@ -209,6 +210,8 @@ def _plan(
     removes: tuple[str, ...] = ()
     if unpinned or any(_ends_files(entry, table) for entry in read.after(marks.bound, until=bound)):
         removes = _unneeded(timeline, view, table, bound, unpinned, read.after(marks.bound))
+    states = superseded_states(timeline, view, bound, unpinned, lambda after: read.after(after, until=bound))
+    removes = tuple(sorted({*removes, *states}))
     return CleanPlan(bound, removes, tuple(sorted(_leftovers(table, recent))), doubt)
 
 

@@ -14,7 +14,7 @@ from objcat.common.validation import instance, instances
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import LogReader
-from objcat.datafile.parquet import BaseWriter, base_path, log_path, write_log
+from objcat.datafile.parquet import BaseWriter, base_path, constant, log_path, write_log
 from objcat.errors import AlreadyDone, CommitConflict, Contention, InvalidInput, SnapshotExpired, TableClosed, WriterFenced
 from objcat.maintenance.compaction_strategy import EVERYTHING, CompactionStrategy, choose
 from objcat.maintenance.reindex import index_due, of_live_groups
@@ -85,6 +85,7 @@ class CompactTask:
         orders: for each group, the order of its new file; None for that of the key.
         committed_at_ms: commit time of the slot that the groups are as of.
         live: for groups of an index, the live file groups of the table.
+        restamps: rows become rows of this transaction, since they go to a log that does not know those which wrote them.
     """
 
     spec: TableSpec
@@ -94,6 +95,7 @@ class CompactTask:
     orders: tuple[Order | None, ...]
     committed_at_ms: int
     live: frozenset[FileGroupId] | None = None
+    restamps: bool = False
 
 
 def plan_compaction(
@@ -383,13 +385,14 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: O
     kept = [log_schema(spec).empty_table()]
 
     def merged() -> Iterator[pa.Table]:
-        for rows, _ in current_cuts(fileio, spec, group, logs):
-            live, deletes = split_by_group(rows)
+        for found, _ in current_cuts(fileio, spec, group, logs):
+            live, deletes = split_by_group(found)
             if task.live is not None:
                 live = of_live_groups(live, task.live)
             # A delete older than the horizon as of this slot keeps nothing out any more: such rows are late themselves.
             kept.append(drop_late_rows(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
-            yield live.select(schema.names)
+            rows = live.select(schema.names)
+            yield rows.set_column(len(schema) - 1, TXN_FIELD, constant(task.txn, rows.num_rows)) if task.restamps else rows
         logs.done(group)
 
     with BaseWriter(fileio, path, schema, group.group_id, statistics=spec.statistics, filtered=spec.filtered, order=order) as writer:

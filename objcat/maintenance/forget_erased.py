@@ -202,7 +202,13 @@ def _carry_out(timeline: Timeline[Tables], view: LogView[Tables], plan: Erasing)
             files |= snapshot.paths(manifests)
     except CheckpointCollected:
         pass  # Another call began to forget partitions and stopped: saved slots are readable again once this is done.
-    redaction = Redaction(table=plan.table, id=plan.id, kept_files=frozenset(files), live=frozenset(plan.live))
+    redaction = Redaction(
+        table=plan.table,
+        id=plan.id,
+        kept_files=frozenset(files),
+        live=frozenset(plan.live),
+        positions={source: progress.version for source, progress in view.log.sources.items()},
+    )
     redacted = redact(timeline.fileio, plan.table, redaction.of, end=plan.end)
     settle(timeline.fileio, plan)
     return redacted

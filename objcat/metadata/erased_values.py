@@ -1,4 +1,4 @@
-"""What an erasure removes from the entries of a table: values, key digests, and emptied partitions.
+"""What an erasure removes from the entries of a table: values, key digests, emptied partitions, and earlier states of positions.
 
 The slot, its files and file groups, and all that conflicts and the replay need stay. So an entry without its bounds, metadata and digests
 is replayed and judged as before. An entry that lost partitions says so.
@@ -6,17 +6,18 @@ is replayed and judged as before. An entry that lost partitions says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
 from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
 from objcat.metadata.key_index_table import INDEX_PARTITION, is_of_index
-from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, FileGroupId, Footprint, Keys, SideObject
+from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, FileGroupId, Footprint, Keys, PositionChange, SideObject
+from objcat.timeline.log_state import MOVED_TABLE, MOVED_TO
 
-KEPT_METADATA = frozenset({"spark.query"})
+KEPT_METADATA = frozenset({"spark.query", MOVED_TO, MOVED_TABLE})
 """objcat's own metadata, which name no data."""
 
 File = TypeVar("File", BaseFile, LogObject)
@@ -30,17 +31,23 @@ class Redaction:
         id: Of the erasure.
         kept_files: Files of readable slots. Their bounds stay.
         live: Partitions of readable slots. All others go.
+        positions: By source, the version whose state stays. Those of all others go, since they may hold keys.
     """
 
     table: str
     id: str
     kept_files: frozenset[str]
     live: frozenset[str]
+    positions: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, entry: Entry) -> Entry:
         """The redacted entry, with its changes inline. The same entry when nothing has to go. entry: with its changes."""
         footprint = entry.footprint.get(self.table)
         raw = entry.changes.get(self.table)
+        positions = {source: self._position(source, change) for source, change in entry.positions.items()}
+        if positions != entry.positions:
+            erased = {**entry.erased, self.table: entry.erased.get(self.table, ())}
+            entry = msgspec.structs.replace(entry, positions=positions, erased=erased)
         if footprint is None and raw is None:
             return entry
         before = TableDelta() if raw is None else decode_delta(raw)
@@ -61,6 +68,9 @@ class Redaction:
             features={**entry.features, **ERASED_PARTITIONS} if ids else entry.features,
             erased={**entry.erased, self.table: ids},
         )
+
+    def _position(self, source: str, change: PositionChange) -> PositionChange:
+        return change if self.positions.get(source) == change.version else PositionChange(change.version)
 
     def _is_live(self, partition: str) -> bool:
         """Whether a partition, or one below it, holds something."""

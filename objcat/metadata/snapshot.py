@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ from objcat.metadata.partition_values import PartitionRanges, leading_bounds
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState
+from objcat.timeline.attempt import moved_error
 from objcat.timeline.checkpoint import root_key
 from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import LogState
@@ -422,6 +424,7 @@ def snapshot_of(view: LogView[Tables], table: str | None = None, *, where: str) 
         TableNotFound: The log is empty.
         CorruptTable: The log holds no such table.
         TableClosed: The table was dropped.
+        TableMoved: The table moved to a shared log.
     """
     if view.slot < 0:
         raise TableNotFound(f"There is no table at {where}. Create it.")
@@ -433,7 +436,10 @@ def snapshot_of(view: LogView[Tables], table: str | None = None, *, where: str) 
             f"The log of {where} does not hold the table {table or 'of that name'}{source}. "
             "Check that this is the prefix of an objcat table."
         )
-    closed_at = view.log.marks(table).closed_at
+    marks = view.log.marks(table)
+    closed_at = marks.closed_at
+    if closed_at is not None and marks.moved_to is not msgspec.UNSET:
+        raise moved_error(table, marks.moved_to, closed_at)
     if closed_at is not None:
         raise TableClosed(
             f"Table {table} at {where} was dropped at slot {closed_at}. Call undrop_table() to restore it, unless it was purged."

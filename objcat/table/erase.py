@@ -6,7 +6,8 @@ expires every older slot. Each may stop halfway and is finished by the next call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -34,7 +35,18 @@ from objcat.mirror.model import MirrorNotRestarted
 from objcat.planning.scan import parse_filter
 from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
-from objcat.table.erasure_search import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
+from objcat.table.erasure_positions import StateSearch, held_by_positions, sources_with
+from objcat.table.erasure_search import (
+    NOT_PROMISED,
+    Examined,
+    Finder,
+    Search,
+    is_data_file,
+    literals_of,
+    physical,
+    sought_of,
+    vocabulary_of,
+)
 from objcat.table.erasure_traces import Traces, trace
 from objcat.table.key_filters import Keyed, keys_text
 from objcat.table.maintenance import TableMaintenance
@@ -152,6 +164,8 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         advance(1)
         # Rows of a filter that no scan can apply could be deleted, but not certified.
         deleted = delete_scanned(table, where, outright=True)
+        # Before any file goes: the next call learns from them which values these are.
+        reliably(lambda: _check_positions(table, traces, literals_of(where)))
         reliably(lambda: _end_tombstones(table, traces))
         advance(1)
         reliably(lambda: _merge_all(table))
@@ -201,6 +215,21 @@ def _check_written_here(table: TableContext) -> None:
             f"{table.name} was adopted. Its log names files of another tool, whose paths and metadata may hold values of erased rows, so "
             "nothing could be certified. Nothing was erased. Copy the rows to a new table with lake.write(), and purge this one."
         )
+
+
+def _check_positions(table: TableContext, traces: Traces, literals: Collection[str]) -> None:
+    """Raises NotErased where the newest state of a source holds values of the deleted rows, which no erasure may take from its reader."""
+    spec, positions = table.refresh().spec, table.view.log.sources
+
+    def found(readable: Iterable[pa.Table]) -> list[str]:
+        vocabulary = vocabulary_of(spec, name=table.name, url=table.fileio.url)
+        sought = sought_of(traces, spec, readable, literals=literals, vocabulary=vocabulary)
+        finder, states = Finder(sought.texts, sought.blobs), StateSearch(sought.typed.values())
+        return sources_with(table.fileio, positions, lambda data: finder.is_in(data) or states.is_in(json.loads(data)))
+
+    # All readable rows are read only where a state holds something.
+    if positions and found(()) and (sources := found(_readable(table, table.view))):
+        raise held_by_positions(table.name, sources)
 
 
 def _searched(table: TableContext, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:

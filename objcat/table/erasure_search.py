@@ -35,10 +35,12 @@ from objcat.metadata.partitioning import encoded
 from objcat.metadata.schema import FIELD_ID_KEY, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.table.erasure_mirrors import MirrorSearch, is_mirror, is_mirror_in
+from objcat.table.erasure_positions import StateSearch
 from objcat.table.erasure_traces import Leaf, Traces, leaves_of
 from objcat.timeline.checkpoint import Root
 from objcat.timeline.entry import Action, Entry, Intent, decode_entry
 from objcat.timeline.history_files import decode_bodies
+from objcat.timeline.position import PositionProgress
 
 TEXT_BYTES_MIN = 6
 """Text and bytes from this length on are looked for in all bytes; shorter ones occur by chance."""
@@ -53,7 +55,7 @@ NOT_PROMISED = (
     "versions of deleted and replaced objects that the store keeps (versioning of the bucket, soft delete, retention)",
     "replicas and backups of the bucket, and copies of the table elsewhere",
     "rows and files that were derived from the rows elsewhere: other tables, also of the same log, caches and copies that readers made",
-    "names in the catalog, names of columns, properties, and names of applications",
+    "names in the catalog, names of columns, properties, and names of applications and sources",
     "what operations that are still under way, or stand still, write later",
 )
 """What no certificate can show."""
@@ -216,6 +218,7 @@ class Search:
     finder: Finder = field(init=False)
     bounds: dict[int, set[Any]] = field(init=False)
     mirrors: MirrorSearch = field(init=False)
+    states: StateSearch = field(init=False)
 
     def __post_init__(self) -> None:
         self.finder = Finder(self.sought.texts, self.sought.blobs)
@@ -224,6 +227,7 @@ class Search:
             leaf: _said(values, kinds[leaf]) for leaf, values in self.sought.typed.items() if isinstance(leaf, int) and leaf in kinds
         }
         self.mirrors = MirrorSearch(self.spec, self.finder.is_in, self.bounds)
+        self.states = StateSearch(self.sought.typed.values())
 
     def examine(self, meta: ObjectMeta) -> None:
         """Search one object and its name. An object that is gone holds nothing."""
@@ -267,14 +271,18 @@ class Search:
                     else self._is_in(data)
                 )
             case "side objects":
-                return self._is_in(data) or (
-                    key.rsplit("/", maxsplit=1)[-1].startswith("keys-") and not self.sought.digests.isdisjoint(_numbers(data))
+                return (
+                    self._is_in(data)
+                    or self.states.is_in_object(key, data)
+                    or (key.rsplit("/", maxsplit=1)[-1].startswith("keys-") and not self.sought.digests.isdisjoint(_numbers(data)))
                 )
             case "data files" | "index files" | "checkpoint manifests" | "other objects":
                 of_index = kind == "index files" or key in self.index_manifests
                 return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index=of_index))
             case "mirrors":
                 return self.mirrors.holds(key, data)
+            case "checkpoint roots":
+                return self._is_in(data) or self.states.is_in_object(key, data)
             case _:
                 return self._is_in(data)
 
@@ -300,6 +308,8 @@ class Search:
         if self._is_in(data):
             return True
         entry = decode_entry(data, key=key)
+        if any(self.states.is_in(change.state) for change in entry.positions.values()):
+            return True
         raw, footprint = entry.changes.get(self.table), entry.footprint.get(self.table)
         if raw is not None:
             delta = decode_delta(raw)
@@ -433,7 +443,7 @@ def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
 
 def vocabulary_of(spec: TableSpec, *, name: str, url: str) -> str:
     """What the objects of a table contain whatever its rows are: names of fields, columns, settings."""
-    words = [*Action, *(one for kind in (Entry, Intent, Root, TableSpec) for one in kind.__struct_fields__)]
+    words = [*Action, *(one for kind in (Entry, Intent, PositionProgress, Root, TableSpec) for one in kind.__struct_fields__)]
     return " ".join([*words, name, url, msgspec.json.encode(spec).decode(), "parquet-cpp-arrow version schema element list key value"])
 
 

@@ -26,6 +26,7 @@ from objcat.table.inspect import TableInspector
 from objcat.table.notebook import SHOWN_COMMITS, table_html
 from objcat.table.open_scan import open_scan
 from objcat.table.scan import Scan
+from objcat.timeline.log_state import AppliedVersion
 
 
 @reports_full_memory
@@ -141,6 +142,35 @@ class TableReader:
         self.refresh()
         reached = self._context.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
         return None if reached is None else reached.version
+
+    def applied(self, app_id: str) -> AppliedVersion | None:
+        """The version that an application has reached in this table, with the slot, time and metadata of its commit.
+
+        One GET more than `app_version`, two where that slot is archived.
+
+        Args:
+            app_id: the `app` of its AppVersion.
+
+        Returns:
+            The version and its commit; None when the application has written nothing.
+
+        Raises:
+            ObjcatError: the errors of opening the table.
+        """
+        self.refresh()
+        reached = self._context.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
+        if reached is None:
+            return None
+        entry = self._context.timeline.log.read_known(reached.slot)
+        return AppliedVersion(
+            app=app_id,
+            version=reached.version,
+            slot=reached.slot,
+            txn=entry.txn,
+            committed_at_ms=entry.committed_at_ms,
+            metadata=dict(entry.metadata),
+            rewound_at=reached.rewound_at,
+        )
 
     # ---- rows and changes
 

@@ -17,7 +17,18 @@ from fileio.errors import FileIOError
 from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import CatalogNames, NameBinding
 from objcat.common.memory_errors import after_commit, reports_full_memory
-from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, shown, text, text_mapping, whole_number
+from objcat.common.validation import (
+    IsolationName,
+    SchemaModeName,
+    case_folded,
+    instance,
+    name_list,
+    one_of,
+    shown,
+    text,
+    text_mapping,
+    whole_number,
+)
 from objcat.engine.local import to_arrow_batch
 from objcat.engine.spooled_batch import SPOOL_SHARE, RowSpool
 from objcat.errors import EmptyBatch, InvalidInput, ObjcatError, TablesInSeveralLogs
@@ -40,6 +51,7 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Entry, Footprint
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.position import SourcePosition, check_position
 from objcat.timeline.reopening import reopening
 from objcat.write.block_writer import AlterStep, TruncateStep
 from objcat.write.table_writer import WriteBatch
@@ -67,8 +79,8 @@ class Isolation(enum.StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _Block:
-    """What a block has named and done so far. `opened`: the slot that it reads. `spool`: holds its rows. `calls`: by table id.
-    `read`: the tables that were scanned."""
+    """What a block has named and done so far. `first`: what named its log. `opened`: the slot that it reads. `spool`: holds its rows.
+    `calls`: by table id. `read`: the tables that were scanned."""
 
     first: str
     prefix: str
@@ -316,15 +328,15 @@ class Transaction:
     """Reads and writes of several tables with one shared log: all of it becomes visible at once, or nothing. A context manager, for one
     thread.
 
-    All scans see one snapshot, taken when the block names its first table. They do not see the block's own writes. Arguments are checked
-    when they are passed; files are written at the end of the block, and committed in one slot. The calls on one table have the effect of
-    commits of their own, one after another: each sees the rows and columns that the calls before it left. An exception ends the block; then
-    nothing was written.
+    All scans see one snapshot, taken when the block names its first table, or begins with a shared log. They do not see the block's own
+    writes. Arguments are checked when they are passed; files are written at the end of the block, and committed in one slot. The calls on
+    one table have the effect of commits of their own, one after another: each sees the rows and columns that the calls before it left. An
+    exception ends the block; then nothing was written.
 
-    `result`: the commit, after the block; None when it changed nothing.
+    `result`: the commit, after the block; None when it changed nothing and has no position.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each setting of a block
         self,
         catalog: Catalog,
         open_log: OpenLog,
@@ -333,6 +345,8 @@ class Transaction:
         isolation: IsolationName,
         metadata: Mapping[str, str],
         app: AppVersion | None,
+        position: SourcePosition | None,
+        shared_log: str | None,
         auto_maintenance: AutoMaintenance,
     ) -> None:
         self.isolation = Isolation(one_of(isolation, Isolation, what="isolation"))
@@ -342,6 +356,7 @@ class Transaction:
         self._keep_log = keep_log
         self._metadata = text_mapping(metadata, what="metadata")
         self._app = app
+        self._position, self._shared_log = _checked_position(position, shared_log, app)
         self._auto_maintenance = auto_maintenance
         self._names: CatalogNames | None = None
         self._block: _Block | None = None
@@ -352,6 +367,9 @@ class Transaction:
         if self._names is not None or self._has_ended:
             raise InvalidInput("A transaction has one block. Begin another one with lake.transaction().")
         self._names = self._catalog.refresh()
+        if self._shared_log is not None:
+            self._block = self._block_at(self._names, self._shared_log)
+            check_position(self._position, self._block.view.log.sources)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -380,29 +398,43 @@ class Transaction:
 
     def _block_of(self, binding: NameBinding) -> _Block:
         if self._block is None:
-            timeline, view = self._open_log(binding.prefix)
-            manifests = Manifests(timeline.fileio)
-            self._block = _Block(
-                first=binding.name,
-                prefix=binding.prefix,
-                timeline=timeline,
-                view=view,
-                opened=view.slot,
-                keep=self._keep_log,
-                manifests=manifests,
-                spool=RowSpool(bytes_max=timeline.fileio.env.memory_bytes // SPOOL_SHARE),
-            )
+            self._block = self._begin(f"The table {binding.name!r}", binding.prefix)
         if self._block.prefix != binding.prefix:
             raise TablesInSeveralLogs(
-                f"The tables {self._block.first!r} and {binding.name!r} have separate logs, so one commit cannot change both. "
-                "Nothing was written. Create such tables with one shared log, lake.create_table(name, ..., shared_log='...')."
+                f"{self._block.first} and the table {binding.name!r} have separate logs, so one commit cannot change both. "
+                "Nothing was written. Create such tables with one shared log, lake.create_table(name, ..., shared_log='...'), or move one "
+                "with lake.move_to_shared_log()."
             )
         return self._block
+
+    def _block_at(self, names: CatalogNames, shared_log: str) -> _Block:
+        """A block in a shared log, before it names a table. Raises InvalidInput where no table was created in that log."""
+        prefix = names.shared_logs.get(case_folded(shared_log))
+        block = None if prefix is None else self._begin(f"The shared log {shared_log!r}", prefix)
+        if block is None or block.view.slot < 0:
+            raise InvalidInput(
+                f"There is no shared log {shared_log!r} in {self._catalog.where}. Nothing was written. Create its first table with "
+                f"lake.create_table(name, ..., shared_log={shared_log!r})."
+            )
+        return block
+
+    def _begin(self, first: str, prefix: str) -> _Block:
+        timeline, view = self._open_log(prefix)
+        return _Block(
+            first=first,
+            prefix=prefix,
+            timeline=timeline,
+            view=view,
+            opened=view.slot,
+            keep=self._keep_log,
+            manifests=Manifests(timeline.fileio),
+            spool=RowSpool(bytes_max=timeline.fileio.env.memory_bytes // SPOOL_SHARE),
+        )
 
     def _commit(self, block: _Block) -> CommitResult | None:
         timeline = block.timeline
         parts = [calls.part(timeline.fileio, block.manifests, table) for table, calls in block.calls.items() if calls]
-        if not parts:
+        if not parts and self._position is None:
             return None
         committer = Committer(timeline.fileio)
         # A block that read nothing may begin from the newest state.
@@ -413,7 +445,10 @@ class Transaction:
 
         def write() -> tuple[LogView[Tables], tuple[CommitResult | None, Sequence[Entry]]]:
             began = timeline.refresh(block.view) if reads is None else block.view
-            return began, commit_parts(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
+            done = commit_parts(
+                timeline, committer, parts, began, metadata=self._metadata, app=self._app, position=self._position, reads=reads
+            )
+            return began, done
 
         view, (result, followed) = block.standing(write)
         if result is None:
@@ -442,3 +477,19 @@ class Transaction:
                 self._auto_maintenance.after(
                     block.timeline, view, table.id, block.manifests, since_slot=block.opened, name=table.name, workers=workers
                 )
+
+
+def _checked_position(
+    position: SourcePosition | None, shared_log: str | None, app: AppVersion | None
+) -> tuple[SourcePosition | None, str | None]:
+    """The position of a transaction and the name of its log. Raises InvalidInput."""
+    if shared_log is not None:
+        text(shared_log, what="shared_log")
+    if position is None:
+        return None, shared_log
+    instance(position, SourcePosition, what="position", such_as="an objcat.SourcePosition(source='...', state={...}, since=...)")
+    if shared_log is None:
+        raise InvalidInput("A position is in a shared log. Give its name too, lake.transaction(shared_log='...', position=...).")
+    if app is not None:
+        raise InvalidInput("A position counts the commits of its source, as a version of an application does. Give one of the two.")
+    return position, shared_log

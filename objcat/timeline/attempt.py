@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fileio.wrappers import MetricsSnapshot
-from objcat.errors import (
-    CommitConflict,
-)
+from objcat.errors import CommitConflict, TableMoved
 from objcat.timeline.conflicts import Conflict
 from objcat.timeline.entry import (
     Action,
@@ -19,7 +17,8 @@ from objcat.timeline.entry import (
     Summary,
     Txn,
 )
-from objcat.timeline.log_state import AppVersion, LogState
+from objcat.timeline.log_state import MOVED_TO, AppVersion, LogState
+from objcat.timeline.position import PositionWrite
 from objcat.version import writer_of
 
 
@@ -49,6 +48,7 @@ class CommitAttempt:
         changes: What it changes, by table id.
         footprint: What it touched, by table id.
         app: An application version, for every table of the footprint.
+        position: Of a source. The log must have the version that it builds on.
         plan: The txn of the plan that it executes.
         rollback_of: The transaction that a ROLLBACK fences.
         summary: What it did, as far as it is known before the slot is.
@@ -64,6 +64,7 @@ class CommitAttempt:
     features: Mapping[str, str] = field(default_factory=dict)
     writer_features: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
+    position: PositionWrite | None = None
     apps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     plan: Txn | None = None
     rollback_of: Txn | None = None
@@ -102,8 +103,11 @@ class Conflicted:
     read: tuple[Entry, ...]
     slots_lost: int
 
-    def error(self, *, attempts: int = 1) -> CommitConflict:
-        """The CommitConflict for a caller that does not repeat the work, or has repeated it too often."""
+    def error(self, *, attempts: int = 1) -> CommitConflict | TableMoved:
+        """The error for a caller that does not repeat the work, or has repeated it too often: TableMoved if the table moved meanwhile."""
+        for found, overlap in self.overlaps:
+            if found.action is Action.CLOSE and MOVED_TO in found.metadata:
+                return moved_error(overlap.table, found.metadata[MOVED_TO], found.slot)
         found, overlap = self.overlaps[0]
         group_ids = tuple(str(group_id) for group_id in overlap.group_ids)
         touched = f" (file groups {', '.join(group_ids[:5])})" if group_ids else ""
@@ -114,3 +118,11 @@ class Conflicted:
             winner_slot=found.slot,
             file_groups=group_ids,
         )
+
+
+def moved_error(table: str, shared_log: str, slot: int) -> TableMoved:
+    """The TableMoved of a handle on the log that a table has left. slot: of its CLOSE."""
+    return TableMoved(
+        f"Table {table} moved to the shared log {shared_log!r} at slot {slot}. This handle is of the log that it left. Nothing was "
+        "written. Open the table by its name, lake.table(...), and write again."
+    )

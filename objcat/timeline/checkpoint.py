@@ -19,7 +19,7 @@ from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import FORMAT_VERSION, check_format, is_path, is_txn, log_key
+from objcat.timeline.entry import FORMAT_VERSION, POSITIONS, check_format, is_path, is_txn, log_key
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
 from objcat.timeline.log_state import LogState
@@ -167,6 +167,8 @@ def _check_root(root: Root, key: str) -> None:
         slots[f"tables.{table}.saved"] = marks.saved
         slots[f"tables.{table}.closed_at"] = [] if marks.closed_at is None else [marks.closed_at]
         slots[f"tables.{table}.apps"] = [at for app in marks.apps.values() for at in (app.slot, app.rewound_at or 0)]
+    slots["positions"] = [at for progress in log.sources.values() for at in (progress.slot, progress.rewound_at or 0)]
+    _check_positions(log, key)
     for field, found in slots.items():
         for slot in found:
             if not 0 <= slot <= root.slot:
@@ -179,6 +181,15 @@ def _check_root(root: Root, key: str) -> None:
             raise CorruptTable(
                 f"{key} says outcomes: {outcome.txn!r} at slot {outcome.slot}. No slot up to its own can say that. {RESTORE}"
             )
+
+
+def _check_positions(log: LogState, key: str) -> None:
+    """Check that a root has positions where its log has them, and that their objects are of the log. Raises CorruptTable."""
+    if POSITIONS.keys() & log.writer_features.keys() and not log.sources:
+        raise CorruptTable(f"{key} lacks the positions of its log. A writer put it that does not know positions. Delete that object.")
+    for source, progress in log.sources.items():
+        if progress.side is not None and not is_path(progress.side.path):
+            raise CorruptTable(f"{key} says log.positions.{source}.side = {progress.side}. It must be below the log's prefix. {RESTORE}")
 
 
 @says_where

@@ -41,6 +41,7 @@ from objcat.timeline.backoff import SlotBackoff
 from objcat.timeline.conflicts import Conflict, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
+    POSITIONS,
     Action,
     Entry,
     SideObject,
@@ -55,6 +56,7 @@ from objcat.timeline.entry import (
 from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion, LogState
+from objcat.timeline.position import check_position
 from objcat.timeline.side_objects import StoredChanges, get_digests, write_large_changes
 
 
@@ -159,7 +161,8 @@ class Committer:
             Committed, or Conflicted when a later entry conflicts.
 
         Raises:
-            WriterFenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention, UnsupportedFormat: Nothing of it is visible, for certain.
+            WriterFenced, AlreadyApplied, AlreadyDone, StreamRewound, PositionConflict, Contention, UnsupportedFormat: Nothing of it is
+                visible, for certain.
             CommitUnknown, SharedTransaction: Delete nothing.
             FileIOError: A storage error that certainly had no effect.
         """
@@ -182,7 +185,7 @@ class Committer:
     ) -> Committed | Conflicted:
         env = self.fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
-        check_app_version(candidate.app, candidate.footprint, candidate.base)
+        _check_versions(candidate, candidate.base)
         changes, side = spilled or self.write_large_changes(candidate)
         began_s = env.monotonic_s()
         turns = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
@@ -247,7 +250,7 @@ class Committer:
             read.append(entry)
             state = state.advance([entry])
         check_writable(state.writer_features, where=self.fileio.url)
-        check_app_version(candidate.app, candidate.footprint, state)
+        _check_versions(candidate, state)
         return _ConflictCheck(None, tuple(read), tuple(overlaps))
 
     def pause(self, before_s: float, *, took_s: float) -> float:
@@ -330,6 +333,7 @@ def _entry_of(
     apps = {table: dict(versions) for table, versions in candidate.apps.items()}
     if candidate.app is not None:
         apps |= {table: {candidate.app.app: candidate.app.version} for table in candidate.footprint}
+    position = candidate.position
     return Entry(
         format=FORMAT_VERSION,
         slot=state.slot + 1,
@@ -339,11 +343,12 @@ def _entry_of(
         committed_at_ms=max(state.committed_at_ms + 1, now_ms),
         writer=candidate.writer,
         features=dict(candidate.features),
-        writer_features=dict(candidate.writer_features),
+        writer_features={**candidate.writer_features, **(POSITIONS if position is not None else {})},
         changes=changes,
         side=side,
         footprint=dict(candidate.footprint),
         apps=apps,
+        positions={} if position is None else {position.asked.source: position.change},
         plan=candidate.plan,
         rollback_of=candidate.rollback_of,
         summary=summary,
@@ -417,8 +422,14 @@ def _check_is_ours(own: Entry, found: Entry) -> None:
 def _did(entry: Entry) -> object:
     """What the operation of an entry changed."""
     if entry.side is not None:
-        return entry.action, entry.side.sha256
-    return entry.action, {table: msgspec.json.decode(raw) for table, raw in entry.changes.items()} or entry.footprint
+        return entry.action, entry.side.sha256, entry.positions
+    return entry.action, entry.positions, {table: msgspec.json.decode(raw) for table, raw in entry.changes.items()} or entry.footprint
+
+
+def _check_versions(candidate: CommitAttempt, state: LogState) -> None:
+    """Check that the application and the reader of an attempt may commit after a state. Raises as the two checks."""
+    check_app_version(candidate.app, candidate.footprint, state)
+    check_position(None if candidate.position is None else candidate.position.asked, state.sources)
 
 
 def check_app_version(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:

@@ -12,7 +12,7 @@ from fileio.store import FileIO
 from objcat.common.validation import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, log_key, new_txn, parse_txn, requested_key, txn_time
+from objcat.timeline.entry import Action, Entry, Txn, intent_key, log_key, new_txn, parse_txn, requested_key, txn_time
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.json_objects import RESTORE
@@ -20,6 +20,7 @@ from objcat.timeline.log import with_changes
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
+from objcat.timeline.side_objects import sides_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,18 +235,8 @@ def _unnamed(
     if entry.txn != txn:
         raise CorruptTable(f"{log_key(slot)} in {fileio.url} does not hold the commit of {txn}. {RESTORE}")
     (entry,) = with_changes(fileio, [entry])
-    named = {*names_of(entry), *(side.path for side in _side_objects(entry))}
+    named = {*names_of(entry), *(side.path for side in sides_of(entry))}
     return entry, [path for path in found.files if path not in named]
-
-
-def _side_objects(entry: Entry) -> Iterable[SideObject]:
-    if entry.side is not None:
-        yield entry.side
-    for footprint in entry.footprint.values():
-        if footprint.keys is not None:
-            for digests in (footprint.keys.placed, footprint.keys.updated):
-                if digests.side is not None:
-                    yield digests.side
 
 
 def _remove_settled_plans(timeline: Timeline[Any], view: LogView[Any], plans: Sequence[Txn]) -> None:

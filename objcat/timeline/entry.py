@@ -24,7 +24,9 @@ A reader cannot replay it upon a state that holds rows of these partitions. The 
 """
 READER_FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", *ERASED_PARTITIONS})
 """Features that this client understands when it reads."""
-WRITER_FEATURES: frozenset[str] = frozenset()
+POSITIONS = {"positions": "0.1.0"}
+"""The feature of a log that holds positions of sources. A writer that does not know it would lose them in its checkpoints."""
+WRITER_FEATURES: frozenset[str] = frozenset({*POSITIONS})
 """Features that this client understands when it writes."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -123,6 +125,20 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
     placed: Digests = Digests()
     updated: Digests = Digests()
+
+
+class PositionChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the reader of a source has come with an entry.
+
+    Args:
+        version: That of the position before, and 1. The first one is 0.
+        state: What the reader needs to go on.
+        side: The state as JSON in an object, when it is large. An erasure leaves neither.
+    """
+
+    version: Count
+    state: dict[str, Any] | None = None
+    side: SideObject | None = None
 
 
 class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -225,6 +241,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         writer_features: What a writer must understand from this slot on.
         changes: By table id, for the reducer of the log. Large changes are in `side`, and `changes` is empty.
         apps: By table id, the version that each application has reached.
+        positions: By source, how far its reader has come.
         plan: The txn of the plan that it executes.
         rollback_of: The txn that a ROLLBACK fences.
         metadata: The user's own.
@@ -245,6 +262,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     side: SideObject | None = None
     footprint: dict[str, Footprint] = {}
     apps: dict[str, dict[str, int]] = {}
+    positions: dict[str, PositionChange] = {}
     plan: Txn | None = None
     rollback_of: Txn | None = None
     summary: Summary | None = None
@@ -340,10 +358,22 @@ def check_entry(entry: Entry, *, key: str) -> None:
     for field, side in (("side", entry.side), ("history.file", None if entry.history is None else entry.history.file)):
         if side is not None and (not is_path(side.path) or not _SHA256.fullmatch(side.sha256)):
             raise wrong(field, side, "an object below the log's prefix and its SHA-256")
+    _check_positions(entry, wrong)
     for table, footprint in entry.footprint.items():
         _check_footprint(footprint, f"footprint.{table}", entry, wrong)
         if footprint.changes_state and entry.side is None and entry.history is None and table not in entry.changes:
             raise wrong(f"changes.{table}", None, f"present, since its footprint names {_change_of(footprint)}")
+
+
+def _check_positions(entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:
+    if entry.positions and not POSITIONS.keys() <= entry.writer_features.keys():
+        raise wrong("writer_features", entry.writer_features, "with `positions`, since the entry has some")
+    for source, change in entry.positions.items():
+        side = change.side
+        if side is not None and (change.state is not None or not is_path(side.path) or not _SHA256.fullmatch(side.sha256)):
+            raise wrong(f"positions.{source}.side", side, "an object below the log's prefix and its SHA-256, without a state beside it")
+        if side is None and change.state is None and not entry.erased:
+            raise wrong(f"positions.{source}", change, "a state, or an object that holds it")
 
 
 def _check_footprint(footprint: Footprint, field: str, entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:

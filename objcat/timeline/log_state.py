@@ -8,9 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from objcat.common.validation import text, whole_number
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import ERASED_PARTITIONS, Action, Entry
+from objcat.timeline.position import PositionProgress, advance_positions
+
+MOVED_TO = "objcat.moved_to"
+"""Metadata of a CLOSE that ends a move: the name of the shared log in which the table goes on."""
+MOVED_TABLE = "objcat.moved_table"
+"""Metadata of the same CLOSE: where the table goes on, as a binding of the catalog in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +50,29 @@ class AppVersion:
             whole_number(self.since, what=f"since of the application {self.app!r}", least=-1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedVersion:
+    """The version that an application has reached in a table, and the commit that has it.
+
+    Attributes:
+        app: the application.
+        version: the newest one; after a RESTORE that took back versions, the restored one, -1 for none.
+        slot: of the commit, or of that RESTORE.
+        txn: its transaction id.
+        committed_at_ms: its commit time, in milliseconds since 1970 UTC.
+        metadata: of the commit, as its writer gave it. An erasure removes it.
+        rewound_at: slot of a RESTORE that took back versions since which the application has written nothing, None for none.
+    """
+
+    app: str
+    version: int
+    slot: int
+    txn: str
+    committed_at_ms: int
+    metadata: Mapping[str, str]
+    rewound_at: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class AppProgress:
     """The version that an application has reached in a table.
@@ -65,12 +96,14 @@ class TableLogState:
         saved: Slots with a savepoint.
         closed_at: Slot of the CLOSE, None while the table is open.
         apps: Progress of applications, by name.
+        moved_to: The shared log to which it moved, if that closed it. Unset otherwise, so that checkpoints do not have the field.
     """
 
     bound: int = 0
     saved: frozenset[int] = frozenset()
     closed_at: int | None = None
     apps: Mapping[str, AppProgress] = field(default_factory=dict)
+    moved_to: str | msgspec.UnsetType = msgspec.UNSET
 
     def is_readable(self, slot: int) -> bool:
         """Whether the table's files as of that slot are retained."""
@@ -88,6 +121,7 @@ class LogState:
         root_bound: Checkpoints below it may be gone, except the newest one up to each of `pins`.
         pins: Slots that were saved before the bound passed them.
         restores: For each RESTORE above the bound, its slot and the slot that it restored.
+        positions: By source, its newest position. Unset in a log without positions, so that its checkpoints do not have the field.
     """
 
     slot: int = -1
@@ -98,10 +132,16 @@ class LogState:
     root_bound: int = 0
     pins: frozenset[int] = frozenset()
     restores: tuple[tuple[int, int], ...] = ()
+    positions: Mapping[str, PositionProgress] | msgspec.UnsetType = msgspec.UNSET
 
     def marks(self, table: str) -> TableLogState:
         """The state of a table in this log."""
         return self.tables.get(table, TableLogState())
+
+    @property
+    def sources(self) -> Mapping[str, PositionProgress]:
+        """The newest position of each source."""
+        return {} if self.positions is msgspec.UNSET else self.positions
 
     def advance(self, entries: Iterable[Entry]) -> LogState:
         """The state after further entries. They must follow its slot without a gap; else it raises CorruptTable."""
@@ -120,6 +160,7 @@ class LogState:
                 root_bound=state.root_bound,
                 pins=state.pins,
                 restores=state.restores,
+                positions=advance_positions(state.sources, entry) or msgspec.UNSET,
             )
             state = _replay_roots(state, entry)
         return state
@@ -150,13 +191,13 @@ def _replay(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
             if before.rewound_at is not None or reached.get(app) != before.version:
                 now = reached.get(app, -1)
                 apps[app] = AppProgress(now, entry.slot, rewound_at=entry.slot)
-        return replace(marks, apps=apps, closed_at=None)
+        return replace(marks, apps=apps, closed_at=None, moved_to=msgspec.UNSET)
     if reached:
         marks = replace(marks, apps={**marks.apps, **{app: AppProgress(version, entry.slot) for app, version in reached.items()}})
     if footprint is None:
         return marks
     if entry.action is Action.CLOSE:
-        marks = replace(marks, closed_at=entry.slot)
+        marks = replace(marks, closed_at=entry.slot, moved_to=entry.metadata.get(MOVED_TO, msgspec.UNSET))
     if footprint.bound is not None:
         marks = replace(marks, bound=max(marks.bound, footprint.bound))
     if footprint.saves is not None:

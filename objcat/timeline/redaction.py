@@ -25,7 +25,7 @@ from objcat.timeline.archive import FILE_BYTES_MAX, FILE_SLOTS_MAX, tombstone_of
 from objcat.timeline.entry import Action, Entry, HistoryRow, SideObject, Txn, decode_entry, encode_entry, log_key
 from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
-from objcat.timeline.side_objects import get_side, read_intact, side_object
+from objcat.timeline.side_objects import get_side, read_intact, side_object, sides_of
 
 ATTEMPTS_MAX = 10
 """Passes over the log. Each pass repeats what another process prevented in the pass before."""
@@ -36,7 +36,7 @@ An archiver must not take it for its own: it may delete its own files while no s
 """
 _FILE = re.compile(r"history/(\d{20})-(\d{20})-[0-9a-f]+(\.erased)?\.parquet")
 _PLAN = "history/erasing-"
-_SIDE = re.compile(r"data/([^/]+)/(changes\.json|keys)-[^/]+")
+_SIDE = re.compile(r"data/([^/]+)/(changes\.json|keys|position\.json)-[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _redact_group(
             moving.append(place)
             rows.append(bodies[place.stub.slot] if is_same else encode_entry(new))
         is_due |= not is_same
-        done.sides.update(_sides_of(old if is_same else new))
+        done.sides.update(side.path for side in sides_of(old if is_same else new))
     if is_due and moving:
         _move(fileio, done, moving, rows)
     elif not is_due:
@@ -354,12 +354,3 @@ def _delete_rest(fileio: FileIO, done: _Pass, listed: Collection[str], places: M
         if result.error is not None:
             raise result.error
     return tuple(rest)
-
-
-def _sides_of(entry: Entry) -> Iterator[str]:
-    """The side objects that an entry names."""
-    if entry.side is not None:
-        yield entry.side.path
-    for footprint in entry.footprint.values():
-        if footprint.keys is not None:
-            yield from (digests.side.path for digests in (footprint.keys.placed, footprint.keys.updated) if digests.side is not None)

@@ -1,11 +1,11 @@
-"""Side objects: large changes and key digests of an entry, stored outside of its slot."""
+"""Side objects: large changes, key digests and states of positions of an entry, stored outside of its slot."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -14,7 +14,7 @@ from fileio.contract import Create, require_written
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix, inline_digests
+from objcat.timeline.entry import Digests, Entry, SideObject, Txn, data_prefix, inline_digests
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import RESTORE
 
@@ -63,6 +63,16 @@ def read_intact(fileio: FileIO, path: str, sha256: str, *, named_by: str) -> byt
     if hashlib.sha256(data).hexdigest() != sha256:
         raise CorruptTable(f"{path} is not what the {named_by} that names it wrote. {RESTORE}")
     return data
+
+
+def sides_of(entry: Entry) -> Iterator[SideObject]:
+    """The side objects that an entry names."""
+    if entry.side is not None:
+        yield entry.side
+    yield from (change.side for change in entry.positions.values() if change.side is not None)
+    for footprint in entry.footprint.values():
+        if footprint.keys is not None:
+            yield from (digests.side for digests in (footprint.keys.placed, footprint.keys.updated) if digests.side is not None)
 
 
 def write_large_changes(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> StoredChanges:

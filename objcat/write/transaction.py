@@ -39,6 +39,7 @@ from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.position import PositionWrite, SourcePosition, check_position, write_position
 from objcat.version import writer_of
 from objcat.write.bucket_size_warning import BucketSizeWarning
 from objcat.write.engine import Engine
@@ -150,7 +151,7 @@ def commit_write(
     return result, followed
 
 
-def commit_parts(
+def commit_parts(  # noqa: PLR0913 - one for each part of a commit
     timeline: Timeline[Tables],
     committer: Committer,
     parts: Sequence[TablePart],
@@ -158,16 +159,18 @@ def commit_parts(
     *,
     metadata: Mapping[str, str],
     app: AppVersion | None = None,
+    position: SourcePosition | None = None,
     reads: Mapping[str, Footprint] | None = None,
     txn: Txn | None = None,
 ) -> tuple[CommitResult | None, Sequence[Entry]]:
     """Write the files of one transaction and commit them in one slot. Rewrites conflicting file groups.
 
-    Returns and raises as `WriteOperation.run`; no result when no part changes anything, and there is no application version to record.
-    Rows that the caller has computed from data that changed meanwhile cannot be rewritten here.
+    Returns and raises as `WriteOperation.run`; no result when no part changes anything, and there is no application version or
+    position to record. Rows that the caller has computed from data that changed meanwhile cannot be rewritten here.
 
     Args:
-        parts: one writer per table. All tables share one log.
+        parts: one writer per table. All tables share one log. With a position there may be none.
+        position: of a source, committed with the rows.
         reads: by table id, what the transaction read and its outcome depends on. None: nothing.
         txn: the id under which files were written before. None: a new one.
     """
@@ -177,9 +180,12 @@ def commit_parts(
     beginnings = 0
     while True:
         beginnings += 1
-        attempt = _WriteTransaction(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads, txn=txn)
+        attempt = _WriteTransaction(
+            timeline, committer, parts, view, began, metadata=metadata, app=app, position=position, reads=reads, txn=txn
+        )
         try:
             check_app_version(app, [part.table for part in parts], view.log)
+            check_position(position, view.log.sources)
             with fileio.env.urgent():
                 committed = attempt.run()
         except AlreadyApplied as applied:
@@ -257,6 +263,7 @@ class _WriteTransaction:
         *,
         metadata: Mapping[str, str],
         app: AppVersion | None,
+        position: SourcePosition | None,
         reads: Mapping[str, Footprint] | None,
         txn: Txn | None,
     ) -> None:
@@ -270,6 +277,8 @@ class _WriteTransaction:
         self._began = began
         self._metadata = metadata
         self._app = app
+        self._asked = position
+        self._position: PositionWrite | None = None
         self._reads = reads
         self.txn = new_txn(self._fileio.env) if txn is None else txn
         self.number = 1
@@ -334,12 +343,14 @@ class _WriteTransaction:
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
             part.write(self._snapshot(table), self.txn)
+        if self._asked is not None:
+            self._position = write_position(self._fileio, self.txn, self._asked)
         check_log_unchanged(self.view.log, base.result(), where=self._fileio.url)
         policy = self._committer.policy
         pause_s = 0.0
         while True:
             candidate = self._candidate()
-            if not candidate.changes and self._app is None:
+            if not candidate.changes and self._app is None and self._asked is None:
                 return None  # Only a batch, which was given to be written, commits without a change.
             session.superseded[:] = [path for part in self._parts.values() for path in part.superseded]
             outcome = session.try_commit(candidate, skew_ms=skew_ms())
@@ -419,6 +430,7 @@ class _WriteTransaction:
             footprint=footprint,
             writer=writer_of(self._engines),
             app=self._app,
+            position=self._position,
             summary=self.summary(),
             began=self._began,
             metadata=self._metadata,

@@ -48,6 +48,7 @@ CALLS: dict[str, list[list[str]]] = {
     "erase --dry-run": [["TABLE", "--where", "id = 1"]],
     "archive": [["TABLE"]],
     "collect": [["TABLE"], ["TABLE", "--dry-run"]],
+    "move": [["LAKE/trips", "--shared-log", "shop"]],
     "purge": [["LAKE/gone", "--older-than", "0"]],
     "purge --dry-run": [["LAKE/gone", "--older-than", "0"]],
     "maintain": [["TABLE"], ["LAKE"]],

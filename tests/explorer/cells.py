@@ -26,6 +26,7 @@ from tests.explorer.cells_indexes import INDEX_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
+from tests.explorer.cells_positions import POSITION_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.cells_without_key import WITHOUT_KEY_CELLS
@@ -317,6 +318,7 @@ CELLS = (
     *REWRITE_CELLS,
     *MERGE_CELLS,
     *MOVE_CELLS,
+    *POSITION_CELLS,
     *INDEX_CELLS,
     *WITHOUT_KEY_CELLS,
     *ERASURE_CELLS,

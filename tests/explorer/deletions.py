@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.explorer.actors import owner_of
-from tests.explorer.facts import Facts, LogFacts, kept_slots, parse_slot, place_of_slot
+from tests.explorer.facts import Facts, LogFacts, kept_slots, parse_slot, place_of_slot, positions_of
 from tests.explorer.store import Request
 
 
@@ -66,6 +66,9 @@ def _folder_of(key: str) -> tuple[str, str | None, str]:
 
 
 def _who_reads(log: LogFacts, path: str) -> str | None:
+    for source, position in positions_of(log).items():
+        if path == position.path:
+            return f"the newest position of {source}"
     for table in log.states[-1] if log.states else ():
         for number in kept_slots(log, table):
             if path in log.states[number][table].files:

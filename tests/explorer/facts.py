@@ -58,11 +58,20 @@ class Change(NamedTuple):
         return own if self.of_index is None else own + self.of_index.files
 
 
+class Position(NamedTuple):
+    """A position in an entry. rows: what its state counts, None where that is an object. path: of that object."""
+
+    source: str
+    version: int
+    rows: int | None
+    path: str | None
+
+
 class Slot(NamedTuple):
     """An entry of a log.
 
     does: what its writer meant, in the words of the explorer's roles: (verb, keys, mark), see `_meant`. whole: the tables which its writer
-    meant to change together; empty where it says nothing of that.
+    meant to change together; empty where it says nothing of that. positions: of sources.
     """
 
     txn: str
@@ -77,6 +86,7 @@ class Slot(NamedTuple):
     is_tombstone: bool
     does: tuple[str, tuple[int, ...], str] | None
     whole: tuple[str, ...]
+    positions: tuple[Position, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -261,6 +271,10 @@ def parse_slot(data: bytes) -> Slot:
         is_tombstone=entry.get("history") is not None,
         does=(said[0], tuple(int(key) for key in said[1].split(",")), said[2]) if said else None,
         whole=tuple(entry.get("metadata", {}).get("tables", "").split()),
+        positions=tuple(
+            Position(source, one["version"], one.get("state", {}).get("rows"), one.get("side", {}).get("path"))
+            for source, one in entry.get("positions", {}).items()
+        ),
     )
 
 
@@ -590,6 +604,35 @@ def _origins(data: bytes, key: int, writer: str) -> list[str]:
     txns = found.get("_objcat_txn") or [writer] * len(found["k"])
     deleted = found.get("_objcat_op") or [0] * len(found["k"])
     return [txn for known, txn, gone in zip(found["k"], txns, deleted, strict=True) if known == key and not gone]
+
+
+def positions_of(log: LogFacts) -> Mapping[str, Position]:
+    """The newest position of each source."""
+    return {one.source: one for _, slot in sorted(log.slots.items()) for one in slot.positions}
+
+
+def wrong_positions(log: LogFacts, files: Mapping[str, bytes]) -> str | None:
+    """What is wrong with the positions of a log: each version of a source is there once, and its state counts the rows up to it.
+
+    A source that nobody restores over comes with a row or a bare position for each version.
+    """
+    reached: dict[str, tuple[int, int]] = {}
+    for number, slot in sorted(log.slots.items()):
+        for one in slot.positions:
+            version, before = reached.get(one.source, (-1, -1))
+            if one.version != version + 1:
+                return f"P5: slot {number} brings version {one.version} of {one.source}, and slot {before} has version {version}"
+            if one.rows not in (None, one.version + 1):
+                return f"P5: slot {number} brings version {one.version} of {one.source}, whose state counts {one.rows} rows"
+            reached[one.source] = one.version, number
+    for one in positions_of(log).values():
+        if one.path is None:
+            continue
+        if log.prefix + one.path not in files:
+            return f"P7: {one.path}, which holds the newest state of {one.source}, does not exist"
+        if json.loads(files[log.prefix + one.path])["rows"] != one.version + 1:
+            return f"P5: the newest state of {one.source} counts other rows than it has versions"
+    return None
 
 
 def kept_slots(log: LogFacts, table: str) -> Iterator[int]:

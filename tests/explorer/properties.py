@@ -23,7 +23,19 @@ from tests.explorer.actors import (
     Undecided,
     owner_of,
 )
-from tests.explorer.facts import CATALOG, Facts, LogFacts, Naming, fold_names, kept_slots, paths_of, read_rows, still_held, unknown_keys
+from tests.explorer.facts import (
+    CATALOG,
+    Facts,
+    LogFacts,
+    Naming,
+    fold_names,
+    kept_slots,
+    paths_of,
+    read_rows,
+    still_held,
+    unknown_keys,
+    wrong_positions,
+)
 
 PROPERTIES = {
     "P0": "no schedule leads to an error that is not part of the contract",
@@ -31,7 +43,7 @@ PROPERTIES = {
     "P2": "a transaction has one outcome: one slot commits it, or one rolls it back",
     "P3": "acknowledged means durable",
     "P4": "failed means never",
-    "P5": "what files hold is what was committed: no update is lost, no batch of an application counts twice",
+    "P5": "what files hold is what was committed: no update is lost, no batch of an application or a source counts twice",
     "P6": "commit times strictly increase",
     "P7": "every file of every snapshot that can still be read exists: from the bound on, and saved ones; and what a checkpoint names",
     "P8": "nothing is deleted but what the log allows",
@@ -78,7 +90,7 @@ def _check_log(log: LogFacts, facts: Facts) -> str | None:
             return f"P2: the plan {slot.plan} is executed at slot {number}, after it was rolled back"
         if slot.plan is not None and plans.setdefault(slot.plan, number) != number:
             return f"P2: the plan {slot.plan} is executed at the slots {plans[slot.plan]} and {number}"
-    return log.broken or _check_names(log, facts) or _check_tables(log, facts)
+    return log.broken or wrong_positions(log, facts.files) or _check_names(log, facts) or _check_tables(log, facts)
 
 
 def _check_names(log: LogFacts, facts: Facts) -> str | None:

@@ -656,6 +656,31 @@ class Log:
             marks = marks.after(entry, table)
         return marks
 
+    def positions(self, slot: int, *, root: bool = False) -> dict[str, Json]:
+        """By source, its newest position as of a slot; with `root` from the newest checkpoint at or below it."""
+        found = self.root_below(slot) if root else None
+        known: dict[str, Json] = dict((found.content["log"].get("positions") or {}) if found is not None else {})
+        for entry in self.entries[0 if found is None else found.slot + 1 : slot + 1]:
+            restored = [mark["restores"] for mark in (entry.get("footprint") or {}).values() if mark.get("restores") is not None]
+            for source, one in known.items():
+                if restored and (one["slot"] > min(restored) or one.get("rewound_at") is not None):
+                    known[source] = {**one, "rewound_at": entry["slot"]}
+            for source, one in (entry.get("positions") or {}).items():
+                check("positions" in (entry.get("writer_features") or {}), f"slot {entry['slot']} lacks the feature of its positions")
+                before = known.get(source, {"version": -1})["version"]
+                check(one["version"] == before + 1, f"slot {entry['slot']} brings version {one['version']} after {before}")
+                same = {"slot": entry["slot"], "txn": entry["txn"], "committed_at_ms": entry["committed_at_ms"]}
+                known[source] = {**one, **same}
+        return {source: self._position(one) for source, one in known.items()}
+
+    def _position(self, one: Json) -> Json:
+        """A position with its state."""
+        state, side = one.get("state"), one.get("side")
+        check((state is None) != (side is None), "a position has its state twice, or not at all")
+        if side is not None:
+            state = json.loads(self.prefix.named(side["path"], size=side["bytes"], sha256=side["sha256"]))
+        return {"version": one["version"], "slot": one["slot"], "rewound_at": one.get("rewound_at"), "state": state}
+
     def born(self, table: str) -> int:
         return next(entry["slot"] for entry in self.entries if table in self.changes(entry))
 

@@ -124,6 +124,15 @@ def test_the_second_reader_reads_the_stated_rows(name: str, checkpoint: bool) ->
         assert found == rows, (table, slot)
 
 
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["from slot 0", "from the checkpoint"])
+def test_the_second_reader_reads_the_stated_positions(checkpoint: bool) -> None:
+    log = reader.Log(FOLDER / "positions" / "objects")
+    said = json.loads((FOLDER / "positions" / "positions.json").read_text())
+    assert {name for positions in said.values() for name in positions} == {"mysql-eu", "orders"}
+    for slot in range(log.head + 1):
+        assert log.positions(slot, root=checkpoint) == said.get(str(slot), {}), slot
+
+
 def test_the_names_of_a_lake() -> None:
     folder = FOLDER / "names"
     said = json.loads((folder / "names.json").read_text())

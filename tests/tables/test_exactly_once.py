@@ -161,3 +161,22 @@ def test_a_stream_whose_commits_were_taken_back_is_told_so(lake: objcat.Lake) ->
 def test_a_version_that_is_none_is_refused(app: str, version: int, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         objcat.AppVersion(app=app, version=version)
+
+
+def test_what_an_application_has_reached_comes_with_its_commit(lake: objcat.Lake) -> None:
+    table = create(lake)
+    assert table.applied("stream") is None
+    write(table, 3)
+    rows, app = batch(4)
+    done = table.upsert(rows, app=app, metadata={"offsets": "0:12"})
+    write(table, 9, app="another")
+    reached = lake.table("t").applied("stream")
+    assert reached == objcat.AppliedVersion(
+        app="stream", version=4, slot=done.slot, txn=done.txn, committed_at_ms=done.committed_at_ms, metadata={"offsets": "0:12"}
+    )
+    restored = table.restore(to=1).slot
+    again = table.applied("stream")
+    assert again is not None
+    assert (again.version, again.slot, again.rewound_at) == (3, restored, restored)
+    with pytest.raises(InvalidInput):
+        table.applied("")

@@ -29,7 +29,7 @@ PUBLIC = """
     connect Lake Table Scan Transaction create_table_at table_at errors __version__
     BucketIndex SimpleIndex BloomIndex MemoryIndex RecordIndex FileGroupId
     AddColumn DropColumn RenameColumn MoveColumn WidenColumn DropNotNull SetDefault DropDefault
-    AppVersion CommitResult CommittedAt RolledBackAt CompactionStrategy MaintenanceReport
+    AppVersion AppliedVersion SourcePosition StoredPosition CommitResult CommittedAt RolledBackAt CompactionStrategy MaintenanceReport
     Progress report_progress
 """
 WITHOUT = """

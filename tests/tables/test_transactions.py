@@ -126,7 +126,7 @@ def test_tables_of_two_domains_are_refused_before_anything_is_written(lake: objc
     create(lake, "a")
     create(lake, "alone", shared_log=None)
     before = set(lake.fileio.list_keys())
-    with pytest.raises(TablesInSeveralLogs, match="'a' and 'alone' have separate logs"), lake.transaction() as tx:
+    with pytest.raises(TablesInSeveralLogs, match="The table 'a' and the table 'alone' have separate logs"), lake.transaction() as tx:
         tx["a"].upsert(row(1))
         tx["alone"].upsert(row(1))
     assert set(lake.fileio.list_keys()) == before

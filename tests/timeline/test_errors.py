@@ -22,6 +22,7 @@ ERRORS = [
 GIVEN: dict[str, Any] = {
     "outcome": PreconditionFailed(Version("v1")),
     "winner_slot": 7,
+    "version": 3,
     "file_groups": ("a",),
     "txn": "20261121T033800756Z-54015a233f04e16b",
 }
