@@ -17,7 +17,23 @@ import typer
 from typer.core import TyperGroup
 
 from fileio.errors import FileIOError
-from objcat.cli import adopt, archive, contents, doctor, history, ls, maintain, mirror, profiles, report, rows, serve, services, store
+from objcat.cli import (
+    adopt,
+    archive,
+    contents,
+    doctor,
+    history,
+    ingest,
+    ls,
+    maintain,
+    mirror,
+    profiles,
+    report,
+    rows,
+    serve,
+    services,
+    store,
+)
 from objcat.cli.common import EXIT_WRONG
 from objcat.cli.output import say, say_error, wants_json
 from objcat.errors import ObjcatError
@@ -104,6 +120,7 @@ app.command("collect")(archive.collect)
 app.command("purge")(archive.purge)
 app.command("maintain")(maintain.maintain)
 app.command("mirror")(mirror.mirror)
+app.add_typer(ingest.ingest)
 app.command("serve")(serve.serve)
 app.command("profiles")(profiles.profiles)
 app.command("store-check")(store.store_check)

@@ -1,1 +1,1 @@
-"""Databases and logs into the lake. Begin with `model.py`: what a source hands over."""
+"""Databases and logs into the lake: `objcat ingest`. Begin with `runner.py`; `model.py` is what a source hands over."""

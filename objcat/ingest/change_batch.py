@@ -60,6 +60,7 @@ class _LastRow:
     row: Row | None
     unsent: tuple[str, ...]
     stamp: ChangeStamp
+    sequence: int
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class ChangeBatch:
         self._find_row = find_row
         self._tables: dict[str, _TableChanges] = {}
         self._null_columns: dict[int, tuple[SourceTable, tuple[pa.Field, ...]]] = {}
+        self._sequence = 0
         self.count = 0
 
     def set_null_columns(self, table: SourceTable, columns: Sequence[pa.Field]) -> None:
@@ -102,7 +104,8 @@ class ChangeBatch:
 
     def append_mark(self, routed: RoutedTable, table: SourceTable, kind: str, stamp: ChangeStamp) -> None:
         """Append a row without values to a history, such as of a truncation."""
-        self._of(routed).appended.append((table, RowWrite((None,) * len(table.key), {}, kind, stamp)))
+        self._sequence += 1
+        self._of(routed).appended.append((table, RowWrite((None,) * len(table.key), {}, kind, stamp, self._sequence)))
 
     def add(self, routed: RoutedTable, change: RowChange, stamp: ChangeStamp, *, moves_from: bool = True, puts: bool = True) -> None:
         """Add a change of a row.
@@ -115,11 +118,13 @@ class ChangeBatch:
             puts: whether the row under its key is written.
         """
         self.count += 1
+        self._sequence += 2
+        sequence = self._sequence
         changes = self._of(routed)
         if routed.appends:
             if change.old_key is not None and change.old_key != change.key:
-                changes.appended.append((change.table, RowWrite(change.old_key, {}, ChangeKind.DELETE, stamp)))
-            changes.appended.append((change.table, RowWrite(change.key, change.row or {}, change.kind, stamp)))
+                changes.appended.append((change.table, RowWrite(change.old_key, {}, ChangeKind.DELETE, stamp, sequence - 1)))
+            changes.appended.append((change.table, RowWrite(change.key, change.row or {}, change.kind, stamp, sequence)))
             return
         before = changes.last.get(change.key)
         row, unsent = change.row, change.unsent
@@ -129,7 +134,9 @@ class ChangeBatch:
                 row = self._completed(changes, change, old)
             unsent = ()
             if moves_from:
-                changes.last[change.old_key] = _LastRow(change.table, ChangeKind.DELETE, None if old is None else old.row, (), stamp)
+                changes.last[change.old_key] = _LastRow(
+                    change.table, ChangeKind.DELETE, None if old is None else old.row, (), stamp, sequence - 1
+                )
         elif unsent and before is not None and before.row is not None:
             # Columns that an earlier change of the batch has are known; the others are still those of the lake.
             row = {**{name: before.row[name] for name in unsent if name in before.row}, **(row or {})}
@@ -137,7 +144,7 @@ class ChangeBatch:
         elif change.kind is ChangeKind.DELETE and row is None and before is not None:
             row, unsent = before.row, before.unsent
         if puts:
-            changes.last[change.key] = _LastRow(change.table, change.kind, row, unsent, stamp)
+            changes.last[change.key] = _LastRow(change.table, change.kind, row, unsent, stamp, sequence)
 
     def drain(self) -> tuple[list[TableWrite], list[BadRecord]]:
         """The writes of everything so far, and the records that could not be decoded. The batch is empty after it."""
@@ -201,7 +208,7 @@ def _groups(changes: _TableChanges) -> Iterable[_Group]:
     is_soft = changes.routed.is_soft
     for key, last in changes.last.items():
         columns = names.setdefault(id(last.table), tuple(column.name for column in last.table.columns))
-        row = RowWrite(key, last.row or {}, last.kind, last.stamp)
+        row = RowWrite(key, last.row or {}, last.kind, last.stamp, last.sequence)
         if last.kind is ChangeKind.DELETE and not is_soft:
             add(WriteAction.DELETE, last.table, last.table.key, row)
         elif last.kind is ChangeKind.DELETE and last.row is None:

@@ -56,7 +56,7 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
         mask: columns whose values are hidden: "null" writes nulls, "hash" a digest of the value as text, keyed by `mask_secret`.
         mask_secret: the key of these digests, such as `${MASK_SECRET}`. Who knows it can guess values and compare.
         deletes: "hard" deletes the row; "soft" keeps it and sets `_deleted`; "history" appends every change as a row of its own.
-        lineage: whether rows have the columns `_source_ts`, `_source_pos` and `_op`. "history" always has them.
+        lineage: whether rows have the columns `_source_ts`, `_source_pos`, `_source_seq` and `_op`. "history" always has them.
         profile: how the table is written.
     """
 

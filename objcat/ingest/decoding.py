@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from objcat.ingest.config import Mask
 from objcat.ingest.model import BadRecord, ChangeKind, KeyValues, Row, SourceColumn, SourceTable
-from objcat.ingest.routes import DELETED, OPERATION, SOURCE_POSITION, SOURCE_TIME, RoutedTable
+from objcat.ingest.routes import DELETED, OPERATION, SEQUENCE, SOURCE_POSITION, SOURCE_TIME, RoutedTable
 
 UNFIT = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError, pa.ArrowException)
 """What a decoder raises for a value that does not fit."""
@@ -45,12 +45,14 @@ class RowWrite:
         row: raw values by column; the key columns may be missing, then `key` has them.
         kind: by which operation it came.
         stamp: of its transaction.
+        sequence: greater than that of an earlier change of the transaction.
     """
 
     key: KeyValues
     row: Row
     kind: ChangeKind | str
     stamp: ChangeStamp
+    sequence: int = 0
 
 
 def decode_rows(
@@ -154,6 +156,7 @@ def _own_columns(routed: RoutedTable, rows: Sequence[RowWrite]) -> list[tuple[st
         ]
         made.append((SOURCE_TIME, pa.timestamp("us", tz="UTC"), times))
         made.append((SOURCE_POSITION, pa.string(), [row.stamp.position for row in rows]))
+        made.append((SEQUENCE, pa.int64(), [row.sequence for row in rows]))
         made.append((OPERATION, pa.string(), [str(row.kind) for row in rows]))
     return made
 

@@ -18,11 +18,12 @@ from objcat.metadata.table_spec import BloomIndex, BucketIndex, Index, MemoryInd
 
 DELETED = "_deleted"
 """The column of soft deletes: whether the row is gone at the source."""
-SOURCE_TIME, SOURCE_POSITION, OPERATION = "_source_ts", "_source_pos", "_op"
-"""Columns of lineage: when the source committed the row, at which position, and by which operation."""
+SOURCE_TIME, SOURCE_POSITION, SEQUENCE, OPERATION = "_source_ts", "_source_pos", "_source_seq", "_op"
+"""Columns of lineage: when the source committed the row, at which position, which of its transaction, and by which operation."""
 LINEAGE = (
     pa.field(SOURCE_TIME, pa.timestamp("us", tz="UTC")),
     pa.field(SOURCE_POSITION, pa.string()),
+    pa.field(SEQUENCE, pa.int64()),
     pa.field(OPERATION, pa.string()),
 )
 HISTORY: Deletes = "history"

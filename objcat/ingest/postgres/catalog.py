@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from objcat.ingest.decoding import decode_column
 from objcat.ingest.model import SchemaChanged, SourceTable
 from objcat.ingest.postgres.connection import quoted, rows_of
 from objcat.ingest.postgres.pgoutput import RelationMessage
@@ -22,11 +25,14 @@ from objcat.ingest.postgres.types import (
     VARCHAR,
     PgType,
     column_of,
+    parse_array,
 )
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
+DEFAULT_CHARACTERS_MAX = 4_000
+"""A longer default takes a snapshot: the schema of a table is no place for it."""
 DEFAULT, NOTHING, FULL, INDEX = "d", "n", "f", "i"
 """Replica identities: the primary key, nothing, the whole row, an index."""
 
@@ -222,10 +228,30 @@ def compare_tables(version: Any, now: CatalogTable) -> SchemaChanged | None:
     # A column that was renamed, and one that was dropped and joined again, have values that no change sent.
     is_renamed = any(new[name][0] in numbers or name in old for name in joined)
     is_rewritten = version["file"] != table.version["file"] and any(old.get(name) != state for name, state in new.items())
-    has_default = any(name in now.missing for name in joined)
     if not joined and not is_rewritten and set(old) == set(new):
         return None
-    return SchemaChanged(table=table, needs_snapshot=is_renamed or is_rewritten or has_default)
+    defaults = _defaults(now, [name for name in joined if name in now.missing])
+    needs_snapshot = is_renamed or is_rewritten or defaults is None
+    return SchemaChanged(table=table, defaults={} if needs_snapshot else defaults or {}, needs_snapshot=needs_snapshot)
+
+
+def _defaults(now: CatalogTable, names: Iterable[str]) -> dict[str, Any] | None:
+    """What rows that were there read in columns that joined; None when one of the values is no default that the lake can have."""
+    found = {}
+    for name in names:
+        column = now.table.column(name)
+        try:
+            (text,) = parse_array(now.missing[name])
+        except ValueError:
+            return None
+        array, bad = decode_column(column, [text])
+        if bad or pa.types.is_nested(column.type) or len(now.missing[name]) > DEFAULT_CHARACTERS_MAX:
+            return None
+        if array[0].is_valid:
+            found[name] = array[0].as_py()
+        elif text is not None:
+            return None
+    return found
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:

@@ -206,7 +206,9 @@ class PostgresSource:
 
     def position_text(self, position: Position) -> str:
         """See `ChangeSource`."""
-        return str(position[LSN])
+        # With all digits, so that texts sort as positions do.
+        number = lsn_number(position[LSN])
+        return f"{number >> 32:08X}/{number & 0xFFFFFFFF:08X}"
 
     def close(self) -> None:
         """See `ChangeSource`."""

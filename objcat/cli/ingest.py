@@ -1,0 +1,204 @@
+"""`objcat ingest`: databases and logs into the lake."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from fileio.env import default_env
+from objcat.cli.common import Json
+from objcat.cli.ingest_page import ingest_page
+from objcat.cli.output import draw, say, say_json, sheet, time_text, words
+from objcat.cli.report import write_page
+from objcat.errors import IngestStopped, InvalidInput
+from objcat.ingest.config import IngestConfig, read_config
+from objcat.ingest.ingest_metrics import serve_metrics
+from objcat.ingest.ingest_status import IngestStatus, read_status
+from objcat.ingest.requests import add_request
+from objcat.ingest.routes import Router
+from objcat.ingest.runner import Ingest, IngestProgress
+from objcat.ingest.sources import open_source
+from objcat.lake.lake import Lake, connect
+
+Config = Annotated[str, typer.Argument(help="The file of the configuration.", metavar="CONFIG")]
+
+ingest = typer.Typer(name="ingest", no_args_is_help=True, help="Follow databases and logs into the lake.")
+
+
+@ingest.command()
+def run(config: Config, as_json: Json = False) -> None:
+    """Follow a source until you stop the command. It goes on from its last commit.
+
+    You may end it at any time, also with kill -9: rows and position are one commit. Needs the extra of the source, such as
+    `ingest-postgres`.
+    """
+    _follow(config, is_once=False, as_json=as_json)
+
+
+@ingest.command()
+def once(config: Config, as_json: Json = False) -> None:
+    """Bring the lake up to where the source is now, and end."""
+    _follow(config, is_once=True, as_json=as_json)
+
+
+@ingest.command()
+def status(
+    config: Config,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page of HTML.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask the lake alone, not the source.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how far an ingest is: position, tables, lag, what the source keeps, dead letters. It changes nothing."""
+    read = read_config(config)
+    found = _status(read, _lake(read), offline=offline)
+    if html is not None:
+        write_page(Path(html), ingest_page(found, default_env().now_ms()), overwrite=overwrite)
+    if as_json:
+        say_json(asdict(found))
+        return
+    if html is not None:
+        say(f"{html} tells of {found.source}: open it in a browser")
+        return
+    _show(found)
+
+
+@ingest.command()
+def resnapshot(
+    config: Config,
+    table: Annotated[str | None, typer.Argument(help="The table at the source, such as public.orders.", metavar="TABLE")] = None,
+    all_tables: Annotated[bool, typer.Option("--all", help="All tables, from a new position: after a lost slot or a purged log.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let the ingest read a table again, also one that was set aside.
+
+    The request waits in the lake. A running ingest takes it in less than a minute, and the next start of one that does not run.
+    """
+    if (table is None) is not all_tables:
+        raise InvalidInput("Name one table, or give --all. Nothing was asked.")
+    read = read_config(config)
+    request = add_request(_lake(read), read, "resnapshot_all" if all_tables else "resnapshot", table or "")
+    if as_json:
+        say_json({"request": request.number, "kind": request.kind, "what": request.what})
+    else:
+        say(f"Request {request.number} waits for {read.name}: read {'all tables' if all_tables else table} again.")
+
+
+@ingest.command()
+def skip(
+    config: Config,
+    position: Annotated[str, typer.Argument(help="The transaction, as the message of the ingest names it.", metavar="POSITION")],
+    as_json: Json = False,
+) -> None:
+    """Leave a transaction out that cannot be written. Its tables are read again, and the dead letters name it."""
+    read = read_config(config)
+    request = add_request(_lake(read), read, "skip", position)
+    if as_json:
+        say_json({"request": request.number, "kind": request.kind, "what": request.what})
+    else:
+        say(f"Request {request.number} waits for {read.name}: leave out the transaction at {position}.")
+
+
+def _lake(config: IngestConfig) -> Lake:
+    return connect(config.lake.url, {name: _text(value) for name, value in config.lake.options.items()})
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
+    config = read_config(path)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    console = Console(stderr=True)
+    shown = console.status(words(f"{config.name}: begins"), spinner="dots") if console.is_terminal and not as_json else None
+    made = Ingest(config, _lake(config), open_source, tell=lambda at: _tell(config.name, at, shown, as_json=as_json))
+    port, stop_metrics = config.run.metrics_port, None
+    if port and not is_once:
+        _, stop_metrics = serve_metrics(made.metrics.text, host=config.run.metrics_host, port=port, env=default_env())
+    if shown is not None:
+        shown.start()
+    try:
+        state = made.once() if is_once else made.run()
+    finally:
+        if shown is not None:
+            shown.stop()
+        if stop_metrics is not None:
+            stop_metrics()
+    values = made.metrics.values()
+    done = {
+        "source": config.name,
+        "position": " ".join(map(str, state.position.values())),
+        "consistent": state.is_consistent,
+        "commits": int(values.get("commits_total", 0)),
+        "changes": int(values.get("changes_total", 0)),
+        "rows": int(values.get("rows_total", 0)),
+        "dead": state.dead,
+    }
+    aside = {name: table.aside for name, table in sorted(state.tables.items()) if table.aside is not None}
+    if as_json:
+        say_json({**done, "set_aside": aside})
+        return
+    say(f"{config.name} is at {done['position']}: {done['commits']:,} commits, {done['changes']:,} changes, {done['rows']:,} rows written")
+    for name, why in aside.items():
+        say(f"set aside: {name}: {why}", error=True)
+
+
+def _tell(name: str, at: IngestProgress, shown: Status | None, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"source": name, **asdict(at)})
+        sys.stdout.flush()
+    elif shown is not None:
+        where = f"reads {at.table}, {at.rows:,} rows" if at.table is not None else "follows" if at.is_consistent else "catches up"
+        lag = "" if at.lag_s is None else f", {at.lag_s:,.1f} s behind"
+        shown.update(words(f"{name}: {where}; slot {at.slot}, {at.commits:,} commits, {at.changes:,} changes{lag}"))
+
+
+def _status(config: IngestConfig, lake: Lake, *, offline: bool) -> IngestStatus:
+    if offline:
+        return read_status(config, lake)
+    try:
+        source = open_source(config, Router(config), default_env())
+    except IngestStopped as error:
+        return read_status(config, lake, away=config.hide(str(error)))
+    try:
+        return read_status(config, lake, source)
+    finally:
+        source.close()
+
+
+def _show(found: IngestStatus) -> None:
+    if found.position is None:
+        say(f"{found.source} has not begun.")
+    else:
+        at = "" if found.committed_at_ms is None else f", committed {time_text(found.committed_at_ms)} UTC"
+        say(f"{found.source} is at {found.position} (version {found.version}, slot {found.slot}{at})")
+        say("consistent: " + ("yes" if found.is_consistent else "no, tables are being read or are set aside"))
+    if found.rewound_at is not None:
+        say(f"The RESTORE at slot {found.rewound_at} took tables back: the next run reads all tables again.")
+    if found.report is not None:
+        behind = "" if found.report.behind_bytes is None else f", {found.report.behind_bytes:,} bytes behind"
+        kept = "" if found.report.retained_bytes is None else f", the source keeps {found.report.retained_bytes:,} bytes"
+        say(f"{found.report.state}{behind}{kept}")
+        for warning in found.report.warnings:
+            say(warning)
+    if found.away is not None:
+        say(found.away)
+    if found.tables:
+        shown = sheet("tables")
+        for title in ("table", "state", "rows of the last snapshot", "why"):
+            shown.add_column(title, overflow="fold")
+        for table in found.tables:
+            shown.add_row(words(table.name), words(table.state), words(f"{table.rows:,}"), words(table.why or ""))
+        draw(shown)
+    if found.dead:
+        say(f"{found.dead:,} dead letters; the newest ones:")
+        for letter in found.dead_letters:
+            say(f"  {letter.at} {letter.table or '-'} at {letter.position or '-'}: {letter.error or ''}")

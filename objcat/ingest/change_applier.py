@@ -1,0 +1,190 @@
+"""`ChangeApplier`: applies transactions of a source to a batch, and answers what the source did not send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from objcat.engine.spooled_batch import SpooledBatch
+from objcat.ingest.change_batch import ChangeBatch, TableWrite, WriteAction
+from objcat.ingest.decoding import ChangeStamp, DecodedValue
+from objcat.ingest.followed_tables import FollowedTables
+from objcat.ingest.model import (
+    BadRecord,
+    ChangeKind,
+    ChangeSource,
+    KeyValues,
+    Row,
+    RowChange,
+    SchemaChanged,
+    SourceTable,
+    SourceTransaction,
+    TableTruncated,
+)
+from objcat.ingest.routes import HISTORY, RoutedTable
+from objcat.ingest.sink import LakeSink, equal_filter
+
+PIECE_ROWS = 100_000
+"""A larger transaction is combined in pieces of so many changes, which stay in order."""
+
+
+class ChangeApplier:
+    """Collects the steps of the next commit. For one thread.
+
+    Attributes:
+        count: changes since the last drain.
+    """
+
+    def __init__(self, tables: FollowedTables, source: ChangeSource, sink: LakeSink, *, memory_bytes: int) -> None:
+        self.count = 0
+        self._tables = tables
+        self._source = source
+        self._sink = sink
+        self._memory_bytes = memory_bytes
+        self._batch = ChangeBatch(self._find_row)
+        self._pieces: list[TableWrite] = []
+        self._bad: list[BadRecord] = []
+        self._held_bytes = 0
+
+    def apply(self, transaction: SourceTransaction) -> None:
+        """Apply a whole transaction."""
+        position = self._source.position_text(transaction.position)
+        state = self._tables.state
+        if position in state.skips:
+            self._skip(transaction, position)
+        else:
+            stamp = ChangeStamp(transaction.committed_at_ms, position)
+            for change, moves_from, puts in self._tables.handover.wanted(iter(transaction.changes), transaction.mark):
+                match change:
+                    case RowChange():
+                        self._change_row(change, stamp, moves_from=moves_from, puts=puts)
+                    case TableTruncated():
+                        self._truncate(change.table, stamp)
+                    case SchemaChanged():
+                        self._change_schema(change)
+                    case BadRecord():
+                        self._bad.append(change)
+                if self._batch.count >= PIECE_ROWS:
+                    self._spill()
+        self.count += transaction.count
+        self._tables.handover.note_transaction(transaction.position, transaction.mark)
+
+    def drain(self) -> tuple[list[TableWrite], list[BadRecord]]:
+        """The steps of everything so far, and the records that are bad. Nothing is left after it."""
+        writes, bad = self._batch.drain()
+        writes = [*self._pieces, *writes]
+        bad = [*self._bad, *bad]
+        self._pieces, self._bad, self._held_bytes, self.count = [], [], 0, 0
+        return writes, bad
+
+    def _change_row(self, change: RowChange, stamp: ChangeStamp, *, moves_from: bool, puts: bool) -> None:
+        routed = self._tables.routed(change.table.name)
+        if routed is None:
+            return
+        if routed.appends and routed.route.deletes != HISTORY and change.kind is not ChangeKind.INSERT:
+            self._tables.set_aside(
+                change.table.name,
+                f"{change.table.name} has no key, and a row was changed ({change.kind}). Give it a primary key, name its key in the route, "
+                'or let the route keep every change by deletes = "history". Then run `objcat ingest resnapshot`.',
+            )
+            return
+        self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
+        incomplete = self._tables.state.tables[change.table.name].incomplete
+        if incomplete:
+            _complete(incomplete, change)
+
+    def _truncate(self, table: SourceTable, stamp: ChangeStamp) -> None:
+        routed = self._tables.routed(table.name)
+        progress = self._tables.state.tables.get(table.name)
+        if routed is None or progress is None or progress.aside is not None:
+            return
+        was_read = bool(progress.rows) or progress.is_handed_over
+        self._tables.begin_if_truncated(table.name)
+        progress.incomplete = []
+        if was_read and routed.appends:
+            self._batch.append_mark(routed, table, "truncate", stamp)
+        elif was_read:
+            self._batch.truncate(routed)
+
+    def _change_schema(self, change: SchemaChanged) -> None:
+        name = change.table.name
+        if self._tables.routed(name) is None or name not in self._tables.state.tables or self._tables.has_new_columns(change.table):
+            # What the rows of the past read in a new column is in the catalog of the source alone.
+            self._tables.discover()
+        self._tables.take_schema(change)
+        routed, progress = self._tables.routed(name), self._tables.state.tables.get(name)
+        if routed is not None and progress is not None and progress.aside is None:
+            self._batch.set_null_columns(change.table, self._sink.missing_columns(routed, change.table, progress.columns))
+
+    def _skip(self, transaction: SourceTransaction, position: str) -> None:
+        """Leave a transaction out, on request. Its tables are read again, so that nothing of it is missing in the end."""
+        names = {change.table.name for change in transaction.changes if isinstance(change, (RowChange, TableTruncated))}
+        for name in sorted(names):
+            if self._tables.routed(name) is not None:
+                self._tables.resnapshot(name)
+        said = f"The transaction at {position} was left out on request. Read again: {', '.join(sorted(names))}."
+        self._bad.append(BadRecord(table=None, payload=b"", error=said))
+        self._tables.state.skips.remove(position)
+
+    def _spill(self) -> None:
+        """Put what was combined so far aside, as the first steps of the commit."""
+        writes, bad = self._batch.drain()
+        self._bad += bad
+        for write in writes:
+            self._pieces.append(self._kept(write))
+
+    def _kept(self, write: TableWrite) -> TableWrite:
+        rows = write.rows
+        if not isinstance(rows, pa.Table) or self._held_bytes + rows.nbytes <= self._memory_bytes:
+            self._held_bytes += 0 if rows is None else rows.nbytes
+            return write
+        return TableWrite(routed=write.routed, action=write.action, rows=SpooledBatch(rows.schema, rows.to_batches()), where=write.where)
+
+    # ---- what the source did not send
+
+    def _find_row(self, routed: RoutedTable, table: SourceTable, old_key: KeyValues, key: KeyValues, columns: Sequence[str]) -> Row:
+        found: dict[str, object] = {}
+        progress = self._tables.state.tables[table.name]
+        is_incomplete = list(old_key) in progress.incomplete
+        is_before, found = self._in_pieces(routed, table, old_key, columns)
+        missing = [name for name in columns if name not in found]
+        if missing and is_before and not is_incomplete and not self._batch.is_truncated(routed):
+            found |= self._sink.find_row(routed, table, old_key, missing)
+            missing = [name for name in columns if name not in found]
+        if not missing:
+            return found
+        rows = self._source.fetch_rows(table, [key], missing)
+        if key in rows:
+            found |= rows[key]
+        else:
+            # The row is gone there, or has another key again: a later change says so.
+            progress.incomplete.append(list(key))
+        return found
+
+    def _in_pieces(self, routed: RoutedTable, table: SourceTable, key: KeyValues, columns: Sequence[str]) -> tuple[bool, dict[str, object]]:
+        """Values of a row in earlier pieces of a large transaction, and whether what they lack is in the lake."""
+        found: dict[str, object] = {}
+        for write in reversed(self._pieces):
+            if write.routed.name != routed.name:
+                continue
+            if write.rows is None:
+                return False, found
+            rows = write.rows if isinstance(write.rows, pa.Table) else pa.Table.from_batches(write.rows.to_batches(), write.rows.schema)
+            mine = rows.filter(equal_filter(table, key)).to_pylist()
+            if not mine:
+                continue
+            found = {**{name: DecodedValue(mine[0][name]) for name in columns if name in mine[0]}, **found}
+            if write.action is not WriteAction.UPSERT_PARTIAL:
+                return False, found
+        return True, found
+
+
+def _complete(incomplete: list[list[object]], change: RowChange) -> None:
+    """Forget keys whose rows are whole now, or gone."""
+    gone = [] if change.old_key is None else [change.old_key]
+    if change.kind is ChangeKind.DELETE or not change.unsent:
+        gone.append(change.key)
+    for key in gone:
+        if list(key) in incomplete:
+            incomplete.remove(list(key))

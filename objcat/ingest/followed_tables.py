@@ -1,0 +1,220 @@
+"""`FollowedTables`: the tables that an ingest follows, with their state, their routes and their schemas as they change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from objcat.errors import IngestStopped
+from objcat.ingest.handover import Handover, IngestState, TableProgress
+from objcat.ingest.ingest_metrics import IngestMetrics
+from objcat.ingest.model import ChangeSource, KeyOrder, SchemaChanged, SourceTable
+from objcat.ingest.routes import RoutedTable, Router
+from objcat.ingest.sink import LakeSink, TableUnfit
+
+logger = logging.getLogger("objcat")
+
+GONE = "It is no longer at the source, or no route follows it."
+
+
+class FollowedTables:
+    """What is known of the tables. For one thread.
+
+    Attributes:
+        state: what the next commit stores.
+        handover: decides about chunks and changes.
+        has_changed: whether the state changed in a way that has to be committed soon, rows or not.
+    """
+
+    state: IngestState
+    handover: Handover
+
+    def __init__(self, source: ChangeSource, sink: LakeSink, router: Router, metrics: IngestMetrics) -> None:
+        self.has_changed = False
+        self._source = source
+        self._sink = sink
+        self._router = router
+        self._metrics = metrics
+        self._described: dict[str, SourceTable] = {}
+        self._routed: dict[str, RoutedTable] = {}
+        self._committed_position: object = None
+
+    def load(self, state: IngestState | None) -> None:
+        """Take over the state of the last commit, or begin. Looks at the tables of the source.
+
+        Raises:
+            IngestStopped: no table is followed.
+            InvalidConfig: a route does not fit.
+        """
+        self._describe()
+        if not self._routed:
+            raise IngestStopped("No table of the source matches a route. Nothing was done. Correct `tables` of the routes.")
+        if state is None:
+            self.begin_again()
+            return
+        self.state = state
+        self.handover = Handover(self._source, state)
+        self._committed_position = dict(state.position)
+        if self._sink.was_restored:
+            logger.warning("A RESTORE took tables back, so all tables are read again.")
+            for name in self._followable():
+                self._begin_snapshot(name)
+        self._follow()
+        self.discover()
+
+    def begin_again(self) -> None:
+        """Let the source remember from now on, and read all tables."""
+        names = self._followable()
+        kept = getattr(self, "state", None)
+        self.state = IngestState(position=dict(self._source.begin(names)))
+        if kept is not None:
+            self.state.requests, self.state.dead = kept.requests, kept.dead
+        self.handover = Handover(self._source, self.state)
+        for name in names:
+            self._begin_snapshot(name)
+        self._set_problems_aside()
+        self.has_changed = True
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the stream has come further than the last commit says."""
+        return self._committed_position != dict(self.state.position)
+
+    def committed(self) -> None:
+        """The state was committed."""
+        self.has_changed = False
+        self._committed_position = dict(self.state.position)
+
+    def routed(self, name: str) -> RoutedTable | None:
+        """Where a table of the source goes; None when it is not followed."""
+        return self._routed.get(name)
+
+    def described(self, name: str) -> SourceTable:
+        """A table as the source described it last."""
+        return self._described[name]
+
+    def limits(self) -> tuple[int, float]:
+        """Changes and seconds of a batch: the smallest ones of all profiles, since a commit holds all tables."""
+        profiles = [routed.profile for routed in self._routed.values()]
+        return min(profile.batch_rows for profile in profiles), min(profile.batch_s for profile in profiles)
+
+    def discover(self) -> None:
+        """Look at the source for tables that joined or are gone, and for schemas that changed in ways that no row tells."""
+        self._describe()
+        for name in self._followable():
+            progress = self.state.tables.get(name)
+            if progress is None or progress.aside == GONE:
+                continue
+            table = self._described[name]
+            if progress.version != table.version:
+                changed = self._source.compare_schemas(progress.version, table)
+                if changed is not None and progress.aside is None:
+                    self.take_schema(changed)
+                progress.version = table.version
+                self.has_changed = True
+        for name, progress in self.state.tables.items():
+            if name not in self._routed and progress.aside is None:
+                self.set_aside(name, GONE)
+        self._set_problems_aside()
+        self._follow()
+
+    def take_schema(self, changed: SchemaChanged) -> None:
+        """A table has another schema: its table in the lake follows, or it is set aside."""
+        table = changed.table
+        progress = self.state.tables.get(table.name)
+        routed = self._routed.get(table.name)
+        if progress is None or routed is None or progress.aside is not None:
+            return
+        self._metrics.add("schema_changes_total")
+        if changed.needs_snapshot or set(changed.defaults) & set(routed.route.mask):
+            self._begin_snapshot(table.name)
+        if self._sink.has_table(routed.name):
+            self.ensure(table, changed)
+
+    def ensure(self, table: SourceTable, changed: SchemaChanged | None = None) -> bool:
+        """Let the table of the lake hold a schema. Returns whether it does; otherwise the table is set aside."""
+        routed, progress = self._routed[table.name], self.state.tables[table.name]
+        try:
+            fresh = self._router.route(table)
+            if fresh is None or fresh.key != routed.key:
+                raise TableUnfit(
+                    f"The key of {table.name} changed from {list(routed.key)} to {list(table.key)}. Route it to another table."
+                )
+            self._sink.ensure_table(routed, table, _defaults_of(changed, routed))
+        except TableUnfit as error:
+            self.set_aside(table.name, str(error))
+            return False
+        known = set(progress.columns)
+        progress.columns += [column.name for column in table.columns if column.name not in known]
+        return True
+
+    def has_new_columns(self, table: SourceTable) -> bool:
+        """Whether a schema has columns that its table never had."""
+        progress = self.state.tables.get(table.name)
+        return progress is not None and not {column.name for column in table.columns} <= set(progress.columns)
+
+    def set_aside(self, name: str, why: str) -> None:
+        """Follow a table no longer, while the others go on."""
+        logger.warning("The table %s is set aside: %s", name, why)
+        progress = self.state.tables.setdefault(name, TableProgress())
+        progress.aside, progress.unread, progress.chunks, progress.incomplete = why, None, [], []
+        self.has_changed = True
+
+    def resnapshot(self, name: str) -> None:
+        """Read a table again, also one that was set aside. A name that is not followed is logged."""
+        if name not in self._followable():
+            logger.warning("The table %s is not read again: it is not followed.", name)
+            return
+        self._begin_snapshot(name)
+
+    def begin_if_truncated(self, name: str) -> bool:
+        """A table that is being read was truncated: it is read from the beginning. Returns whether it was being read."""
+        progress = self.state.tables[name]
+        if progress.is_handed_over:
+            return False
+        self._begin_snapshot(name)
+        return True
+
+    # ---- helpers
+
+    def _describe(self) -> None:
+        described = self._source.describe_tables()
+        self._routed = dict(self._router.route_all(described))
+        self._described = {table.name: table for table in described}
+
+    def _followable(self) -> list[str]:
+        return [name for name in self._routed if self._described[name].problem is None]
+
+    def _set_problems_aside(self) -> None:
+        for name in self._routed:
+            problem = self._described[name].problem
+            progress = self.state.tables.get(name)
+            if problem is not None and (progress is None or progress.aside is None):
+                self.set_aside(name, problem)
+
+    def _follow(self) -> None:
+        """Tell the source which tables are followed, and read those that it did not record before."""
+        names = [name for name in self._followable() if self._is_followed(name)]
+        unrecorded = set(self._source.follow_tables(names))
+        for name in names:
+            if name not in self.state.tables or name in unrecorded:
+                self._begin_snapshot(name)
+
+    def _is_followed(self, name: str) -> bool:
+        progress = self.state.tables.get(name)
+        return progress is None or progress.aside in (None, GONE)
+
+    def _begin_snapshot(self, name: str) -> None:
+        routed, table = self._routed[name], self._described[name]
+        replaces = self._sink.has_table(routed.name)
+        # A range of keys is replaced by the order of the lake. Where that cannot be, the table is emptied first.
+        by_bytes = replaces and table.sorts_by_bytes and bool(routed.key) and not set(routed.key) & set(routed.route.mask)
+        self.handover.begin_snapshot(name, replaces=replaces, order=KeyOrder.BYTES if by_bytes else KeyOrder.SOURCE)
+        self.state.tables[name].version = table.version
+        self.has_changed = True
+
+
+def _defaults_of(changed: SchemaChanged | None, routed: RoutedTable) -> Mapping[str, Any]:
+    """The defaults of columns that are written as they are. Those of hidden columns come with a snapshot."""
+    return {} if changed is None else {name: value for name, value in changed.defaults.items() if name not in routed.route.mask}

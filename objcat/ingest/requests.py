@@ -1,0 +1,74 @@
+"""Requests to a running ingest: `objcat ingest resnapshot` and `skip`. They wait in the shared log of the source until it takes them.
+
+They have a position of their own, `NAME/requests`, so they conflict with no commit of the ingest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from objcat.errors import IngestStopped, PositionConflict
+from objcat.ingest.config import IngestConfig
+from objcat.lake.lake import Lake
+from objcat.timeline.position import SourcePosition
+
+RequestKind: TypeAlias = Literal["resnapshot", "resnapshot_all", "skip"]
+KEPT_MAX = 200
+"""Older requests are forgotten. All of them were taken long ago, or the ingest does not run."""
+ATTEMPTS_MAX = 10
+
+
+class IngestRequest(msgspec.Struct, kw_only=True):
+    """A request.
+
+    Args:
+        number: they are taken in this order, each once.
+        kind: read one table again, read all tables again from a new position, or leave a transaction out.
+        what: the table at the source, or the position of the transaction.
+    """
+
+    number: int
+    kind: RequestKind
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    version: int
+    found: list[IngestRequest]
+
+
+def add_request(lake: Lake, config: IngestConfig, kind: RequestKind, what: str = "") -> IngestRequest:
+    """Leave a request. Raises IngestStopped when too many others do so at the same time."""
+    for _ in range(ATTEMPTS_MAX):
+        known = _read(lake, config)
+        request = IngestRequest(number=known.version + 1, kind=kind, what=what)
+        state = {"requests": [msgspec.to_builtins(one) for one in [*known.found, request][-KEPT_MAX:]]}
+        position = SourcePosition(source=_name(config), state=state, since=known.version)
+        try:
+            with lake.transaction(shared_log=config.shared_log, position=position):
+                pass
+        except PositionConflict:
+            continue
+        return request
+    raise IngestStopped(f"The request for {config.name!r} was refused {ATTEMPTS_MAX} times by others. Nothing was asked. Ask again.")
+
+
+def requests_after(lake: Lake, config: IngestConfig, number: int) -> list[IngestRequest]:
+    """Requests that came after one, in order."""
+    return [request for request in _read(lake, config).found if request.number > number]
+
+
+def _read(lake: Lake, config: IngestConfig) -> _Requests:
+    stored = lake.source_position(_name(config), shared_log=config.shared_log)
+    if stored is None:
+        return _Requests(-1, [])
+    found: Any = stored.state.get("requests", [])
+    return _Requests(stored.version, msgspec.convert(found, list[IngestRequest]))
+
+
+def _name(config: IngestConfig) -> str:
+    return f"{config.name}/requests"

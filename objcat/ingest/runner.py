@@ -1,0 +1,406 @@
+"""`Ingest`: follows a source into a lake, once or until it is stopped. Begin with `Ingest.run`.
+
+One thread reads the stream (`StreamReader`), this one does the rest: it decides which changes count (`Handover`), combines them
+(`ChangeBatch`), and commits rows, position and dead letters in one slot (`LakeSink`). Only after that the source may forget (`confirm`).
+What is in memory is worth nothing: after any end, the next run goes on from the state of the last commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass
+
+from fileio.env import Env, default_env
+from objcat.errors import IngestStopped, InvalidInput, SourceAway, TooManyBadRecords
+from objcat.ingest.change_applier import ChangeApplier
+from objcat.ingest.change_batch import TableWrite
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.followed_tables import FollowedTables
+from objcat.ingest.handover import IngestState
+from objcat.ingest.ingest_metrics import IngestMetrics
+from objcat.ingest.model import BadRecord, ChangeSource, Position, SourceTransaction
+from objcat.ingest.requests import requests_after
+from objcat.ingest.routes import Router
+from objcat.ingest.sink import LakeSink
+from objcat.ingest.snapshots import SnapshotReader
+from objcat.ingest.stream_reader import StreamReader
+from objcat.lake.lake import Lake
+
+logger = logging.getLogger("objcat")
+
+WAIT_S = 0.05
+"""How long one wait for the stream takes at most: meanwhile something else may be due."""
+AWAY_PAUSE_S_MIN, AWAY_PAUSE_S_MAX = 0.1, 10.0
+END_S_MAX = 10.0
+
+OpenSource = Callable[[IngestConfig, Router, Env], ChangeSource]
+"""Opens a source; `objcat.ingest.sources.open_source`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestProgress:
+    """Where a run is, for people.
+
+    Args:
+        slot: of its last commit, None before the first.
+        is_consistent: whether all tables are handed over to the stream.
+        table: that is being read, None when none is.
+        rows: of that table so far.
+        changes: that the run has applied.
+        commits: of the run.
+        lag_s: age of the newest committed change, None while that is not known.
+    """
+
+    slot: int | None
+    is_consistent: bool
+    table: str | None
+    rows: int
+    changes: int
+    commits: int
+    lag_s: float | None
+
+
+class Ingest:
+    """An ingest. For one thread; `stop` may be called by any.
+
+    Args:
+        config: what to do.
+        lake: the lake.
+        open_source: opens the source; again after it was away.
+        tell: is called after each commit.
+        env: clock and threads.
+    """
+
+    def __init__(
+        self,
+        config: IngestConfig,
+        lake: Lake,
+        open_source: OpenSource,
+        *,
+        tell: Callable[[IngestProgress], None] | None = None,
+        env: Env | None = None,
+    ) -> None:
+        self.metrics = IngestMetrics(config.name)
+        self._config = config
+        self._lake = lake
+        self._open_source = open_source
+        self._tell = tell
+        self._env = env or default_env()
+        self._router = Router(config)
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Let `run` or `once` end after the commit in progress."""
+        self._is_stopped = True
+
+    def once(self) -> IngestState:
+        """Go on to where the source is now, with all tables handed over. Returns the state that was committed.
+
+        Raises:
+            IngestStopped, ObjcatError: what is committed stays.
+        """
+        return self._follow(is_once=True)
+
+    def run(self) -> IngestState:
+        """Go on until `stop`. A source that is away is waited for, `away_s` at most. Returns and raises as `once`."""
+        return self._follow(is_once=False)
+
+    def _follow(self, *, is_once: bool) -> IngestState:
+        away_since_s: float | None = None
+        pause_s = AWAY_PAUSE_S_MIN
+        is_careful = False
+        while True:
+            session: IngestSession | None = None
+            try:
+                source = self._open_source(self._config, self._router, self._env)
+                session = IngestSession(self, source, is_careful=is_careful)
+                return session.follow(is_once=is_once)
+            except InvalidInput as error:
+                if is_careful or session is None or not session.is_streaming:
+                    raise
+                # With one transaction in each commit, the error names the one that is refused.
+                logger.warning("A batch of %r was refused. Its transactions are tried one by one: %s", self._config.name, error)
+                is_careful = True
+            except BeginAgain:
+                continue
+            except SourceAway as error:
+                now_s = self._env.monotonic_s()
+                if session is not None and session.has_committed:
+                    away_since_s, pause_s = None, AWAY_PAUSE_S_MIN
+                away_since_s = now_s if away_since_s is None else away_since_s
+                if self._is_stopped or now_s - away_since_s >= self._config.run.away_s:
+                    raise
+                logger.warning("The source %r is away, and is tried again: %s", self._config.name, self._config.hide(str(error)))
+                self.metrics.add("reconnects_total")
+                self._env.sleep(pause_s)
+                pause_s = min(pause_s * 2, AWAY_PAUSE_S_MAX)
+            finally:
+                if session is not None:
+                    session.close()
+
+
+class BeginAgain(Exception):
+    """The state was committed with a new position: a new session has to read from there."""
+
+
+class IngestSession:
+    """One connection to the source, from the state of the last commit on.
+
+    Attributes:
+        has_committed: whether anything was committed.
+        is_streaming: whether the stream was opened.
+    """
+
+    def __init__(self, ingest: Ingest, source: ChangeSource, *, is_careful: bool) -> None:
+        self.has_committed = False
+        self.is_streaming = False
+        self._ingest = ingest
+        self._config = config = ingest._config
+        self._env = env = ingest._env
+        self._metrics = ingest.metrics
+        self._is_careful = is_careful
+        self._source = source
+        self._sink = LakeSink(ingest._lake, config, ingest._router.dead_table(), env)
+        self._tables = FollowedTables(source, self._sink, ingest._router, ingest.metrics)
+        self._applier = ChangeApplier(self._tables, source, self._sink, memory_bytes=config.run.transaction_bytes)
+        self._snapshots = SnapshotReader(self._tables, source, ingest.metrics, chunk_rows=config.run.chunk_rows, env=env)
+        self._reader: StreamReader | None = None
+        self._due = _DueTimes(self._env.monotonic_s())
+        self._bad_share = _BadShare(config)
+        self._newest_ms: int | None = None
+        self._slot: int | None = None
+
+    def close(self) -> None:
+        """End the stream."""
+        if self._reader is not None:
+            self._reader.stop()
+        self._source.close()
+        if self._reader is not None:
+            self._reader.join(END_S_MAX)
+
+    def follow(self, *, is_once: bool) -> IngestState:
+        """The loop. Returns the state of the last commit."""
+        self._source.check_settings()
+        self._sink.ensure_dead_letters()
+        self._tables.load(self._sink.load())
+        self._take_requests()
+        if self._tables.has_changed:
+            self._commit()
+        self._reader = StreamReader(self._source, self._tables.state.position, bytes_max=self._config.run.queue_bytes, env=self._env)
+        self.is_streaming = True
+        target = self._source.head() if is_once else None
+        while not self._ingest._is_stopped:
+            self._do_periodic()
+            self._read_chunk()
+            is_idle = self._take_transactions()
+            if self._is_due() or (target is not None and is_idle and self._has_rows()):
+                self._commit()
+            if target is not None and is_idle and self._is_done(target):
+                break
+        if self._has_rows() or self._tables.has_moved:
+            self._commit()
+        self._report()
+        return self._tables.state
+
+    # ---- steps of the loop
+
+    def _take_transactions(self) -> bool:
+        """Apply transactions until a commit is due, or the stream has none. Returns whether it has none."""
+        assert self._reader is not None
+        wait_s = 0.0 if self._tables.handover.unread_table() is not None else self._wait_s()
+        while not self._is_due():
+            transaction = self._reader.take(wait_s)
+            if transaction is None:
+                return True
+            wait_s = 0.0
+            self._apply(transaction)
+        return False
+
+    def _apply(self, transaction: SourceTransaction) -> None:
+        if transaction.count and self._due.first_s is None:
+            self._due.first_s = self._env.monotonic_s()
+        self._applier.apply(transaction)
+        self._metrics.add("changes_total", transaction.count)
+        if transaction.mark is not None:
+            self._metrics.add("transactions_total")
+        if transaction.committed_at_ms is not None:
+            self._newest_ms = transaction.committed_at_ms
+
+    def _wait_s(self) -> float:
+        if self._due.first_s is None:
+            return WAIT_S
+        left_s = self._due.first_s + self._tables.limits()[1] - self._env.monotonic_s()
+        return max(0.0, min(WAIT_S, left_s))
+
+    def _has_rows(self) -> bool:
+        return self._applier.count > 0
+
+    def _is_due(self) -> bool:
+        """Whether a commit is due: the batch is full or old, or the state has to be stored."""
+        rows_max, seconds_max = self._tables.limits()
+        now_s = self._env.monotonic_s()
+        if self._has_rows():
+            is_old = self._due.first_s is not None and now_s - self._due.first_s >= seconds_max
+            return is_old or self._is_careful or self._applier.count >= rows_max
+        if self._tables.has_changed:
+            return True
+        return self._tables.has_moved and now_s - self._due.committed_s >= self._config.run.idle_commit_s
+
+    def _is_done(self, target: Position) -> bool:
+        state = self._tables.state
+        if not all(table.is_handed_over or table.aside is not None for table in state.tables.values()):
+            return False
+        return self._source.is_reached(state.position, target)
+
+    def _read_chunk(self) -> None:
+        """Read and commit one chunk of a snapshot, between transactions and when nothing else waits to be committed."""
+        if self._tables.handover.unread_table() is None:
+            return
+        if self._has_rows():
+            self._commit()
+        found = self._snapshots.read()
+        if found is not None:
+            writes, bad = found
+            self._commit(writes, bad)
+
+    def _do_periodic(self) -> None:
+        now_s, run = self._env.monotonic_s(), self._config.run
+        if now_s - self._due.beat_s >= run.beat_s:
+            self._due.beat_s = now_s
+            self._source.beat()
+            self._report()
+        if now_s - self._due.discovered_s >= run.discover_s:
+            self._due.discovered_s = now_s
+            self._tables.discover()
+            self._take_requests()
+
+    def _take_requests(self) -> None:
+        """Do what was asked of this ingest."""
+        state = self._tables.state
+        for request in requests_after(self._ingest._lake, self._config, state.requests):
+            logger.warning("%s: request %d is taken: %s %s", self._config.name, request.number, request.kind, request.what)
+            self._tables.has_changed = True
+            if request.kind == "resnapshot_all":
+                self._applier.drain()
+                self._tables.begin_again()
+                self._tables.state.requests = request.number
+                self._commit()
+                raise BeginAgain
+            if request.kind == "skip":
+                state.skips.append(request.what)
+            else:
+                self._tables.resnapshot(request.what)
+            state.requests = request.number
+
+    # ---- commit
+
+    def _commit(self, steps: Sequence[TableWrite] = (), bad: Sequence[BadRecord] = ()) -> None:
+        """Commit what there is, and tell the source. With `steps`, these alone."""
+        began_s = self._env.monotonic_s()
+        state = self._tables.state
+        if not steps and not bad:
+            steps, bad = self._applier.drain()
+        position = self._source.position_text(state.position)
+        rows = sum(step.rows.num_rows for step in steps if step.rows is not None)
+        self._bad_share.add(rows, bad, position)
+        state.dead += len(bad)
+        metadata = {"source": self._config.name, "position": position, "consistent": "true" if state.is_consistent else "false"}
+        if self._newest_ms is not None:
+            metadata["source_ms"] = str(self._newest_ms)
+        try:
+            done = self._sink.commit(steps, state, bad, metadata)
+        except InvalidInput as error:
+            if not self._is_careful:
+                raise
+            raise IngestStopped(
+                f"The transaction of {self._config.name!r} at {position} was refused: {error} What is before it is committed. Correct the "
+                f"route or the table. Or leave it out by `objcat ingest skip {self._config.path} {position}`, which reads its tables again."
+            ) from error
+        self._tables.committed()
+        self._source.confirm(state.position)
+        self.has_committed = True
+        self._due.first_s, self._due.committed_s = None, self._env.monotonic_s()
+        self._slot = done.slot
+        self._note_commit(self._due.committed_s - began_s, rows)
+
+    def _note_commit(self, took_s: float, rows: int) -> None:
+        state, metrics = self._tables.state, self._metrics
+        metrics.add("commits_total")
+        metrics.add("commit_seconds_total", took_s)
+        metrics.set("commit_seconds", took_s)
+        metrics.add("rows_total", rows)
+        metrics.set("slot", self._slot)
+        metrics.set("dead_total", state.dead)
+        metrics.set("consistent", float(state.is_consistent))
+        for name, table in state.tables.items():
+            metrics.set("table_consistent", float(table.is_consistent), table=name)
+            metrics.set("snapshot_rows", table.rows, table=name)
+        if self._ingest._tell is not None:
+            self._ingest._tell(self._progress())
+
+    def _progress(self) -> IngestProgress:
+        state = self._tables.state
+        unread = self._tables.handover.unread_table()
+        return IngestProgress(
+            slot=self._slot,
+            is_consistent=state.is_consistent,
+            table=unread,
+            rows=0 if unread is None else state.tables[unread].rows,
+            changes=int(self._metrics.value("changes_total") or 0),
+            commits=int(self._metrics.value("commits_total") or 0),
+            lag_s=None if self._newest_ms is None else max(0, self._env.now_ms() - self._newest_ms) / 1000,
+        )
+
+    def _report(self) -> None:
+        """Set the metrics of the source. A report that fails says nothing."""
+        report = self._source.report()
+        is_at_head = self._source.is_reached(self._tables.state.position, report.head)
+        lag_s = None if self._newest_ms is None else max(0, self._env.now_ms() - self._newest_ms) / 1000
+        self._metrics.set("lag_seconds", 0.0 if is_at_head else lag_s)
+        self._metrics.set("behind_bytes", report.behind_bytes)
+        self._metrics.set("behind_events", report.behind_events)
+        self._metrics.set("retained_bytes", report.retained_bytes)
+        if self._reader is not None:
+            self._metrics.set("queue_bytes", self._reader.queued_bytes)
+            self._metrics.set("queue_rows", self._reader.queued_changes)
+        for warning in report.warnings:
+            logger.warning("%s: %s", self._config.name, warning)
+
+
+@dataclass(slots=True)
+class _DueTimes:
+    """When things were done last, by the monotonic clock. first_s: when the first change of the batch came."""
+
+    now_s: InitVar[float]
+    committed_s: float = 0.0
+    beat_s: float = 0.0
+    discovered_s: float = 0.0
+    first_s: float | None = None
+
+    def __post_init__(self, now_s: float) -> None:
+        self.committed_s = self.beat_s = self.discovered_s = now_s
+
+
+class _BadShare:
+    """Counts bad records among the last ones."""
+
+    def __init__(self, config: IngestConfig) -> None:
+        self._config = config
+        self._records = 0
+        self._bad = 0
+
+    def add(self, rows: int, bad: Sequence[BadRecord], position: str) -> None:
+        """Count the records of a commit. Raises TooManyBadRecords."""
+        limits = self._config.dead_letters
+        if self._records >= limits.window:
+            self._records = self._bad = 0
+        self._records += rows + len(bad)
+        self._bad += len(bad)
+        if bad and self._bad > limits.records_max:
+            said = self._config.hide(f"{bad[0].table}: {bad[0].error}")
+            raise TooManyBadRecords(
+                f"{self._bad} of the last {self._records} records of {self._config.name!r} could not be decoded, and {limits.records_max} "
+                f"are allowed. The first one of the batch at {position} is of {said}. This batch was not committed. Correct the source, or "
+                f"raise records_max in [dead_letters] of {self._config.path}."
+            )

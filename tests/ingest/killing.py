@@ -1,0 +1,190 @@
+"""An ingest is killed again and again while its source changes; afterwards both sides are compared, row by row and slot by slot."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from devkit.databases import PostgresServer
+from devkit.paths import ROOT
+from objcat.ingest.requests import add_request
+from tests.ingest.load import SCHEMA, START_SUM
+from tests.ingest.shop import Shop
+
+TABLES: Mapping[str, tuple[str, ...]] = {"accounts": ("id",), "wallets": ("id",), "scratch": ("id", "part")}
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(
+    ["objcat", "objcat.ingest.runner", "objcat.ingest.postgres.source", "psycopg2.extras", "tests.ingest.planted"]
+)
+
+
+@dataclass(slots=True)
+class KilledRun:
+    """What a run of kills came to.
+
+    Args:
+        kills: for each kill, how many commits the killed process had made, and whether tables were being read then.
+        problems: what differs, in words.
+        slots: how many slots were consistent and had their sum checked.
+        rows: how many rows were compared.
+        transactions: of the source.
+    """
+
+    kills: list[tuple[int, bool]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    slots: int = 0
+    rows: int = 0
+    transactions: int = 0
+
+    def after_commits(self, *, in_snapshot: bool) -> int:
+        """Kills of processes that had committed, by what they were doing."""
+        return sum(1 for commits, was_reading in self.kills if commits > 0 and was_reading is in_snapshot)
+
+    def said(self) -> str:
+        return (
+            f"{len(self.kills)} kills, {self.after_commits(in_snapshot=True)} after commits while tables were read, "
+            f"{self.after_commits(in_snapshot=False)} while streaming, {sum(commits for commits, _ in self.kills)} commits by killed ones; "
+            f"{self.transactions} source transactions, {self.rows} rows compared, sums of {self.slots} slots, {len(self.problems)} problems"
+        )
+
+
+def follow(path: str, environment: dict[str, str], bug: str | None) -> None:
+    """What the killed process runs."""
+    os.environ.update(environment)
+    from objcat.cli.ingest import _follow
+    from tests.ingest.planted import plant
+
+    plant(bug)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    _follow(path, is_once=False, as_json=True)
+
+
+def killed_run(server: PostgresServer, folder: Path, seed: int, *, kills: int, bug: str | None = None, pause_s: float = 0.02) -> KilledRun:
+    """Kill an ingest so many times, then compare.
+
+    Args:
+        server: the server.
+        folder: for lake and configuration.
+        seed: of the load and of the moments of the kills.
+        kills: how many.
+        bug: a planted one, see `tests/ingest/planted.py`.
+        pause_s: between two transactions of each of the three writers.
+    """
+    drawn = random.Random(seed)
+    shop = Shop(server, folder)
+    found = KilledRun()
+    stop = folder / "stop"
+    try:
+        shop.sql(SCHEMA)
+        shop.configure(chunk_rows=120, run="idle_commit_s = 1")
+        command = [
+            sys.executable,
+            "-m",
+            "tests.ingest.load",
+            server.connection(shop.name),
+            str(seed),
+            str(stop),
+            str(pause_s),
+            str(kills * 0.15),
+        ]
+        load = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        try:
+            _kill(shop, found, drawn, kills, bug)
+        finally:
+            stop.touch()
+            said, _ = load.communicate(timeout=60)
+        found.transactions = int(said)
+        last = _processes.Process(target=finish, args=(str(shop.config_path), shop.environment, bug))
+        last.start()
+        last.join(240)
+        if last.exitcode != 0:
+            last.kill()
+            found.problems.append(f"the last run ended with {last.exitcode}")
+        compare(shop, found)
+    finally:
+        shop.close()
+    return found
+
+
+def finish(path: str, environment: dict[str, str], bug: str | None) -> None:
+    """The run to the end."""
+    os.environ.update(environment)
+    from objcat.cli.ingest import _follow
+    from tests.ingest.planted import plant
+
+    plant(bug)
+    _follow(path, is_once=True, as_json=True)
+
+
+def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: str | None) -> None:
+    """Kill while tables are read, then while the stream is followed, then both again with tables that are read a second time."""
+    before = -1
+    lake = shop.lake
+    again = kills * 6 // 10
+    for number in range(kills):
+        if number == again:
+            for table in ("public.wallets", "public.scratch", "public.accounts"):
+                add_request(lake, shop.config(), "resnapshot", table)
+        streams = kills * 3 // 10 <= number < again or number >= kills * 8 // 10
+        process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
+        process.start()
+        wanted, end = drawn.choice([0, 1, 1, 2, 3, 5]), time.monotonic() + 30
+        start = before
+        while process.is_alive() and time.monotonic() < end:
+            version, is_reading = _version(lake)
+            if streams and is_reading:
+                start = version
+            elif version - start >= wanted:
+                break
+            time.sleep(0.02)
+        time.sleep(drawn.uniform(0, 0.2))
+        if not process.is_alive():
+            found.problems.append(f"a process ended by itself with {process.exitcode}")
+        process.kill()
+        process.join()
+        now, is_reading = _version(lake)
+        found.kills.append((now - before, is_reading))
+        before = now
+
+
+def _version(lake: Any) -> tuple[int, bool]:
+    stored = lake.source_position("shop", shared_log="shop")
+    if stored is None:
+        return -1, True
+    return stored.version, any(table.get("unread") for table in stored.state["tables"].values())
+
+
+def compare(shop: Shop, found: KilledRun) -> None:
+    """Compare every row of every table, and the sum at every consistent slot."""
+    for table, key in TABLES.items():
+        differences = shop.differences(table, key)
+        found.problems += differences[:5]
+        if len(differences) > 5:
+            found.problems.append(f"and {len(differences) - 5} more of {table}")
+        found.rows += len(shop.rows(table))
+    dead = shop.lake.table("shop.ingest_dead").scan().to_arrow().num_rows
+    if dead:
+        found.problems.append(f"{dead} dead letters")
+    newest = shop.lake.table("shop.accounts").refresh().slot
+    slots = [slot for slot in range(newest + 1) if is_consistent(shop, slot)]
+    sums = shop.sums({"accounts": "balance", "wallets": "balance"}, slots)
+    found.slots = len(sums)
+    found.problems += [f"the sum at slot {slot} is {total}" for slot, total in sums.items() if total != Decimal(START_SUM)][:5]
+
+
+def is_consistent(shop: Shop, slot: int) -> bool:
+    """Whether the state of a slot says that all tables are handed over."""
+    stored = shop.lake.source_position("shop", shared_log="shop", as_of=slot)
+    if stored is None or stored.slot != slot:
+        return False
+    tables = stored.state["tables"].values()
+    return not any(table.get("unread") or table.get("chunks") or table.get("incomplete") or table.get("aside") for table in tables)
