@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 from devkit.install import InstallError
 from devkit.paths import cache_dir, file_lock
@@ -369,7 +369,20 @@ class MariaDbServer:
         return False
 
 
-DATABASES: Mapping[str, tuple[Callable[[], PostgresServer | MariaDbServer], str]] = {
+class DatabaseServer(Protocol):
+    """A database that runs within a context."""
+
+    def __enter__(self) -> Self:
+        """Start it."""
+
+    def __exit__(self, *_: object) -> None:
+        """End it and remove its data."""
+
+    def connection(self) -> str:
+        """How `objcat ingest` connects to it."""
+
+
+DATABASES: Mapping[str, tuple[Callable[[], DatabaseServer], str]] = {
     "postgres": (PostgresServer, "PostgreSQL with logical replication, for objcat ingest"),
     "mariadb": (MariaDbServer, "MariaDB with a binlog, for objcat ingest"),
 }
