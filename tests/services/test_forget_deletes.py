@@ -99,6 +99,22 @@ def test_rows_that_are_there_can_be_changed_whatever_their_values(lake: objcat.L
     assert read(table) == {1: ("x", 3), 2: ("x", 3)}, "what replaces everything may be old"
 
 
+def test_blocks_of_transactions(lake: objcat.Lake) -> None:
+    table = create(lake)
+    table.upsert(rows(1, 2, 3, 4, at=10))
+    table.maintenance.forget_deletes(below=50)
+    with lake.transaction() as tx:
+        tx["t"].delete_where("id = 1")
+        tx["t"].upsert(rows(2, at=60) + rows(9, at=49))
+        tx["t"].upsert(rows(8, at=1))
+        tx["t"].replace_range(rows(4, 5, at=3, city="range"), where="id >= 4")
+    assert read(table) == {2: ("x", 60), 3: ("x", 10), 4: ("range", 3), 5: ("range", 3)}
+    with lake.transaction() as tx:
+        tx["t"].truncate()
+        tx["t"].upsert(rows(7, at=2))
+    assert read(table) == {7: ("x", 2)}
+
+
 def test_a_writer_that_planned_before_writes_again(lake: objcat.Lake) -> None:
     table = create(lake)
     table.upsert(rows(1, at=10))
