@@ -32,6 +32,11 @@ class Watermark(msgspec.Struct, frozen=True, kw_only=True):
     slot: Count
 
 
+def in_another_log(watermark: Watermark | msgspec.UnsetType | None) -> Watermark | msgspec.UnsetType | None:
+    """The watermark of a table that is copied into another log, by compactions that know it. Slots of the one say nothing in the other."""
+    return msgspec.structs.replace(watermark, slot=0) if isinstance(watermark, Watermark) else watermark
+
+
 def watermark_value(watermark: Watermark, ordering: Column) -> pa.Scalar:
     """The least value that still counts, in the type that the ordering column has now. Raises ValueError if it is no such value."""
     value = watermark.value

@@ -195,6 +195,21 @@ def test_what_is_refused(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> 
         lake.table("t").upsert(rows(1, at=9))
 
 
+def test_a_table_that_moves_keeps_watermark_and_defaults(lake: objcat.Lake) -> None:
+    table = create(lake)
+    table.upsert(rows(1, 2, at=10))
+    table.delete([{"id": 1, "at": 20}, {"id": 3, "at": 90}])
+    table.alter.add_column("n", "int", default=5)
+    table.maintenance.forget_deletes(below=50)
+    lake.create_table("other", SCHEMA, key=["id"], shared_log="shop")
+    moved = lake.move_to_shared_log("t", shared_log="shop")
+    assert deletes_of(moved) == 1
+    assert moved.maintenance.compact() is None
+    moved.upsert(rows(1, at=49) + rows(3, at=80) + rows(4, at=50))
+    assert {row["id"]: row["n"] for row in moved.scan().to_arrow().to_pylist()} == {2: 5, 4: 5}
+    assert lake.table("t").refresh().log.writer_features.keys() >= {"watermark"}
+
+
 def test_a_million_keys_that_came_and_went_leave_little(tmp_path: Path) -> None:
     """Every byte below the table is counted, also of the log, checkpoints and what cleaning leaves."""
     count, step = 1_000_000, 250_000
