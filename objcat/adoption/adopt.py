@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.adoption.files import PlannedFile, partition_texts, with_txn
-from objcat.adoption.foreign import ForeignTable
+from objcat.adoption.foreign import ForeignTable, TableWithFieldIds
 from objcat.adoption.keys import check_keys, index_of
 from objcat.common.progress import shown_progress
 from objcat.datafile.batch_checks import conform
@@ -204,6 +204,7 @@ def _rewritten(fileio: FileIO, spec: TableSpec, table: ForeignTable, planned: Pl
 def _all_rows(fileio: FileIO, spec: TableSpec, table: ForeignTable, planned: PlannedFile, draft: BaseFile) -> Iterator[pa.Table]:
     """All rows of a data file under physical names, in its order."""
     if planned.by_library:
+        assert isinstance(table, TableWithFieldIds), "only files of such tables are planned so"
         for rows in table.rows_of(planned.file):
             yield conform(rows, spec)
         return

@@ -81,10 +81,6 @@ class DeltaTable(ForeignTable):
         kept[: len(said)] = said[:rows]
         return kept
 
-    def rows_of(self, file: ForeignFile) -> Iterator[pa.Table]:
-        """See `ForeignTable`. Never needed, since names of fields in Delta's files never change."""
-        raise NotImplementedError(file.key)
-
 
 def open_delta(fileio: FileIO, source: Any, storage_options: Mapping[str, str] | None) -> DeltaTable:
     """The current state of a Delta table.

@@ -15,7 +15,7 @@ from fileio.contract import ObjectMeta, Version
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.adoption.foreign import ForeignFile, ForeignTable
+from objcat.adoption.foreign import ForeignFile, ForeignTable, TableWithFieldIds
 from objcat.datafile.adopted_files import BYTES, TEXTS, json_value, old_times, with_ids
 from objcat.datafile.open_files import WHOLE_BYTES_MAX
 from objcat.datafile.statistics import BOUND_BYTES_MAX, bounds_of
@@ -201,7 +201,7 @@ def _plan(table: ForeignTable, spec: TableSpec, looked_at: LookedAt) -> PlannedF
         if name != column.physical:
             names[column.id] = name
         _check_readable(table, looked_at, schema.field(name), column)
-        other_names |= not _same_fields(column, schema.field(name).type, by_id=table.fields_by_id)
+        other_names |= not _same_fields(column, schema.field(name).type, by_id=isinstance(table, TableWithFieldIds))
     _check_calendar(looked_at, spec, stored)
     marked = with_ids(looked_at.footer.schema, schema, stored)
     bounds = {

@@ -53,7 +53,6 @@ class ForeignTable(ABC):
         left_out: partition fields that objcat does not have, or that not all files have. Rows of several of their values may be in one
             partition.
         defaults: by column id, the value of rows in files that are older than the column. Null where none is given.
-        fields_by_id: whether the ids of fields inside structs say which they are, whatever they are called.
     """
 
     format: str
@@ -64,7 +63,6 @@ class ForeignTable(ABC):
     files: Sequence[ForeignFile]
     left_out: Sequence[str] = ()
     defaults: Mapping[int, pa.Scalar] = field(default_factory=dict)
-    fields_by_id: bool = False
 
     @abstractmethod
     def version_now(self) -> str:
@@ -80,6 +78,10 @@ class ForeignTable(ABC):
     @abstractmethod
     def kept_rows(self, file: ForeignFile, rows: int) -> npt.NDArray[Any]:
         """Which of the `rows` rows of a masked file are not deleted, as booleans in the order of the file."""
+
+
+class TableWithFieldIds(ForeignTable):
+    """A foreign table in which the ids of fields inside structs say which they are, whatever a file calls them."""
 
     @abstractmethod
     def rows_of(self, file: ForeignFile) -> Iterator[pa.Table]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from fileio.optional import library
 from fileio.store import FileIO
-from objcat.adoption.foreign import FieldIds, ForeignFile, ForeignTable
+from objcat.adoption.foreign import FieldIds, ForeignFile, TableWithFieldIds
 from objcat.adoption.iceberg_store import read_only_io
 from objcat.adoption.iceberg_types import SharedField, defaults_of, schema_of, shared_fields
 from objcat.adoption.locations import key_of, location_below
@@ -32,7 +32,7 @@ def _pyiceberg(module: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IcebergTable(ForeignTable):
+class IcebergTable(TableWithFieldIds):
     """The current state of an Iceberg table.
 
     Args:
@@ -81,7 +81,7 @@ class IcebergTable(ForeignTable):
         return kept
 
     def rows_of(self, file: ForeignFile) -> Iterator[pa.Table]:
-        """See `ForeignTable`."""
+        """See `TableWithFieldIds`."""
         task = _pyiceberg("table").FileScanTask(file.handle.file)
         scan = _pyiceberg("io.pyarrow").ArrowScan(self.metadata, self.io, self.metadata.schema(), _pyiceberg("expressions").AlwaysTrue())
         for batch in scan.to_record_batches([task]):
@@ -128,7 +128,6 @@ def open_iceberg(fileio: FileIO, source: Any) -> IcebergTable:
         files=[_file(fileio, task, by_id[task.file.spec_id], shared, schema) for task in tasks if task.file.record_count],
         left_out=left_out,
         defaults=defaults_of(metadata.schema(), schema),
-        fields_by_id=True,
         fileio=fileio,
         metadata_key=key,
         metadata=metadata,
