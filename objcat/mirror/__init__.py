@@ -4,5 +4,6 @@ Other engines read a table by its mirrors, and see exactly the rows of `Table.sc
 log files are named as they are, and rows that do not count are masked by their position.
 
 Begin with `mirror.py`: it goes from the newest mirrored slot to the newest slot of the log. `changes.py` computes what a slot changes, as a
-`MirrorChange` (`model.py`), and `live_rows.py` finds the rows that count. `iceberg/` and `delta/` write it in their formats.
+`MirrorChange` (`model.py`), `whole_table.py` with what a mirror begins, and `superseded_rows.py` finds the rows that no longer count.
+`iceberg/` and `delta/` write it in their formats.
 """

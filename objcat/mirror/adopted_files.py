@@ -8,6 +8,7 @@ names them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -62,9 +63,8 @@ def check_for_delta(change: MirrorChange, fileio: FileIO, *, name: str) -> None:
 def _check(
     change: MirrorChange, fileio: FileIO, why_not: Callable[[MirroredFile, pa.Schema, TableSpec], str], *, name: str, form: str
 ) -> None:
-    adopted = [file for file in change.added if file.adopted is not None]
-    for begin in range(0, len(adopted), READ_AT_ONCE):
-        part = adopted[begin : begin + READ_AT_ONCE]
+    adopted = (file for file in change.added if file.adopted is not None)
+    while part := list(islice(adopted, READ_AT_ONCE)):
         for file, schema in zip(part, map_io(fileio.env, lambda file: _schema_of(fileio, file), part), strict=True):
             reason = why_not(file, schema, change.spec)
             if reason:

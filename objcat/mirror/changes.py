@@ -1,54 +1,29 @@
 """Computes what a slot changes in a mirror, from the log: which files it adds and removes, and which rows of the others it masks.
 
-`ChangeReader.next` takes one entry, and costs what the entry touched. `ChangeReader.whole` takes a table as it is.
+`ChangeReader.next` takes one entry, and costs what the entry touched. `ChangeReader.whole` takes a table as it is, see `whole_table.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from fileio.env import map_io
 from objcat.common.bounded_cache import BoundedCache
-from objcat.metadata.files import Adoption, BaseFile, FileGroup, LogObject, LogSlice, TableDelta, decode_delta
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, TableDelta, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.mirror.file_bounds import bounds_by_path
-from objcat.mirror.live_rows import LiveRowReader, range_of
+from objcat.mirror.masked_files import NO_ROWS, MaskedFileReader, NeededRows, adoption_of, needed_by, united
 from objcat.mirror.model import MirrorChange, MirroredFile, Positions
+from objcat.mirror.superseded_rows import range_of
+from objcat.mirror.whole_table import WholeTable
 from objcat.timeline.entry import Action, Entry, FileGroupId
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_view import LogView, Timeline
 
 REMEMBERED_LOGS_BYTES_MAX = 16 * 1024**2
 """What is remembered of log files: their file groups, to know when the last of them needs the file no more."""
-NO_ROWS: Positions = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class _NeededRows:
-    """Rows of a file that a file group needs: a base file, or a slice of a log file."""
-
-    group: FileGroup
-    file: BaseFile | LogSlice
-
-    @property
-    def path(self) -> str:
-        return self.file.path if isinstance(self.file, BaseFile) else self.file.object.path
-
-    @property
-    def written_for(self) -> FileGroupId:
-        return self.file.group_id
-
-    @property
-    def key(self) -> tuple[str, int, int, FileGroupId]:
-        """Equal for the same rows of the same file group."""
-        first, last = (0, self.file.rows) if isinstance(self.file, BaseFile) else (self.file.start, self.file.end)
-        return self.path, first, last, self.group.group_id
 
 
 class ChangeReader:
@@ -63,15 +38,15 @@ class ChangeReader:
         self._table = table
         self._manifests = manifests
         self._is_read_optimized = read_optimized
-        self._rows = LiveRowReader(timeline.fileio)
+        self._files = MaskedFileReader(timeline.fileio, manifests)
         self._log_groups: BoundedCache[frozenset[FileGroupId]] = BoundedCache(bytes_max=REMEMBERED_LOGS_BYTES_MAX)
 
     def whole(self, view: LogView[Tables], entry: Entry) -> MirrorChange:
         """The change that makes a mirror of the table as it is. entry: of the slot of the view. Raises as `next`."""
         snapshot = Snapshot(view.log, view.state[self._table])
-        groups = self._groups(snapshot, None)
-        files = {part.path for group in groups for part in _needed_by(group)}
-        return replace(self._empty(entry, view), restarts=True, added=self._masked_files(snapshot, groups, files))
+        env = self._timeline.fileio.env
+        files = WholeTable(snapshot, self._manifests, self._files, env, read_optimized=self._is_read_optimized)
+        return replace(self.nothing(view, entry), restarts=True, added=files)
 
     def next(self, before: LogView[Tables], entry: Entry, after: LogView[Tables]) -> MirrorChange:
         """The change of one entry.
@@ -87,7 +62,7 @@ class ChangeReader:
         old, new = (Snapshot(view.log, view.state[self._table]) for view in (before, after))
         known = {column.id for column in old.spec.table_schema.columns}
         joined = frozenset(column.id for column in new.spec.table_schema.columns if column.id not in known)
-        empty = replace(self._empty(entry, after), joined=joined)
+        empty = replace(self.nothing(after, entry), joined=joined)
         footprint = entry.footprint.get(self._table)
         raw = entry.changes.get(self._table)
         delta = TableDelta() if raw is None else decode_delta(raw)
@@ -103,7 +78,8 @@ class ChangeReader:
             self._remember(log)
         return self._of_groups(empty, old, new, delta, ids)
 
-    def _empty(self, entry: Entry, view: LogView[Tables]) -> MirrorChange:
+    def nothing(self, view: LogView[Tables], entry: Entry) -> MirrorChange:
+        """The change of a slot that changes no file. view: of that slot, or of another one at which the table is the same."""
         marks = view.log.marks(self._table)
         return MirrorChange(
             slot=entry.slot,
@@ -130,15 +106,15 @@ class ChangeReader:
     ) -> MirrorChange:
         """The change of an entry that touches these file groups."""
         groups = self._groups(new, ids)
-        needed = {part.key: part for group in groups for part in _needed_by(group)}
-        ended = [part for group in self._groups(old, ids) for part in _needed_by(group) if part.key not in needed]
+        needed = {part.key: part for group in groups for part in needed_by(group)}
+        ended = [part for group in self._groups(old, ids) for part in needed_by(group) if part.key not in needed]
         named = {part.path for part in needed.values()}
         left = named | self._named(new, [part for part in ended if part.path not in named])
         if new.spec.key:
-            self._rows.read_ahead(new.spec, [log for log in delta.logs if log.path in named])
+            self._files.rows.read_ahead(new.spec, [log for log in delta.logs if log.path in named])
         masked = list(self._timeline.fileio.env.map(lambda group: self._superseded(new, group, delta, empty.slot), groups))
-        masked += [{part.path: self._rows.own_positions(old.spec, part.group, part.file)} for part in ended if part.path in left]
-        rows = _united(masked)
+        masked += [{part.path: self._files.rows.own_positions(old.spec, part.group, part.file)} for part in ended if part.path in left]
+        rows = united(masked)
         files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
         added = [
             MirroredFile(
@@ -147,12 +123,12 @@ class ChangeReader:
                 rows=file.rows,
                 bounds=file.bounds,
                 masked=rows.pop(file.path, NO_ROWS),
-                adopted=_adoption_of(file),
+                adopted=adoption_of(file),
             )
             for file in files
             if file.path in named
         ]
-        sizes = {part.path: _size(part.file) for part in (*needed.values(), *ended)}
+        sizes = {part.path: part.size for part in (*needed.values(), *ended)}
         return replace(
             empty,
             removed=sorted({part.path for part in ended} - left),
@@ -172,19 +148,11 @@ class ChangeReader:
             return {}
         is_rewritten = group.base is not None and any(base.path == group.base.path for base in delta.bases)
         fresh = [part for part in group.logs if is_rewritten or part.named_at == slot]
-        return self._masked(spec, group, fresh)
-
-    def _masked(self, spec: TableSpec, group: FileGroup, fresh: Sequence[LogSlice]) -> Mapping[str, Positions]:
-        if not fresh:
-            return {}
-        if group.is_plain:
-            # Deletes that a compaction retained. They change no row that is there.
-            return _united([{part.object.path: self._rows.own_positions(spec, group, part)} for part in fresh])
-        return self._rows.superseded(spec, group, fresh)
+        return self._files.superseded(spec, group, fresh)
 
     # ---- files that others may still need
 
-    def _named(self, new: Snapshot, ended: Sequence[_NeededRows]) -> frozenset[str]:
+    def _named(self, new: Snapshot, ended: Sequence[NeededRows]) -> frozenset[str]:
         """The files of some needed that other file groups still need."""
         bases = {part.written_for for part in ended if isinstance(part.file, BaseFile)}
         logs = {part.path: part.file.named_at for part in ended if isinstance(part.file, LogSlice)}
@@ -223,81 +191,16 @@ class ChangeReader:
             for group_id, group in mine.items()
             if group_id not in other or _state_of(group) != _state_of(other[group_id])
         ]
-        touched = {part.path for group in changed for part in _needed_by(group)}
-        named_before, named_after = ({part.path for group in groups.values() for part in _needed_by(group)} for groups in (before, after))
-        near = [group for group in after.values() if any(part.path in touched for part in _needed_by(group))]
+        touched = {part.path for group in changed for part in needed_by(group)}
+        named_before, named_after = ({part.path for group in groups.values() for part in needed_by(group)} for groups in (before, after))
+        near = [group for group in after.values() if any(part.path in touched for part in needed_by(group))]
         return replace(
             empty,
             removed=sorted(touched & named_before),
-            added=self._masked_files(new, near, touched & named_after),
+            added=self._files.files(new, near, touched & named_after),
         )
-
-    def _masked_files(self, snapshot: Snapshot, groups: Sequence[FileGroup], paths: Collection[str]) -> list[MirroredFile]:
-        """Some files with all their masked rows. groups: all that need rows of them."""
-        spec = snapshot.spec
-        needed: dict[str, list[_NeededRows]] = {}
-        for group in groups:
-            for part in _needed_by(group):
-                if part.path in paths:
-                    needed.setdefault(part.path, []).append(part)
-        with_logs = [group for group in groups if group.logs and spec.key]
-        superseding = self._timeline.fileio.env.map(lambda group: self._masked(spec, group, group.logs), with_logs)
-        superseded = _united(superseding)
-        bounds = bounds_by_path(snapshot, self._manifests, [group.group_id for group in groups])
-        files = []
-        for path, of_path in sorted(needed.items()):
-            size, rows = _size(of_path[0].file)
-            masked = self._masked_of(spec, of_path, superseded.get(path, NO_ROWS))
-            files.append(
-                MirroredFile(
-                    path=path,
-                    bytes=size,
-                    rows=rows,
-                    bounds=bounds.get(path, {}),
-                    masked=masked,
-                    nulls_at_most=True,
-                    adopted=_adoption_of(of_path[0].file),
-                    bounds_of_group=any(len(_needed_by(part.group)) > 1 for part in of_path),
-                )
-            )
-        return files
-
-    def _masked_of(self, spec: TableSpec, of_path: Sequence[_NeededRows], superseded: Positions) -> Positions:
-        """The rows of a file that do not count: no file group needs them, or they are superseded."""
-        first = of_path[0]
-        if isinstance(first.file, BaseFile) and not first.group.is_shared(first.file.group_id):
-            # One file group needs all of it. Most files of a large table are such ones.
-            return superseded
-        counts = np.zeros(_size(first.file)[1], np.bool_)
-        for part in of_path:
-            counts[self._rows.own_positions(spec, part.group, part.file)] = True
-        counts[superseded] = False
-        return np.flatnonzero(~counts)
-
-
-def _needed_by(group: FileGroup) -> list[_NeededRows]:
-    """What a file group needs of files."""
-    return [*([] if group.base is None else [_NeededRows(group, group.base)]), *(_NeededRows(group, part) for part in group.logs)]
 
 
 def _state_of(group: FileGroup) -> tuple[object, ...]:
     """Equal when the same rows of the same files count."""
     return (group.base and group.base.path, group.as_of, tuple((*range_of(part), part.slot) for part in group.logs))
-
-
-def _adoption_of(file: BaseFile | LogObject | LogSlice) -> Adoption | None:
-    return file.adopted if isinstance(file, BaseFile) else None
-
-
-def _size(file: BaseFile | LogSlice) -> tuple[int, int]:
-    """Bytes and rows of a whole file."""
-    return (file.bytes, file.rows) if isinstance(file, BaseFile) else (file.object.bytes, file.object.rows)
-
-
-def _united(parts: Iterable[Mapping[str, Positions]]) -> dict[str, Positions]:
-    """The positions of all parts, by path."""
-    found: dict[str, list[Positions]] = {}
-    for part in parts:
-        for path, positions in part.items():
-            found.setdefault(path, []).append(positions)
-    return {path: np.unique(np.concatenate(of_path)) if len(of_path) > 1 else of_path[0] for path, of_path in found.items()}

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +64,8 @@ class MirrorChange:
         restarts: `added` is the whole table. Nothing that the mirror named before counts any more.
         spec: the settings of the table at that slot.
         removed: paths of files that are not needed from now on.
-        added: new files, with all their masked rows.
+        added: new files, with all their masked rows. Of a change that restarts the mirror, they are sorted by `encoded_path`, and may be
+            read from disk each time that they are gone through.
         masked: files that stay, with the rows that are masked in addition, and without bounds. Some rows may have been masked before.
         oldest_slot: slots below it may be unreadable, except saved ones.
         saved: slots with a savepoint.
@@ -78,7 +80,7 @@ class MirrorChange:
     restarts: bool
     spec: TableSpec
     removed: Sequence[str] = ()
-    added: Sequence[MirroredFile] = ()
+    added: Iterable[MirroredFile] = ()
     masked: Sequence[MirroredFile] = ()
     oldest_slot: int = 0
     saved: frozenset[int] = frozenset()
@@ -88,6 +90,11 @@ class MirrorChange:
     def is_empty(self) -> bool:
         """Whether no file changes."""
         return not (self.restarts or self.removed or self.added or self.masked)
+
+
+def encoded_path(path: str) -> str:
+    """The path of a data file as Delta has it. Paths may hold `%`, which is encoded again; `=` is not, as in what others write."""
+    return quote(path, safe="/=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,10 @@ class MirrorFormat(Protocol):
     def format(self) -> str:
         """`iceberg` or `delta`."""
 
+    @property
+    def has_every_slot(self) -> bool:
+        """Whether each slot needs metadata, also one that does not concern the table."""
+
     def newest(self) -> MirroredSlot | None:
         """The newest slot in the store, None if there is no mirror. Forgets what it remembers if another process has gone on.
 
@@ -168,7 +179,7 @@ class MirrorFormat(Protocol):
         """
 
     def write(self, change: MirrorChange) -> None:
-        """Write the slot after the newest one. With `change.restarts`, any later slot.
+        """Write the slot after the newest one, see `has_every_slot`. With `change.restarts`, any later slot.
 
         Raises:
             MirrorSlotTaken: Another process was first.

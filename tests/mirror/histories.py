@@ -14,6 +14,7 @@ from pyiceberg.table import StaticTable
 
 import objcat
 from objcat.maintenance.auto_mirror import AutoMirror
+from objcat.mirror.delta.features import NEEDS_CHECKPOINT
 from objcat.mirror.formats import PREFIXES
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("value", pa.int64())])
@@ -57,6 +58,15 @@ def rows_at(table: objcat.Table, slot: int) -> Rows:
     return table.scan(as_of=slot).to_arrow().sort_by("id").to_pylist()
 
 
+def is_refused(where: Path, slot: int) -> bool:
+    """Whether Delta's readers refuse a version, since it is a restart upon none, and its checkpoint is not there yet."""
+    commit = where / f"_delta_log/{slot:020d}.json"
+    try:
+        return NEEDS_CHECKPOINT in commit.read_text() and not commit.with_suffix(".checkpoint.parquet").exists()
+    except FileNotFoundError:
+        return False
+
+
 def check_each(table: objcat.Table) -> dict[str, list[int]]:
     """Whatever a reader can begin with reads exactly its slot, if the table can still be read there. Returns these slots.
 
@@ -66,7 +76,7 @@ def check_each(table: objcat.Table) -> dict[str, list[int]]:
     bound = table.refresh().log.marks(table.id).bound
     for name, slots in seen.items():
         for slot in [*slots[-10:], *slots[: -10 : len(slots) // 20 + 1]]:
-            if slot >= bound:
+            if slot >= bound and not (name == "delta" and is_refused(where, slot)):
                 assert READERS[name](where, slot) == rows_at(table, slot), f"{name} at slot {slot}"
     return seen
 

@@ -29,6 +29,7 @@ class PlainMirror:
     """A `MirrorFormat` that only remembers. states: by slot."""
 
     format = "plain"
+    has_every_slot = True
 
     def __init__(self) -> None:
         self.states: dict[int, PlainState] = {}

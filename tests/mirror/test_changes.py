@@ -43,6 +43,12 @@ OFTEN = ("merge-on-read", "by event time", "copy-on-write", "keys that move", "w
 """The kinds that are tried for every change. The others are tried before a merge."""
 
 
+@pytest.fixture(autouse=True)
+def few_groups_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a table of some file groups is read in several parts."""
+    monkeypatch.setattr("objcat.mirror.whole_table.GROUPS_AT_ONCE", 2)
+
+
 def rows(draw: random.Random, count: int) -> pa.Table:
     at = [(NOW_S + draw.randrange(-100, 100)) * 1_000_000 for _ in range(count)]
     return pa.table(

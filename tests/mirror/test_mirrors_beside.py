@@ -21,7 +21,7 @@ from fileio.errors import FileIOError
 from objcat.errors import InvalidInput, ObjcatError, SnapshotExpired
 from objcat.inspection.doctor import examine
 from tests.effort import effort
-from tests.mirror.histories import READERS, Rows, check_caught_up, folder, make_table, people, rows_at, slots_of
+from tests.mirror.histories import READERS, Rows, check_caught_up, folder, is_refused, make_table, people, rows_at, slots_of
 
 KEYS = 40
 MIRROR_PROCESS = """
@@ -114,7 +114,7 @@ def read_newest(name: str, counts: Counter[str]) -> Callable[[objcat.Table], obj
         if not slots:
             return
         slot = slots[-1]
-        if name == "delta" and slot - 1 not in slots and not (folder(table) / f"_delta_log/{slot:020d}.checkpoint.parquet").exists():
+        if name == "delta" and is_refused(folder(table), slot):
             counts["before its checkpoint"] += 1
             return
         found = read_patiently(name, table, slot)

@@ -9,13 +9,13 @@ import hashlib
 import re
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 
 from objcat.metadata.files import OUTER
 from objcat.mirror.adopted_files import is_of_lake, key_in_lake
-from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorFolder
+from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirrorFolder, encoded_path
 
 LOG = "_delta_log/"
 APP = "objcat"
@@ -172,10 +172,10 @@ def _version_of(pattern: re.Pattern[str], key: str) -> int | None:
 
 
 def delta_path(folder: MirrorFolder, path: str) -> str:
-    """The path of a data file in actions. Paths of files may hold `%`, which is encoded again; `=` is not, as in what others write."""
+    """The path of a data file in actions."""
     if is_of_lake(path) and folder.to_lake is not None:
-        return folder.to_lake + quote(key_in_lake(path), safe="/=")
-    return folder.to_log + quote(path, safe="/=")
+        return folder.to_lake + encoded_path(key_in_lake(path))
+    return folder.to_log + encoded_path(path)
 
 
 def log_path_of(folder: MirrorFolder, path: str) -> str:

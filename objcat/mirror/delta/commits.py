@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,11 @@ class DeltaCommit:
     def __post_init__(self) -> None:
         self._columns = stat_names(self.change.spec, self.settings.metadata)
 
+    @property
+    def time_ms(self) -> int:
+        """Its commit time."""
+        return self.info.in_commit_timestamp or 0
+
     def mask(self, path: str, bitmap: Any) -> DeltaVector:
         """Add the vector of a file. path: as in actions."""
         self.vectors[path] = self.vector_file.add(bitmap)
@@ -62,34 +67,20 @@ class DeltaCommit:
 
     def add(self, path: str, file: MirroredFile) -> DeltaAdd:
         """A new file, with its vector."""
-        return DeltaAdd(
-            path=path,
-            partition_values={},
-            size=file.bytes,
-            modification_time=self.change.committed_at_ms,
-            data_change=not self.change.keeps_rows,
-            stats=stats_of(file.rows, file.bounds, self._columns, nulls_at_most=file.nulls_at_most),
-            deletion_vector=self.vectors[path][0] if path in self.vectors else None,
-        )
+        return add_action(self.change, self._columns, path, file, self.vectors[path][0] if path in self.vectors else None)
 
 
-def restarted(folder: MirrorFolder, change: MirrorChange) -> tuple[DeltaCommit, list[tuple[str, MirroredFile]]]:
-    """A commit that holds the whole table, and the files that it adds, sorted by path."""
-    files = sorted(((delta_path(folder, file.path), file) for file in change.added), key=lambda pair: pair[0])
-    commit = _begun(folder, change, None)
-    for path, file in files:
-        if len(file.masked):
-            commit.mask(path, union({}, None, file.masked))
-    return commit, files
-
-
-def replaced(change: MirrorChange, before: DeltaState, files: Iterable[tuple[str, MirroredFile]]) -> Iterator[DeltaLine]:
-    """The removes of the files of a state, for a restart that follows it with other files. Raises CorruptMirror."""
-    plain = {path for path, file in files if not len(file.masked)}
-    for add in before.files():
-        # One commit may not remove and add a file with the same vector, or both times without one.
-        if add.deletion_vector is not None or add.path not in plain:
-            yield _remove(change, add)
+def add_action(change: MirrorChange, columns: Mapping[int, Column], path: str, file: MirroredFile, vector: DeltaVector | None) -> DeltaAdd:
+    """The action for a new file. columns: by id, as statistics name them. path: as in actions."""
+    return DeltaAdd(
+        path=path,
+        partition_values={},
+        size=file.bytes,
+        modification_time=change.committed_at_ms,
+        data_change=not change.keeps_rows,
+        stats=stats_of(file.rows, file.bounds, columns, nulls_at_most=file.nulls_at_most),
+        deletion_vector=vector,
+    )
 
 
 def appended(folder: MirrorFolder, state: DeltaState, change: MirrorChange, vectors: Vectors) -> tuple[DeltaCommit, list[DeltaLine]]:
@@ -99,10 +90,17 @@ def appended(folder: MirrorFolder, state: DeltaState, change: MirrorChange, vect
     removed = [delta_path(folder, path) for path in change.removed]
     live = state.find({*added, *masked, *removed})
     _check(folder, change, live=live, removed=removed, added=added, masked=masked)
-    commit = _begun(folder, change, state)
+    commit = begin_commit(
+        folder,
+        change,
+        masked=[file.path for file in (*change.added, *change.masked) if len(file.masked)],
+        before=state.settings,
+        after_ms=state.time_ms,
+        since=state.info.since,
+    )
     # A file without vectors before and after has not changed; one commit may not have both actions for it.
     same = {path for path in removed if path in added and live[path].deletion_vector is None and not len(added[path].masked)}
-    removes = [_remove(change, live[path]) for path in removed if path not in same]
+    removes = [remove_action(change, live[path]) for path in removed if path not in same]
     adds: list[DeltaLine] = []
     old = {path: live[path].deletion_vector for path in masked}
     read = vectors.read(vector for vector in old.values() if vector is not None)
@@ -110,7 +108,7 @@ def appended(folder: MirrorFolder, state: DeltaState, change: MirrorChange, vect
         before = old[path]
         bitmap = union(read, before, file.masked)
         if len(bitmap) > (0 if before is None else before.cardinality):
-            removes.append(_remove(change, live[path]))
+            removes.append(remove_action(change, live[path]))
             vector = commit.mask(path, bitmap)
             add = msgspec.structs.replace(live[path], data_change=not change.keeps_rows, deletion_vector=vector)
             adds.append(DeltaLine(add=add))
@@ -122,18 +120,23 @@ def appended(folder: MirrorFolder, state: DeltaState, change: MirrorChange, vect
     return commit, [*commit.head, *removes, *adds]
 
 
-def _begun(folder: MirrorFolder, change: MirrorChange, state: DeltaState | None) -> DeltaCommit:
-    """A commit without files. state: before it. None: at a restart."""
-    before = None if state is None else state.settings
+def begin_commit(
+    folder: MirrorFolder, change: MirrorChange, *, masked: Collection[str], before: DeltaSettings | None, after_ms: int, since: int
+) -> DeltaCommit:
+    """A commit without files.
+
+    Args:
+        folder: The mirror.
+        change: What it writes.
+        masked: Paths of files with masked rows. They decide which features are needed.
+        before: The settings of the version before. None: at a restart.
+        after_ms: The commit time of the version before, -1 for none.
+        since: The slot of the last restart.
+    """
     settings = settings_of(
-        change.spec,
-        table=table_id(folder),
-        name=folder.name,
-        masked=[file.path for file in (*change.added, *change.masked) if len(file.masked)],
-        created_ms=change.committed_at_ms,
-        before=before,
+        change.spec, table=table_id(folder), name=folder.name, masked=masked, created_ms=change.committed_at_ms, before=before
     )
-    time_ms = change.committed_at_ms if state is None else max(change.committed_at_ms, state.time_ms + 1)
+    time_ms = max(change.committed_at_ms, after_ms + 1)
     info = DeltaCommitInfo(
         operation_parameters={"objcat.slot": str(change.slot)},
         in_commit_timestamp=time_ms,
@@ -145,7 +148,7 @@ def _begun(folder: MirrorFolder, change: MirrorChange, state: DeltaState | None)
         slot=change.slot,
         table=folder.table,
         attempt=folder.fileio.env.new_id(),
-        since=change.slot if state is None else state.info.since,
+        since=since,
         oldest=change.oldest_slot,
         saved=tuple(sorted(change.saved)),
     )
@@ -179,7 +182,8 @@ def _check(
             )
 
 
-def _remove(change: MirrorChange, add: DeltaAdd) -> DeltaLine:
+def remove_action(change: MirrorChange, add: DeltaAdd) -> DeltaLine:
+    """The line that removes a file with its vector."""
     return DeltaLine(
         remove=DeltaRemove(
             path=add.path,

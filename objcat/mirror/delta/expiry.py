@@ -14,6 +14,7 @@ from fileio.contract import GetResult, ObjectMeta, PreconditionFailed, Update, r
 from objcat.mirror.delta.actions import LOG, commit_key
 from objcat.mirror.delta.checkpoints import DeltaCheckpoint, advance_hint, write_checkpoint
 from objcat.mirror.delta.loading import DeltaListing, list_log
+from objcat.mirror.delta.restarts import without_removes
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.vectors import VECTORS_FOLDER, vector_name, vector_slot
 from objcat.mirror.model import MirrorFolder, MirrorNotRestarted
@@ -109,12 +110,15 @@ def forget_before(folder: MirrorFolder, state: DeltaState | None, slot: int) -> 
 
 
 def _drop_removes(folder: MirrorFolder, version: int) -> None:
-    """Write the commit of a restart again without its removes: they have paths of earlier files, and nothing is left to apply them to."""
+    """Write the commit of a restart again without its removes: they have paths of earlier files.
+
+    Readers that know an earlier version refuse it then, and begin at its checkpoint.
+    """
     key = commit_key(folder, version)
     result = folder.fileio.get(key)
     assert isinstance(result, GetResult)
     lines = result.data.splitlines(keepends=True)
-    kept = [line for line in lines if not line.startswith(b'{"remove":')]
+    kept = without_removes(lines)
     if len(kept) == len(lines):
         return
     outcome = folder.fileio.put(key, b"".join(kept), Update(result.meta.version))

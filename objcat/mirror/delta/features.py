@@ -18,6 +18,9 @@ from objcat.mirror.delta.actions import DeltaFormat, DeltaMetadata, DeltaProtoco
 
 OWN_FEATURE = "objcatMirror"
 """A writer feature that nobody else has. So a foreign VACUUM, DELETE or OPTIMIZE refuses the table."""
+NEEDS_CHECKPOINT = "objcatNeedsCheckpoint"
+"""A reader feature that nobody has. The commit of a restart names it if it removes nothing of the version before it. So a reader that would
+apply this commit to that version refuses it. The checkpoint of the restart does not name it, and readers begin there."""
 VECTORS = "deletionVectors"
 MAPPING = "columnMapping"
 """Also for tables in which a file with masked rows has a path that Delta encodes. polars 2.1 forgets the deletion vector of such a file and
@@ -93,19 +96,40 @@ def settings_of(
         # The name may have changed since; that alone is no reason for another version of the metadata.
         same = msgspec.structs.replace(metadata, name=before.metadata.name, created_time=before.metadata.created_time)
         metadata = same if same == before.metadata else msgspec.structs.replace(same, name=name)
-    read = tuple(sorted(features & READER_FEATURES))
-    protocol = DeltaProtocol(
+    own = DeltaProtocol(min_reader_version=1, min_writer_version=7, writer_features=tuple(features - READER_FEATURES))
+    return DeltaSettings(metadata, _with_reader_features(own, features & READER_FEATURES))
+
+
+def only_with_checkpoint(protocol: DeltaProtocol) -> DeltaProtocol:
+    """A protocol with the feature that keeps readers from applying a commit to the version before it."""
+    return _with_reader_features(protocol, {*(protocol.reader_features or ()), NEEDS_CHECKPOINT})
+
+
+def as_in_checkpoint(protocol: DeltaProtocol) -> DeltaProtocol:
+    """A protocol of a commit as the checkpoint of that version has it: without `NEEDS_CHECKPOINT`."""
+    features = protocol.reader_features or ()
+    return _with_reader_features(protocol, set(features) - {NEEDS_CHECKPOINT}) if NEEDS_CHECKPOINT in features else protocol
+
+
+def _with_reader_features(protocol: DeltaProtocol, read: Collection[str]) -> DeltaProtocol:
+    """A protocol with these reader features, each of which is a writer feature too."""
+    others = set(protocol.writer_features or ()) - set(protocol.reader_features or ())
+    return DeltaProtocol(
         min_reader_version=3 if read else 1,
         min_writer_version=7,
-        reader_features=read or None,
-        writer_features=tuple(sorted(features)),
+        reader_features=tuple(sorted(read)) or None,
+        writer_features=tuple(sorted(others.union(read))),
     )
-    return DeltaSettings(metadata, protocol)
+
+
+def has_column_mapping(metadata: DeltaMetadata) -> bool:
+    """Whether files have other names of columns than the table."""
+    return "delta.columnMapping.mode" in metadata.configuration
 
 
 def stat_names(spec: TableSpec, metadata: DeltaMetadata) -> dict[int, Column]:
     """The columns by id, as statistics name them: with column mapping by the physical name, which is in `name` then."""
-    maps = "delta.columnMapping.mode" in metadata.configuration
+    maps = has_column_mapping(metadata)
     columns = spec.table_schema.columns
     return {column.id: msgspec.structs.replace(column, name=column.physical if maps else column.name) for column in columns}
 

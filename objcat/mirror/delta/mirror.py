@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -14,27 +12,24 @@ from objcat.mirror.absent_columns import check_no_absent
 from objcat.mirror.adopted_files import check_for_delta
 from objcat.mirror.delta import expiry
 from objcat.mirror.delta.actions import RESTART, DeltaAdd, DeltaLine, commit_key, delta_path, encode_lines, log_path_of
-from objcat.mirror.delta.checkpoints import ROW_GROUP_ROWS, advance_hint, array_of, write_checkpoint
-from objcat.mirror.delta.commits import DeltaCommit, appended, replaced, restarted
+from objcat.mirror.delta.checkpoints import advance_hint, write_checkpoint
+from objcat.mirror.delta.commits import DeltaCommit, appended
 from objcat.mirror.delta.loading import HEAD_BYTES, advance, list_log, load, logger, publish_checkpoint, read_commits
+from objcat.mirror.delta.restarts import DeltaRestart
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.stats import rows_of_stats
 from objcat.mirror.delta.vectors import Vectors, bitmaps, positions_of
 from objcat.mirror.model import (
     CorruptMirror,
     MirrorChange,
-    MirroredFile,
     MirroredSlot,
     MirrorFolder,
     MirrorSlotTaken,
     Positions,
 )
 
-T = TypeVar("T")
 FRESH_S = 60.0
 """What is remembered counts for so long, in seconds. After that, the commit that would refuse a put may have expired."""
-_PART_LINES = 10_000
-"""Lines of a commit that are encoded at once."""
 _FIRST_LINES = msgspec.json.Decoder(DeltaLine)
 
 
@@ -51,6 +46,7 @@ class DeltaMirror:
     """
 
     format = "delta"
+    has_every_slot = True
 
     def __init__(self, folder: MirrorFolder) -> None:
         bitmaps()
@@ -172,46 +168,75 @@ class DeltaMirror:
             publish_checkpoint(self._folder, state)
         commit, lines = appended(self._folder, state, change, self._vectors)
         data = encode_lines(lines)
-        self._put_vectors(commit)
+        keys = self._put_vectors(commit)
         seen_s = fileio.env.monotonic_s()
-        self._settle(fileio.put(commit_key(self._folder, change.slot), data, Create()), commit)
+        self._settle(fileio.put(commit_key(self._folder, change.slot), data, Create()), commit, keys)
+        for vector, bitmap in commit.vectors.values():
+            self._vectors.remember(vector, bitmap)
         self._seen_s = seen_s
         state.advance(lines, size=len(data))
 
     def _restart(self, change: MirrorChange) -> None:
-        folder = self._folder
-        before = self._readable_state()
+        folder, slot = self._folder, change.slot
+        # What is remembered may have been deleted.
         self._state = None
-        if list_log(folder, since=change.slot).commits:
-            raise self._taken(change.slot)
-        commit, files = restarted(folder, change)
-        self._put_vectors(commit)
-        if (before is None or before.slot != change.slot - 1) and change.slot - 1 in list_log(folder, since=change.slot - 1).commits:
-            # Another process has written the version before meanwhile. Without removes of its files they would count twice.
-            before, self._state = self._readable_state(), None
-        removes = _removes(change, before, files)
-        lines = chain(commit.head, removes, (DeltaLine(add=commit.add(path, file)) for path, file in files))
-        size, outcome = self._put_parts(commit_key(folder, change.slot), map(encode_lines, _parts(lines, _PART_LINES)))
-        self._settle(outcome, commit)
+        before, self._state = self._readable_state(), None
+        self._check_free(slot)
+        restart = DeltaRestart(folder, change)
+        restart.store_files()
+        try:
+            # That took its time. A version that came meanwhile is one to follow.
+            if not self._check_free(slot):
+                before = None if before is None or before.slot == slot - 1 else before
+            elif before is None or before.slot != slot - 1:
+                before, self._state = self._readable_state(), None
+        except BaseException:
+            restart.discard()
+            raise
+        commit, size = self._put_restart(restart, change, before)
         self._corrupt = None
-        if change.slot == 0:
-            changed: dict[str, DeltaAdd | None] = {path: commit.add(path, file) for path, file in files}
+        if slot == 0:
+            changed: dict[str, DeltaAdd | None] = {add.path: add for add in restart.adds()}
             self._state = DeltaState(slot=0, info=commit.info, settings=commit.settings, changed=changed, commit_bytes=size)
             return
-        pieces = (array_of(commit.add(path, file) for path, file in part) for part in _parts(files, ROW_GROUP_ROWS))
         try:
-            checkpoint, count = write_checkpoint(folder, change.slot, commit.settings, pieces, time_ms=change.committed_at_ms)
-            self._state = DeltaState(slot=change.slot, info=commit.info, settings=commit.settings, checkpoint=checkpoint)
+            checkpoint, count = write_checkpoint(folder, slot, commit.settings, restart.pieces(), time_ms=commit.time_ms)
+            self._state = DeltaState(slot=slot, info=commit.info, settings=commit.settings, checkpoint=checkpoint)
             advance_hint(folder, checkpoint, files=count)
         except FileIOError as error:
             logger.warning("The checkpoint of the restart of the Delta mirror of %s was not written: %s", folder.name, error)
 
+    def _check_free(self, slot: int) -> bool:
+        """Check that nobody has written a slot or a later one. Returns whether the slot before it is there. Raises MirrorSlotTaken."""
+        there = list_log(self._folder, since=max(0, slot - 1)).commits
+        if any(version >= slot for version in there):
+            raise self._taken(slot)
+        return slot - 1 in there
+
+    def _put_restart(self, restart: DeltaRestart, change: MirrorChange, newest: DeltaState | None) -> tuple[DeltaCommit, int]:
+        """Put the commit of a restart. Returns it, and its size. newest: the newest version, if it can be read."""
+        key = commit_key(self._folder, change.slot)
+        after_ms = -1 if newest is None else newest.time_ms
+        before = newest if newest is not None and newest.slot == change.slot - 1 else None
+        commit = restart.begin(follows=before is not None, after_ms=after_ms)
+        try:
+            size, outcome = self._put_parts(key, restart.parts(commit, before))
+        except CorruptMirror as error:
+            logger.warning("The Delta mirror of %s begins again upon a version that cannot be read: %s", self._folder.name, error)
+            commit = restart.begin(follows=False, after_ms=after_ms)
+            size, outcome = self._put_parts(key, restart.parts(commit, None))
+        self._settle(outcome, commit, restart.vector_keys)
+        return commit, size
+
     # ---- putting
 
-    def _put_vectors(self, commit: DeltaCommit) -> None:
-        if not commit.vector_file.is_empty:
-            key = f"{self._folder.folder}{commit.vector_file.name}"
-            require_written(self._folder.fileio.put(key, commit.vector_file.data, Create()), f"{key!r}")
+    def _put_vectors(self, commit: DeltaCommit) -> list[str]:
+        """Put the vectors of a commit. Returns the keys of what was put."""
+        if commit.vector_file.is_empty:
+            return []
+        key = f"{self._folder.folder}{commit.vector_file.name}"
+        require_written(self._folder.fileio.put(key, commit.vector_file.data, Create()), f"{key!r}")
+        return [key]
 
     def _put_parts(self, key: str, parts: Iterable[bytes]) -> tuple[int, PutOutcome]:
         """Put an object that may be large, if absent. Returns its size too."""
@@ -223,8 +248,8 @@ class DeltaMirror:
             size = sum(stream.write(part) for part in parts)
             return size, stream.finish()
 
-    def _settle(self, outcome: PutOutcome, commit: DeltaCommit) -> None:
-        """Return if a commit is visible. Raises MirrorSlotTaken, NotWritten."""
+    def _settle(self, outcome: PutOutcome, commit: DeltaCommit, vector_keys: Sequence[str]) -> None:
+        """Return if a commit is visible. Raises MirrorSlotTaken, NotWritten. vector_keys: its files of vectors."""
         key = commit_key(self._folder, commit.change.slot)
         if isinstance(outcome, OutcomeUnknown):
             found = self._attempt_at(key)
@@ -236,11 +261,8 @@ class DeltaMirror:
             is_ours = isinstance(outcome, Written)
         if not is_ours:
             # Nothing names our vectors, and nothing ever will.
-            if not commit.vector_file.is_empty:
-                self._folder.fileio.delete([f"{self._folder.folder}{commit.vector_file.name}"])
+            self._folder.fileio.delete(vector_keys)
             raise self._taken(commit.change.slot)
-        for vector, data in commit.vectors.values():
-            self._vectors.remember(vector, data)
 
     def _attempt_at(self, key: str) -> str | None:
         """Whose commit is there. Empty if nobody's of objcat, None if that cannot be known now."""
@@ -256,24 +278,3 @@ class DeltaMirror:
             f"Another process has written slot {slot} of the Delta mirror of {self._folder.name}. Nothing of this attempt is visible. Read "
             "the newest slot, and go on after it."
         )
-
-
-def _removes(change: MirrorChange, before: DeltaState | None, files: Sequence[tuple[str, MirroredFile]]) -> list[DeltaLine]:
-    """What a restart removes: a reader that knows the version before may apply it upon that. After a gap none can.
-
-    before: the newest state. If it cannot be read, readers cannot know it either.
-    """
-    if before is None or before.slot != change.slot - 1:
-        return []
-    try:
-        return list(replaced(change, before, files))
-    except CorruptMirror as error:
-        logger.warning("A Delta mirror begins again upon a version that cannot be read: %s", error)
-        return []
-
-
-def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Items in lists of a size."""
-    rest = iter(items)
-    while part := list(islice(rest, size)):
-        yield part

@@ -13,7 +13,7 @@ import pyarrow as pa
 from objcat.common.bounded_cache import BoundedCache
 from objcat.mirror.delta.actions import RESTART, DeltaAdd, DeltaCommitInfo, DeltaLine
 from objcat.mirror.delta.checkpoints import DeltaCheckpoint, adds_of, merged
-from objcat.mirror.delta.features import DeltaSettings
+from objcat.mirror.delta.features import DeltaSettings, as_in_checkpoint
 from objcat.mirror.model import CorruptMirror
 
 WHOLE_ROWS_MAX = 20_000
@@ -60,6 +60,9 @@ class DeltaState:
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether a checkpoint should be written at this version."""
+        if self.checkpoint is None and self.info.since > 0:
+            # That of the restart is missing, and readers may need it.
+            return True
         if self.since_checkpoint < VERSIONS_MIN:
             return False
         before = 0 if self.checkpoint is None else self.checkpoint.bytes
@@ -145,7 +148,7 @@ def replayed(
     protocol = next((line.protocol for line in lines if line.protocol is not None), before.protocol if before else None)
     if metadata is None or protocol is None:
         raise CorruptMirror(f"Slot {info.slot} of a Delta mirror has no metadata, and neither has a commit before it. {RESTART}")
-    settings = DeltaSettings(metadata, protocol)
+    settings = DeltaSettings(metadata, as_in_checkpoint(protocol))
     changed: dict[str, DeltaAdd | None] = {line.remove.path: None for line in lines if line.remove is not None}
     changed |= {line.add.path: line.add for line in lines if line.add is not None}
     return settings, info, changed

@@ -38,7 +38,7 @@ def bitmaps(*, needed_by: str = "Mirrors need") -> Any:
 
 
 class VectorFile:
-    """The vectors that one slot writes, as one object.
+    """Vectors that one slot writes, as one object.
 
     Args:
         slot: The slot.
@@ -67,6 +67,11 @@ class VectorFile:
         self._parts.append(part)
         self._size += len(part)
         return vector, data
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self._size
 
     @property
     def name(self) -> str:

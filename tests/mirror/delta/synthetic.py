@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import deltalake
@@ -18,7 +20,7 @@ from objcat.datafile.statistics import bounds_of
 from objcat.metadata.schema import ColumnType, ListType, MapType, StructType, schema_from_arrow
 from objcat.metadata.table_spec import MERGE_ON_READ, TableSpec, make_spec
 from objcat.mirror.delta.mirror import DeltaMirror
-from objcat.mirror.model import MirrorChange, MirroredFile, MirrorFolder
+from objcat.mirror.model import MirrorChange, MirroredFile, MirrorFolder, encoded_path
 from objcat.timeline.entry import Action
 
 TABLE = "5f0c1d2e3a4b"
@@ -110,7 +112,7 @@ class History:
 
     def begin(self, *, slot: int = 0, **parts: Any) -> MirrorChange:
         """The whole table."""
-        added = tuple(described(stored, stored.masked) for stored in self.files.values())
+        added = tuple(described(self.files[path], self.files[path].masked) for path in sorted(self.files, key=encoded_path))
         return self.note(self.change(slot=slot, restarts=True, action=Action.CREATE, added=added, **parts))
 
     def add(self, *stored: StoredFile, **parts: Any) -> MirrorChange:
@@ -185,6 +187,29 @@ class History:
         count = rng.randint(2, 12)
         rows = [{"id": rng.randrange(1000), "v": f"v{rng.randrange(1000)}"} for _ in range(count)]
         return self.file(rows, masked=set(rng.sample(range(count), rng.choice([0, 0, 1]))), name=rng.choice(["part=a", "part=Z%C3%BC%20b"]))
+
+
+def typed_row(number: int, **more: Any) -> dict[str, Any]:
+    """A row with a value of each type. more: values that replace these, or come besides."""
+    values = {
+        "id": number,
+        "flag": number % 2 == 0,
+        "tiny": number % 100,
+        "small": number,
+        "number": number * 1000,
+        "half": number / 2,
+        "double": number / 3,
+        "text": f"ü{number}",
+        "bytes": bytes([number % 128]),
+        "day": dt.date(1969, 12, 20) + dt.timedelta(days=number),
+        "time": dt.datetime(2026, 1, 1, 1, 2, 3, 456789 + number, dt.UTC),
+        "clock": dt.datetime(1901, 1, 1, 1, 2, 3, 456789 + number),
+        "money": Decimal(number) / 4,
+        "place": {"x": number, "y z": "q"},
+        "list": [number, None],
+        "map": [("k", number)],
+    }
+    return {**values, **more}
 
 
 def known(value: Any, column_type: ColumnType) -> Any:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
 
 from fileio.registry import open_store
+from fileio.testing.faults import Crash
 from objcat.metadata.schema_evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn, evolve
 from tests.engines.process import Engines, ReadRefused, running_engines
 from tests.engines.readers.serve import Request
 from tests.engines.rows import compare
-from tests.mirror.delta.synthetic import TABLE, History, spec_of
+from tests.mirror.delta.restarting import NEWEST, Written, follow, restarting
+from tests.mirror.delta.synthetic import TABLE, History, spec_of, typed_row
 
 
 @pytest.fixture(scope="module")
@@ -86,28 +85,6 @@ TYPES = pa.schema(
 )
 
 
-def row(number: int, **more: Any) -> dict[str, Any]:
-    values = {
-        "id": number,
-        "flag": number % 2 == 0,
-        "tiny": number % 100,
-        "small": number,
-        "number": number * 1000,
-        "half": number / 2,
-        "double": number / 3,
-        "text": f"ü{number}",
-        "bytes": bytes([number % 128]),
-        "day": dt.date(1969, 12, 20) + dt.timedelta(days=number),
-        "time": dt.datetime(2026, 1, 1, 1, 2, 3, 456789 + number, dt.UTC),
-        "clock": dt.datetime(1901, 1, 1, 1, 2, 3, 456789 + number),
-        "money": Decimal(number) / 4,
-        "place": {"x": number, "y z": "q"},
-        "list": [number, None],
-        "map": [("k", number)],
-    }
-    return {**values, **more}
-
-
 WIDENED: list[ColumnChange] = [
     WidenColumn("number", "bigint"),
     WidenColumn("tiny", "double"),
@@ -132,13 +109,13 @@ def evolved(path: Path, *steps: list[ColumnChange]) -> History:
     table = History(open_store(path.as_uri()), spec=spec_of(TYPES))
     mirror = table.mirror()
     mirror.write(table.begin())
-    mirror.write(table.add(table.file([row(number) for number in range(10)], masked={3})))
+    mirror.write(table.add(table.file([typed_row(number) for number in range(10)], masked={3})))
     for begin, step in enumerate(steps, 1):
         table.spec = evolve(table.spec, step)
         mirror.write(table.nothing())
         names = set(table.spec.table_schema.names)
         other = {"flag": "yes", "the, (text)": "new", "place": {"X": 5, "y z": "r"}} if "the, (text)" in names else {}
-        rows = [row(10 * begin + number, **other) for number in range(10)]
+        rows = [typed_row(10 * begin + number, **other) for number in range(10)]
         mirror.write(table.add(table.file([{name: one[name] for name in one if name in names} for one in rows], masked={4})))
     mirror.write(table.mask({path: {0} for path in table.files}))
     return table
@@ -147,9 +124,9 @@ def evolved(path: Path, *steps: list[ColumnChange]) -> History:
 def wide(path: Path) -> History:
     """It begins after columns were widened, over files from before and after that."""
     table = History(open_store(path.as_uri()), spec=spec_of(TYPES))
-    old = table.file([row(number) for number in range(10)], masked={3})
+    old = table.file([typed_row(number) for number in range(10)], masked={3})
     table.spec = evolve(table.spec, WIDENED)
-    new = table.file([row(number) for number in range(10, 20)])
+    new = table.file([typed_row(number) for number in range(10, 20)])
     table.files = {one.file.path: one for one in (old, new)}
     mirror = table.mirror()
     mirror.write(table.begin(slot=9))
@@ -213,6 +190,25 @@ def test_an_engine_reads_every_version(engine: str, name: str, engines: Engines,
         found = engines[engine].read(Request("delta", table.url, "travel", slot, ""))
         check(table, slot, found, engine)
     check(table, table.slot, engines[engine].read(Request("delta", table.url, "newest", table.slot, "")), engine)
+
+
+@pytest.mark.parametrize("engine", ["spark", "duckdb", "chdb", "deltalake", "polars"])
+def test_an_engine_refuses_a_restart_until_its_checkpoint_is_there(engine: str, engines: Engines, tmp_path: Path) -> None:
+    """Another process puts the versions before it later. Applied to them, the restart would show rows twice."""
+    written = Written(History(open_store(tmp_path.as_uri())))
+    written.write(0, 1, 2, 3)
+    puts_later = follow(4, 5, 6)(written)
+    with pytest.raises(Crash):
+        restarting(written, "before its checkpoint", lambda _: None).write(written.whole(NEWEST))
+    puts_later()
+    table = written.table
+    with pytest.raises(ReadRefused, match="objcatNeedsCheckpoint"):
+        engines[engine].read(Request("delta", table.url, "newest", NEWEST, ""))
+    check(table, 6, engines[engine].read(Request("delta", table.url, "travel", 6, "")), engine)
+    newest = written.mirror().newest()
+    assert newest is not None and newest.slot == NEWEST
+    check(table, NEWEST, engines[engine].read(Request("delta", table.url, "travel", NEWEST, "")), engine)
+    check(table, NEWEST, engines[engine].read(Request("delta", table.url, "newest", NEWEST, "")), engine)
 
 
 def check(table: History, slot: int, found: pa.Table, engine: str) -> None:

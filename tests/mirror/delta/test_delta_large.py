@@ -13,7 +13,7 @@ from fileio.memory import MemoryBackend
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.mirror.delta import checkpoints, mirror, state
+from objcat.mirror.delta import checkpoints, restarts, state
 from objcat.mirror.model import CorruptMirror, MirroredFile
 from tests.effort import ALL, INTEGRATION, seeds
 from tests.mirror.delta.synthetic import History, described, positions, read_by_deltalake
@@ -24,7 +24,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints every few versions, of many row groups, that are never kept as a whole."""
     monkeypatch.setattr(state, "WHOLE_ROWS_MAX", 0)
     monkeypatch.setattr(state, "VERSIONS_MIN", 3)
-    for module in (checkpoints, mirror):
+    for module in (checkpoints, restarts):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", 4)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from objcat.metadata.schema_evolution import (
 )
 from objcat.metadata.table_spec import TableSpec
 from objcat.mirror.delta.features import DeltaSettings, settings_of
-from tests.mirror.delta.synthetic import History, read_by_deltalake, rows_of, spec_of
+from tests.mirror.delta.synthetic import History, read_by_deltalake, rows_of, spec_of, typed_row
 
 SCHEMA = pa.schema(
     [
@@ -50,24 +48,8 @@ SCHEMA = pa.schema(
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
-    values = {
-        "id": number,
-        "flag": number % 2 == 0,
-        "tiny": number % 100,
-        "small": number,
-        "number": number * 1000,
-        "half": number / 2,
-        "double": number / 3,
-        "text": f"ü{number}",
-        "bytes": bytes([number % 256]),
-        "day": dt.date(1969, 12, 20) + dt.timedelta(days=number),
-        "time": dt.datetime(2026, 1, 1, 1, 2, 3, 456789 + number, dt.UTC),
-        "money": Decimal(number) / 4,
-        "place": {"x": number, "y z": "q"},
-        "list": [{"n": number}, None],
-        "map": [("k", number)],
-    }
-    return {**values, **more}
+    """Its list has structs."""
+    return typed_row(number, **{"list": [{"n": number}, None], **more})
 
 
 def protocol_of(table: History, slot: int) -> tuple[set[str], set[str]]:

@@ -46,7 +46,7 @@ def range_of(part: LogSlice) -> LogRange:
     return part.object.path, part.start, part.end
 
 
-class LiveRowReader:
+class SupersededRowReader:
     """Reads keys and their positions in data files. Remembers those of small files. Safe for many threads."""
 
     def __init__(self, fileio: FileIO) -> None:
