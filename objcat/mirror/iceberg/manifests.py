@@ -1,11 +1,15 @@
 """Manifests: found by what they name, read when that is needed, and written again when an entry goes.
 
 For each manifest there is a sorted array of hashes of what its entries name. A million files take 8 MB. A slot that removes nothing reads
-no manifest.
+no manifest. The manifest list says from which name to which a manifest goes, so a process that knows nothing reads those alone that may
+have what it looks for. Names begin with the time of their transaction, and new entries are sorted, so these ranges rarely overlap.
 """
 
 from __future__ import annotations
 
+import bisect
+import json
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +27,7 @@ from objcat.mirror.iceberg.avro import (
     EXISTING,
     decode_avro,
     decode_names,
+    decode_with_metadata,
     encode_avro,
     entry_schema,
     manifest_metadata,
@@ -35,6 +40,10 @@ ENTRIES_MAX = 4000
 """Entries of a manifest of data files, or of position files."""
 SMALL_MANIFESTS_MAX = 32
 """Manifests that are less than half full. More are merged."""
+ENDS = "objcat.names"
+"""The key in the header of a manifest list."""
+END_CHARS_MAX = 200
+"""Characters of the names that a manifest goes from and to. Longer ones are cut."""
 _READ_AT_ONCE = 16
 
 T = TypeVar("T")
@@ -45,7 +54,21 @@ Keys: TypeAlias = npt.NDArray[np.uint64]
 
 def keys_of(texts: Iterable[str]) -> Keys:
     """The hashes of texts."""
-    return np.unique(np.fromiter((xxhash.xxh3_64_intdigest(text.encode()) for text in texts), dtype=np.uint64))
+    return np.unique(np.fromiter(map(key_of, texts), dtype=np.uint64))
+
+
+def key_of(text: str) -> int:
+    """The hash of a text."""
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def ends_of(names: Iterable[str]) -> tuple[str, str] | None:
+    """The first and the last of some names, cut to `END_CHARS_MAX` characters, the last one upwards. None without any."""
+    listed = list(names)
+    if not listed:
+        return None
+    low, high = min(listed), max(listed)
+    return low[:END_CHARS_MAX], high if len(high) <= END_CHARS_MAX else high[:END_CHARS_MAX] + chr(sys.maxunicode)
 
 
 def contains(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
@@ -64,15 +87,32 @@ class Manifest:
     Attributes:
         record: as its manifest list holds it.
         keys: of its live entries. None: it has not been read.
+        ends: all names of its live entries lie between these two, see `ends_of`. None: it is not known.
     """
 
     record: Record
     keys: Keys | None = None
+    ends: tuple[str, str] | None = None
 
     @property
     def live_count(self) -> int:
         """Entries that are not deleted."""
         return int(self.record["added_files_count"]) + int(self.record["existing_files_count"])
+
+
+def encode_ends(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """What a manifest list says of the names in its manifests, in its header: from which to which, in the order of its records."""
+    return {ENDS: json.dumps([manifest.ends for manifest in manifests], separators=(",", ":"), ensure_ascii=False)}
+
+
+def listed_manifests(data: bytes) -> list[Manifest]:
+    """The manifests of a manifest list. Raises ValueError, KeyError, IndexError or EOFError if it cannot be read."""
+    records, metadata = decode_with_metadata(data)
+    ends = json.loads(metadata.get(ENDS, "[]"))
+    if len(ends) != len(records):
+        # Older mirrors do not say.
+        ends = [None] * len(records)
+    return [Manifest(record, ends=None if said is None else (said[0], said[1])) for record, said in zip(records, ends, strict=True)]
 
 
 @dataclass(slots=True)
@@ -147,29 +187,29 @@ class ManifestReader:
             for manifest in some:
                 yield from self.entries(manifest)
 
-    def with_keys(self, manifests: Sequence[Manifest], wanted: Keys | None = None) -> tuple[Manifest, ...]:
-        """The manifests with keys: all of them, or as many of the newest as are needed to find `wanted`."""
+    def with_keys(self, manifests: Sequence[Manifest], names: Collection[str] | None = None) -> tuple[Manifest, ...]:
+        """The manifests with keys: all of them, or as many of the newest as are needed to find some names, where these may be."""
         found = [
             manifest if manifest.keys is not None else replace(manifest, keys=self._known.get(manifest.record["manifest_path"]))
             for manifest in manifests
         ]
-        missing = wanted
-        if missing is not None:
-            for manifest in found:
-                if manifest.keys is not None:
-                    missing = missing[~contains(manifest.keys, missing)]
+        wanted = None if names is None else _Wanted(names)
+        for manifest in found:
+            if wanted is not None and manifest.keys is not None:
+                wanted.drop(manifest.keys)
         unread = [at for at, manifest in enumerate(found) if manifest.keys is None]
         unread.sort(key=lambda at: -int(found[at].record["sequence_number"]))
         for some in batches(unread, _READ_AT_ONCE):
-            if missing is not None and not len(missing):
-                break
-            self._objects.read_all([found[at].record["manifest_path"] for at in some])
-            for at in some:
+            chosen = [at for at in some if wanted is None or wanted.may_be_in(found[at])]
+            self._objects.read_all([found[at].record["manifest_path"] for at in chosen])
+            for at in chosen:
                 with self._readable(found[at]) as data:
-                    keys = keys_of(decode_names(data, self.key))
-                found[at] = replace(found[at], keys=keys)
+                    listed = list(decode_names(data, self.key))
+                keys = keys_of(listed)
+                found[at] = replace(found[at], keys=keys, ends=found[at].ends or ends_of(listed))
                 self._known[found[at].record["manifest_path"]] = keys
-                missing = None if missing is None else missing[~contains(keys, missing)]
+                if wanted is not None:
+                    wanted.drop(keys)
         return tuple(found)
 
     def find(self, manifests: Sequence[Manifest], names: Collection[str]) -> dict[str, Record]:
@@ -177,6 +217,26 @@ class ManifestReader:
         wanted = keys_of(names)
         touched = [manifest for manifest in manifests if manifest.keys is not None and contains(manifest.keys, wanted).any()]
         return {name: entry for entry in self.all_entries(touched) if (name := entry["data_file"][self.key]) in names}
+
+
+class _Wanted:
+    """Names that are looked for, and which of them were not found yet."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = sorted(set(names))
+        self._keys = np.fromiter((key_of(name) for name in self._names), dtype=np.uint64, count=len(self._names))
+        self._left = np.ones(len(self._names), np.bool_)
+
+    def drop(self, keys: Keys) -> None:
+        """Some manifest has these keys."""
+        self._left &= ~contains(keys, self._keys)
+
+    def may_be_in(self, manifest: Manifest) -> bool:
+        """Whether a manifest may have one that is still looked for."""
+        if manifest.ends is None:
+            return bool(self._left.any())
+        low, high = manifest.ends
+        return bool(self._left[bisect.bisect_left(self._names, low) : bisect.bisect_right(self._names, high)].any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +266,8 @@ class ManifestWriter:
     def revise(self, manifests: Sequence[Manifest], *, removed: Collection[str], added: Iterable[Record], must_exist: bool) -> Revision:
         """The manifests without some entries, and with new ones.
 
-        Manifests that lose an entry are written again, together with the new entries. Small ones are merged if there are too many.
+        A manifest that loses an entry is written again: by itself if it is at least half full, so that its names stay near each other, or
+        else together with the new entries, sorted by name. Small ones are merged with them if there are too many.
 
         Args:
             manifests: before.
@@ -218,7 +279,7 @@ class ManifestWriter:
             CorruptMirror: `must_exist`, and there is no such entry.
         """
         wanted = keys_of(removed)
-        found = self.reader.with_keys(manifests, wanted) if removed else tuple(manifests)
+        found = self.reader.with_keys(manifests, removed) if removed else tuple(manifests)
         live = [manifest for manifest in found if manifest.live_count]
         touched = [at for at, manifest in enumerate(live) if manifest.keys is not None and contains(manifest.keys, wanted).any()]
         new_files = iter(added)
@@ -228,9 +289,18 @@ class ManifestWriter:
             return Revision(found, Tally(), Tally(), is_changed=False)
         chosen = {*touched, *self._merged(live, set(touched))}
         left, come, gone = set(removed), Tally(), Tally()
-        named = self._added(() if first is None else chain([first], new_files), come)
-        entries = chain(named, self._carried([live[at] for at in sorted(chosen)], left, gone))
+        alone = [at for at in touched if live[at].live_count * 2 >= self.entries_max]
+        entries = self._added(() if first is None else chain([first], new_files), come)
+        together = [live[at] for at in sorted(chosen.difference(alone))]
+        if manifests:
+            # Of a mirror that begins, the files are sorted, and they may be too many for memory.
+            entries = iter(
+                sorted(chain(entries, self._carried(together, left, gone)), key=lambda one: str(one["data_file"][self.reader.key]))
+            )
         new = [self._put(chunk) for chunk in batches(entries, self.entries_max)]
+        for some in batches(alone, _READ_AT_ONCE):
+            self.objects.read_all([live[at].record["manifest_path"] for at in some])
+            new += [self._put(list(self._carried([live[at]], left, gone))) for at in some]
         self._check_found(left if must_exist else ())
         kept = [manifest for at, manifest in enumerate(live) if at not in chosen]
         return Revision((*kept, *new), come, gone)
@@ -291,7 +361,8 @@ class ManifestWriter:
             some = [entry for entry in entries if entry["status"] == status]
             record[f"{word}_files_count"] = len(some)
             record[f"{word}_rows_count"] = sum(entry["data_file"]["record_count"] for entry in some)
-        return Manifest(record, keys_of(entry["data_file"][self.reader.key] for entry in live))
+        names = [entry["data_file"][self.reader.key] for entry in live]
+        return Manifest(record, keys_of(names), ends_of(names))
 
 
 def _sequence(entry: Record, inherited: int) -> int:

@@ -61,13 +61,13 @@ class MaskPlan:
 
     Attributes:
         dropped: the names of entries that go.
-        written: `data_file` records of new ones.
+        written: `data_file` records of new ones. They may be made, and what they name put, as they are gone through, once.
         deletes: the manifests of deletes before, with what is now known of them.
         known: what is remembered of position files afterwards, by URI.
     """
 
     dropped: frozenset[str]
-    written: tuple[Record, ...]
+    written: Iterable[Record]
     deletes: tuple[Manifest, ...]
     known: Mapping[str, PositionFile] = field(default_factory=dict)
 
@@ -81,6 +81,9 @@ class Masking(Protocol):
 
     def plan(self, request: MaskRequest, uploads: Uploads) -> MaskPlan:
         """Put what masks the rows of a slot."""
+
+    def begin(self, slot: int, masked: Iterable[tuple[str, Positions]], uploads: Uploads) -> MaskPlan:
+        """Put what masks the rows of a mirror that begins. masked: data files with rows to mask, sorted, maybe too many for memory."""
 
     def masked(self, deletes: tuple[Manifest, ...], uris: Collection[str] | None) -> dict[str, Positions]:
         """All masked rows of data files, of all if `uris` is None."""

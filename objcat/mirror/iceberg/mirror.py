@@ -13,11 +13,11 @@ from fileio.errors import FileIOError
 from objcat.errors import InvalidInput
 from objcat.mirror.absent_columns import check_no_absent
 from objcat.mirror.adopted_files import check_for_iceberg
-from objcat.mirror.iceberg.avro import DATA, DELETES, decode_avro
+from objcat.mirror.iceberg.avro import DATA, DELETES
 from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed, oldest_named
 from objcat.mirror.iceberg.file_types import check_file_types
 from objcat.mirror.iceberg.location import check_location
-from objcat.mirror.iceberg.manifests import Manifest, ManifestReader
+from objcat.mirror.iceberg.manifests import ManifestReader, listed_manifests
 from objcat.mirror.iceberg.masking import Masking, MaskPlan
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.pointers import Pointers
@@ -69,6 +69,11 @@ class IcebergMirror:
     def format(self) -> str:
         """`iceberg`."""
         return "iceberg"
+
+    @property
+    def has_every_slot(self) -> bool:
+        """False: ids of snapshots may leave numbers out."""
+        return False
 
     def newest(self) -> MirroredSlot | None:
         """The newest slot in the store, None if there is no mirror here. Forgets what it remembers if another process has gone on.
@@ -158,7 +163,7 @@ class IcebergMirror:
         return found
 
     def expire(self, *, modified_before_ms: int) -> int:
-        """Delete objects of the mirror that no readable slot names, and that are older than a time. Returns how many.
+        """Delete objects of the mirror that no readable metadata file names, and that are older than a time. Returns how many.
 
         The time must lie before the beginning of every write of a slot that still runs.
         """
@@ -167,7 +172,7 @@ class IcebergMirror:
             return 0
         assert self._document is not None
         reader = ManifestReader(self._objects, "file_path")
-        return delete_unnamed(self._objects, reader, self._document, modified_before_ms=modified_before_ms)
+        return delete_unnamed(self._objects, reader, self._document, self._pointers, modified_before_ms=modified_before_ms)
 
     def forget_before(self, slot: int) -> int:
         """Delete all metadata that was written for slots before one, at once. Returns how many objects were deleted.
@@ -238,10 +243,9 @@ class IcebergMirror:
             assert snapshot is not None
             uri = snapshot["manifest-list"]
             try:
-                records = decode_avro(self._objects.read(uri))
+                found = listed_manifests(self._objects.read(uri))
             except (ValueError, KeyError, IndexError, EOFError) as error:
                 raise CorruptMirror(f"The manifest list {uri} cannot be read ({error}). Make the mirror again from the table.") from error
-            found = [Manifest(record) for record in records]
             data = tuple(manifest for manifest in found if manifest.record["content"] == DATA)
             deletes = tuple(manifest for manifest in found if manifest.record["content"] == DELETES)
             self._state = MirrorState(self._document, data, deletes)

@@ -46,6 +46,14 @@ class Pointers:
             if found is not None:
                 return self._judge(slot, found)
 
+    def read(self, slot: int) -> Record | None:
+        """The metadata file of a slot. None if it is gone, or readers cannot use it either."""
+        found = self._get(slot)
+        try:
+            return None if found is None else self._judge(slot, found)
+        except (CorruptMirror, ForeignMetadata):
+            return None
+
     def is_newest(self, slot: int) -> bool:
         """Whether a slot is still the newest one, as far as two reads can tell."""
         later, hint = map_io(self._fileio.env, self._peek, [pointer_name(slot + 1), HINT])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from objcat.mirror.iceberg.avro import DELETES
-from objcat.mirror.iceberg.manifests import Manifest, ManifestReader, contains, keys_of
+from objcat.mirror.iceberg.manifests import Manifest, ManifestReader, contains, key_of, keys_of
 from objcat.mirror.iceberg.masking import PATH_ID, MaskPlan, MaskRequest, PositionFile, path_bounds, union_of
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.types import Record
@@ -98,16 +98,37 @@ class PositionFiles:
             known = self._all_known(request.deletes, known)
             left = sorted((file.rows, uri) for uri, file in known.items() if uri not in dropped)
             merged.update(uri for _, uri in left[: max(POSITION_FILES_MAX // 2, count - POSITION_FILES_MAX // 2)])
-        masked = self._merge(request, known, sorted(merged)) if merged else dict(request.masked)
+        masked = self._merge(request, sorted(merged)) if merged else dict(request.masked)
         dropped |= merged
         kept = {uri: file for uri, file in known.items() if uri not in dropped}
-        written = []
+        written = tuple(self._put_all(request.slot, masked, uploads, kept))
+        return MaskPlan(frozenset(dropped), written, request.deletes, kept)
+
+    def begin(self, slot: int, masked: Iterable[tuple[str, Positions]], uploads: Uploads) -> MaskPlan:
+        """Put the position files of a mirror that begins."""
+        known: dict[str, PositionFile] = {}
+        return MaskPlan(frozenset(), self._begun(slot, masked, uploads, known), (), known)
+
+    def _begun(
+        self, slot: int, masked: Iterable[tuple[str, Positions]], uploads: Uploads, known: dict[str, PositionFile]
+    ) -> Iterator[Record]:
+        held: dict[str, Positions] = {}
+        rows = 0
+        for path, positions in masked:
+            if held and rows + len(positions) > ROWS_MAX:
+                yield from self._put_all(slot, held, uploads, known)
+                held, rows = {}, 0
+            held[path] = positions
+            rows += len(positions)
+        yield from self._put_all(slot, held, uploads, known)
+
+    def _put_all(self, slot: int, masked: Mapping[str, Positions], uploads: Uploads, known: dict[str, PositionFile]) -> Iterator[Record]:
+        """Put position files for masked rows. known: they are added to it."""
         for paths, rows, data in encode_positions(masked):
-            uri = self._put(request.slot, data, uploads)
+            uri = self._put(slot, data, uploads)
             names = keys_of(paths)
-            kept[uri] = PositionFile(rows, names, names)
-            written.append(_file_record(uri, paths, rows, len(data)))
-        return MaskPlan(frozenset(dropped), tuple(written), request.deletes, kept)
+            known[uri] = PositionFile(rows, names, names)
+            yield _file_record(uri, paths, rows, len(data))
 
     def masked(self, deletes: tuple[Manifest, ...], uris: Collection[str] | None) -> dict[str, Positions]:
         """All masked rows of data files, of all if `uris` is None."""
@@ -129,21 +150,23 @@ class PositionFiles:
         """Forget all of them."""
         self._known = {}
 
-    def _merge(self, request: MaskRequest, known: Mapping[str, PositionFile], uris: list[str]) -> dict[str, Positions]:
+    def _merge(self, request: MaskRequest, uris: list[str]) -> dict[str, Positions]:
         """The masked rows of a slot with those of other position files, without data files that are not live."""
-        data = self._data_reader.with_keys(request.data)
         found = {path: [positions] for path, positions in request.masked.items()}
+        others: dict[str, list[Positions]] = {}
         self._objects.read_all(uris)
         for uri in uris:
-            named = known[uri].named
-            live = np.zeros(len(named), dtype=np.bool_)
-            for manifest in data:
-                if manifest.keys is not None:
-                    live |= contains(manifest.keys, named)
-            stale = named[~live]
             for path, positions in self._read(uri):
-                if path not in request.reborn and not (len(stale) and contains(stale, keys_of([path]))[0]):
-                    found.setdefault(path, []).append(positions)
+                if path not in request.reborn:
+                    others.setdefault(path, []).append(positions)
+        live = np.zeros(len(others), dtype=np.bool_)
+        keys = np.fromiter(map(key_of, others), dtype=np.uint64, count=len(others))
+        for manifest in self._data_reader.with_keys(request.data, others):
+            if manifest.keys is not None:
+                live |= contains(manifest.keys, keys)
+        for (path, parts), is_live in zip(others.items(), live.tolist(), strict=True):
+            if is_live:
+                found.setdefault(path, []).extend(parts)
         return {path: union_of(parts) for path, parts in found.items()}
 
     def _all_known(self, deletes: Iterable[Manifest], known: dict[str, PositionFile]) -> dict[str, PositionFile]:

@@ -8,7 +8,17 @@ from itertools import chain
 
 from objcat.mirror.iceberg.avro import DATA, DELETES, encode_avro, list_schema
 from objcat.mirror.iceberg.bounds import metrics_of
-from objcat.mirror.iceberg.manifests import ENTRIES_MAX, Manifest, ManifestReader, ManifestWriter, Revision, Tally, contains, keys_of
+from objcat.mirror.iceberg.manifests import (
+    ENTRIES_MAX,
+    Manifest,
+    ManifestReader,
+    ManifestWriter,
+    Revision,
+    Tally,
+    contains,
+    encode_ends,
+    keys_of,
+)
 from objcat.mirror.iceberg.masking import Masking, MaskPlan, MaskRequest
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.table_metadata import SnapshotFacts, current_snapshot, next_document
@@ -110,7 +120,7 @@ class SlotWriter:
         removed = frozenset() if self.before is None else self._uris(self.change.removed)
         reborn = self._reborn()
         if reborn:
-            manifests = self.data_reader.with_keys(manifests)
+            manifests = self.data_reader.with_keys(manifests, reborn - removed)
             self._check_not_live(manifests, reborn - removed)
         types = primitives_of(self.schema)
         added = (self._record(file, types) for file in self.change.added)
@@ -126,17 +136,22 @@ class SlotWriter:
             )
 
     def _masked(self, data: tuple[Manifest, ...]) -> MaskPlan:
+        if self.before is None:
+            masked_files = (file for file in self.change.added if len(file.masked))
+            return self.masking.begin(
+                self.change.slot, ((self.objects.data_uri(file.path), file.masked) for file in masked_files), self.uploads
+            )
         masked = {
             self.objects.data_uri(file.path): file.masked for file in chain(self.change.added, self.change.masked) if len(file.masked)
         }
         request = MaskRequest(
             slot=self.change.slot,
             masked=masked,
-            removed=frozenset() if self.before is None else self._uris(self.change.removed),
-            added=frozenset() if self.before is None else self._uris(file.path for file in self.change.added),
+            removed=self._uris(self.change.removed),
+            added=self._uris(file.path for file in self.change.added),
             reborn=self._reborn(),
             data=data,
-            deletes=() if self.before is None else self.before.deletes,
+            deletes=self.before.deletes,
         )
         return self.masking.plan(request, self.uploads)
 
@@ -180,6 +195,7 @@ class SlotWriter:
         if self.version >= 3:
             metadata["first-row-id"] = str(first_row_id)
         records = [manifest.record for manifest in manifests]
+        metadata |= encode_ends(manifests)
         data = encode_avro(list_schema(self.version), records, metadata, sync=self.objects.fileio.env.new_id())
         name = self.objects.new_name("snap", self.change.slot, "avro")
         self.uploads.put(self.objects.key(name), data)

@@ -18,6 +18,8 @@ from objcat.timeline.entry import Action
 SNAPSHOTS_MAX = 100
 """Snapshots of a metadata file, besides those of savepoints, which are as many at most."""
 SLOT, TABLE, TXN, NAME = "objcat.slot", "objcat.table", "objcat.txn", "objcat.name"
+OLDEST = "objcat.oldest-slot"
+"""The property with the floor of retention: slots below it may be unreadable, except saved ones."""
 NAME_MAPPING = "schema.name-mapping.default"
 _NEEDED = ("format-version", "location", "schemas", "current-schema-id", "snapshots", "current-snapshot-id", "properties")
 
@@ -88,6 +90,11 @@ def read_document(data: bytes, *, where: str, table: str, slot: int) -> Record:
 def mirrored_slot(document: Record) -> MirroredSlot:
     """The slot that a metadata file is of."""
     return MirroredSlot(int(document["properties"][SLOT]), str(document["properties"].get(TXN, "")))
+
+
+def oldest_slot(document: Record) -> int:
+    """The floor of retention when a metadata file was written, 0 if it does not say."""
+    return int(document["properties"].get(OLDEST, 0))
 
 
 def current_snapshot(document: Record) -> Record | None:
@@ -193,6 +200,7 @@ def _properties(before: Record, change: MirrorChange, name: str) -> dict[str, st
     return {
         SLOT: str(change.slot),
         TXN: change.txn,
+        OLDEST: str(change.oldest_slot),
         TABLE: change.spec.table,
         # A table service knows the id alone.
         NAME: known.get(NAME, name) if name == change.spec.table else name,

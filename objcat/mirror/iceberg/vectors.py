@@ -11,6 +11,7 @@ import json
 import struct
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from fileio.contract import Range
 from fileio.optional import library
 from objcat.mirror.iceberg.avro import DELETES
-from objcat.mirror.iceberg.manifests import Manifest, ManifestReader, batches, keys_of
+from objcat.mirror.iceberg.manifests import Manifest, ManifestReader, batches
 from objcat.mirror.iceberg.masking import MaskPlan, MaskRequest, path_bounds, union_of
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads
 from objcat.mirror.iceberg.types import Record
@@ -108,7 +109,7 @@ class VectorFiles:
         """Put the vectors of the data files that a slot touches."""
         fresh = request.added - request.reborn
         old_paths = (request.masked.keys() - fresh) | request.removed | request.reborn if request.deletes else set()
-        deletes = self.reader.with_keys(request.deletes, keys_of(old_paths)) if old_paths else request.deletes
+        deletes = self.reader.with_keys(request.deletes, old_paths) if old_paths else request.deletes
         old = self.reader.find(deletes, old_paths) if old_paths else {}
         dropped = {path for path in old if path in request.removed or path in request.reborn}
         vectors: dict[str, Positions] = {}
@@ -127,12 +128,17 @@ class VectorFiles:
         dropped |= vectors.keys()
         return MaskPlan(frozenset(dropped), tuple(self._put_all(request.slot, vectors, uploads)), deletes)
 
+    def begin(self, slot: int, masked: Iterable[tuple[str, Positions]], uploads: Uploads) -> MaskPlan:
+        """Put the vectors of a mirror that begins."""
+        parts = (self._put_all(slot, dict(some), uploads) for some in batches(masked, VECTORS_MAX))
+        return MaskPlan(frozenset(), chain.from_iterable(parts), ())
+
     def masked(self, deletes: tuple[Manifest, ...], uris: Collection[str] | None) -> dict[str, Positions]:
         """All masked rows of data files, of all if `uris` is None."""
         if uris is None:
             entries: Iterable[Record] = self.reader.all_entries(deletes)
         else:
-            entries = self.reader.find(self.reader.with_keys(deletes, keys_of(uris)), frozenset(uris)).values()
+            entries = self.reader.find(self.reader.with_keys(deletes, uris), frozenset(uris)).values()
         return {entry["data_file"]["referenced_data_file"]: self._read(entry["data_file"]) for entry in entries}
 
     def remember(self, plan: MaskPlan) -> None:

@@ -287,16 +287,6 @@ def test_bounds_spare_the_look_into_files(tmp_path: Path):
     assert (world.fileio.metrics.snapshot() - before).requests["get"] == 1  # The hint.
 
 
-def test_adopted_files_hold_the_mirror(tmp_path: Path):
-    world = World(f"memory://{tmp_path.name}")
-    mirror = world.mirror()
-    mirror.write(world.step(Action.CREATE, restarts=True))
-    file = world.file(world.rows(1))
-    file.path = f"_lake/{file.path}"
-    with pytest.raises(MirrorHeld, match="which another tool wrote"):
-        mirror.write(world.step(add=[file]))
-
-
 def test_files_without_field_ids_are_read_by_the_name_mapping(tmp_path: Path):
     schema = pa.schema(
         [
