@@ -19,8 +19,8 @@ from objcat.inspection.iceberg_checks import check_iceberg
 from objcat.inspection.mirror_slots import REMADE, MirrorUnderCheck
 from objcat.metadata.properties import mirrors_of
 from objcat.metadata.table_state import Tables
-from objcat.mirror.changes import NO_ROWS
 from objcat.mirror.formats import PREFIXES, folder_of
+from objcat.mirror.masked_files import NO_ROWS
 from objcat.mirror.mirror import TableMirrors
 from objcat.mirror.model import CorruptMirror, ForeignMetadata, MirroredFile, MirrorFolder, MirrorFormat
 from objcat.timeline.log_view import LogView
@@ -104,8 +104,9 @@ class _MirrorCheck:
         if newest is None:
             yield self._leftover("is not there")
             return
-        if self.view.slot - newest.slot > LAG_SLOTS_MAX:
-            yield self._leftover(f"is at slot {newest.slot}, {self.view.slot - newest.slot:,} slots behind")
+        lag = mirrors.lag(newest.slot, self.view)
+        if lag > LAG_SLOTS_MAX:
+            yield self._leftover(f"is at slot {newest.slot}, {lag:,} slots behind")
         if not deep:
             return
         files: dict[str, MirroredFile] | None = None

@@ -32,7 +32,7 @@ _HELP = {
     "objcat_file_groups": "File groups.",
     "objcat_file_groups_unmerged": "File groups that a compaction would rewrite.",
     "objcat_oldest_intent_seconds": "How long ago the operation under way that has been silent longest gave a sign of life.",
-    "objcat_mirror_lag_slots": "Slots of the log that a mirror does not show yet.",
+    "objcat_mirror_lag_slots": "Slots of the log that a mirror does not show yet, up to the newest one of the table.",
     "objcat_scheduled_plans": "Plans that wait for an executor.",
     "objcat_files_without_digest": "Live data files whose entry has no digest, which therefore cannot be verified.",
     "objcat_verified_files": "Live data files that were read whole just now, drawn at random, to compare their digests.",
@@ -100,8 +100,7 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
             "objcat_damaged_files": len(verified.damaged),
         }
     found = [Sample(metric, value) for metric, value in values.items()]
-    for form, newest in TableMirrors(timeline, table, name, Manifests(timeline.fileio)).newest(view).items():
-        lag = view.slot - (-1 if newest is None else newest.slot)
+    for form, lag in TableMirrors(timeline, table, name, Manifests(timeline.fileio)).lags(view).items():
         found.append(Sample("objcat_mirror_lag_slots", lag, {"format": form}))
     entries = timeline.log.read_after(max(-1, view.slot - recent), until=view.slot)
     found += _of_entries([entry for entry in entries if table in entry.footprint], table, now_ms)

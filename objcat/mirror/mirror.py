@@ -39,13 +39,17 @@ logger = logging.getLogger("objcat")
 READ_AT_ONCE = 64
 """Entries that are read ahead while a mirror catches up."""
 REMEMBERED = 8
-"""Changes of the newest slots that are computed once for all mirrors of a table."""
+"""How much is remembered of the newest slots: their changes are computed once for all mirrors of a table."""
 RESTARTS_MAX = 3
 """How often a round tries to begin a mirror again at one slot. Each time it computes the whole table."""
 HELD_SLOTS = 8
 """A mirror that is held looks once in so many slots whether it can begin again: that computes the whole table."""
 RACES_MAX = 1000
 """How often one call gives way to other processes that mirror the same slots."""
+SKIPPED_SLOTS_MAX = 256
+"""How many slots of other tables, in the same log, a mirror leaves out before it shows one. So it never falls far behind the log."""
+LOOKED_BACK_SLOTS = 4 * SKIPPED_SLOTS_MAX
+"""Entries that are read to see whether a table changed at all since its newest mirrored slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class MirrorReport:
     Attributes:
         format: `iceberg` or `delta`.
         slot: the newest mirrored slot; -1 when there is none.
-        lag: how many slots of the log follow it.
+        lag: how many slots of the log it lacks, up to the newest one that concerns the table. 0: there is nothing to do.
         written: slots that this round mirrored.
         held: why the mirror cannot go on, empty if it can.
     """
@@ -67,8 +71,8 @@ class MirrorReport:
     held: str = ""
 
 
-class _SettingsChanged(Exception):
-    """The table had no such mirror at a slot on the way, or one of other rows. It begins again."""
+class _WasOff(Exception):
+    """The table had no such mirror at a slot on the way. It begins again."""
 
 
 class TableMirrors:
@@ -99,11 +103,11 @@ class TableMirrors:
         self._head: LogView[Tables] | None = None
         self._view: LogView[Tables] | None = None
         self._settings: tuple[str, ...] | None = None
-        self._is_read_optimized = False
         self._formats: tuple[MirrorFormat, ...] = ()
-        self._changes = ChangeReader(timeline, table, manifests)
-        self._computed: dict[int, tuple[MirrorChange, bool]] = {}
+        self._readers: dict[bool, ChangeReader] = {}
+        self._computed: dict[int, MirrorChange] = {}
         self._tried_again: dict[str, int] = {}
+        self._unchanged: dict[int, int] = {}
 
     def catch_up(self, view: LogView[Tables] | None = None) -> tuple[MirrorReport, ...]:
         """Mirror every slot that is not mirrored yet. Returns a report for each format that the property `mirrors` names.
@@ -167,28 +171,42 @@ class TableMirrors:
         """The mirrors that the properties of the table name at a view."""
         return self._formats_at(view)
 
+    def lags(self, view: LogView[Tables]) -> dict[str, int]:
+        """By format, how many slots a mirror lacks, see `MirrorReport.lag`. Raises as `newest`."""
+        return {name: self.lag(-1 if newest is None else newest.slot, view) for name, newest in self.newest(view).items()}
+
+    def lag(self, slot: int, view: LogView[Tables]) -> int:
+        """How many slots a mirror lacks whose newest one is `slot`, -1 for none. See `MirrorReport.lag`."""
+        last = self._last_of_table(slot, view)
+        return 0 if last <= slot or self._is_unchanged(slot, last, view) else last - slot
+
     def state_at(self, view: LogView[Tables]) -> MirrorChange:
         """The table at a view, as a change that begins a mirror: all files with their masked rows. Raises as `ChangeReader.next`."""
-        self._formats_at(view)
-        return self._changes.whole(view, self._timeline.log.read_known(view.slot))
+        return self._reader_at(view).whole(view, self._timeline.log.read_known(view.slot))
 
     # ---- how
 
     def _formats_at(self, view: LogView[Tables]) -> tuple[MirrorFormat, ...]:
         properties = self._properties_of(view.state[self._table].spec)
-        settings = (*mirrors_of(properties), str(properties.get(MIRROR_MODE)), str(properties.get(MIRROR_ICEBERG_VERSION)))
+        settings = (*mirrors_of(properties), str(properties.get(MIRROR_ICEBERG_VERSION)))
         if settings != self._settings:
-            is_read_optimized = properties.get(MIRROR_MODE) == READ_OPTIMIZED
             elsewhere = self._elsewhere
             folder = folder_of(self._timeline, self._table, self._name) if elsewhere is None else elsewhere[0]
             self._formats = formats_of(properties, folder)
-            self._changes = ChangeReader(self._timeline, self._table, self._manifests, read_optimized=is_read_optimized)
-            self._settings, self._view, self._computed, self._is_read_optimized = settings, None, {}, is_read_optimized
+            self._settings = settings
         return self._formats
 
     def _properties_of(self, spec: TableSpec) -> Mapping[str, str]:
         """The properties that say which mirrors there are."""
         return spec.properties if self._elsewhere is None else self._elsewhere[1]
+
+    def _reader_at(self, view: LogView[Tables]) -> ChangeReader:
+        """What computes changes for the rows that mirrors show at a view, by the property `mirror_mode`."""
+        is_read_optimized = self._properties_of(view.state[self._table].spec).get(MIRROR_MODE) == READ_OPTIMIZED
+        if is_read_optimized not in self._readers:
+            made = ChangeReader(self._timeline, self._table, self._manifests, read_optimized=is_read_optimized)
+            self._readers[is_read_optimized] = made
+        return self._readers[is_read_optimized]
 
     def _follow(self, form: MirrorFormat, head: LogView[Tables]) -> MirrorReport:
         """Bring one mirror up to a view."""
@@ -210,7 +228,7 @@ class TableMirrors:
                 else:
                     written += self._walk(form, newest, head)
                 break
-            except _SettingsChanged:
+            except _WasOff:
                 try:
                     form.write(self.state_at(head))
                     written += 1
@@ -225,7 +243,7 @@ class TableMirrors:
                     break
                 at = form.newest()
                 slot = -1 if at is None else at.slot
-                return MirrorReport(format=form.format, slot=slot, lag=head.slot - slot, written=written, held=str(held))
+                return MirrorReport(format=form.format, slot=slot, lag=self.lag(slot, head), written=written, held=str(held))
             except (CorruptTable, CheckpointCollected):
                 # Files may have been cleaned while they were read.
                 head = self._timeline.refresh(head)
@@ -233,7 +251,7 @@ class TableMirrors:
                     raise
         at = form.newest()
         slot = -1 if at is None else at.slot
-        return MirrorReport(format=form.format, slot=slot, lag=max(0, head.slot - slot), written=written)
+        return MirrorReport(format=form.format, slot=slot, lag=self.lag(slot, head), written=written)
 
     def _begins_again(self, form: MirrorFormat, newest: MirroredSlot | None, head: LogView[Tables]) -> bool:
         """Whether a mirror that is held could begin again at the newest slot, since what held it is gone. Tried once in some slots."""
@@ -250,7 +268,8 @@ class TableMirrors:
         """Whether a mirror can go on slot by slot: the next slots are readable, and it is of this log."""
         if newest.slot >= head.slot:
             return newest.slot > head.slot or newest.txn == self._txn_at(head.slot)
-        if newest.slot < head.log.marks(self._table).bound:
+        bound = head.log.marks(self._table).bound
+        if newest.slot < bound and not self._is_unchanged(newest.slot, bound, head):
             # Files of its slot may be gone. After an erasure nothing may build on what was mirrored before.
             return False
         return newest.txn == self._txn_at(newest.slot)
@@ -262,46 +281,89 @@ class TableMirrors:
         return self._timeline.log.read_known(slot).txn
 
     def _walk(self, form: MirrorFormat, newest: MirroredSlot, head: LogView[Tables]) -> int:
-        """Mirror the slots after one, up to a view. Returns how many."""
-        written, slot = 0, newest.slot
-        last = self._last_of_table(slot, head)
+        """Mirror the slots after one, up to the last one of the table in a view. Returns how many."""
+        written, mirrored = 0, newest.slot
+        last = self._last_of_table(mirrored, head)
+        slot = max(mirrored, self._unchanged.get(mirrored, mirrored))
         while slot < last:
             until = min(last, slot + READ_AT_ONCE)
             found = self._timeline.log.read_after(slot, until=until, window=until - slot)
             for entry in with_changes(self._timeline.fileio, found):
-                change, shows_the_same = self._change_of(entry)
-                if not shows_the_same or form.format not in mirrors_of(self._properties_of(change.spec)):
-                    raise _SettingsChanged
+                if not self._concerns(entry) and entry.slot - mirrored < SKIPPED_SLOTS_MAX:
+                    self._pass_over(entry)
+                    continue
+                if form.has_every_slot:
+                    written += self._fill(form, mirrored, entry)
+                change = self._change_of(entry)
+                if form.format not in mirrors_of(self._properties_of(change.spec)):
+                    raise _WasOff
                 form.write(change)
-                written += 1
+                mirrored, written = entry.slot, written + 1
             slot = until
+        self._note_unchanged(mirrored, slot)
         return written
 
-    def _change_of(self, entry: Entry) -> tuple[MirrorChange, bool]:
-        """What an entry changes, and whether mirrors show the same rows before and after it as now. The newest ones are remembered."""
+    def _fill(self, form: MirrorFormat, slot: int, entry: Entry) -> int:
+        """Mirror the slots between one and an entry, which do not concern the table. Returns how many."""
+        if entry.slot - slot <= 1:
+            return 0
+        before = self._at(entry.slot - 1)
+        skipped = self._timeline.log.read_after(slot, until=entry.slot - 1, window=READ_AT_ONCE)
+        for one in skipped:
+            form.write(self._reader_at(before).nothing(before, one))
+        return len(skipped)
+
+    def _pass_over(self, entry: Entry) -> None:
+        """Go on to the view of a slot that is not mirrored."""
+        if self._view is not None and self._view.slot == entry.slot - 1:
+            self._view = self._timeline.advance(self._view, [entry])
+
+    def _change_of(self, entry: Entry) -> MirrorChange:
+        """What an entry changes in mirrors. The newest ones are remembered.
+
+        An entry that changes which rows mirrors show begins them again, at its own slot, so that it follows the slot before.
+        """
         known = self._computed.get(entry.slot)
-        if known is not None and known[0].txn == entry.txn:
+        if known is not None and known.txn == entry.txn:
             return known
         before = self._at(entry.slot - 1)
         after = self._timeline.advance(before, [entry])
-        specs = (view.state[self._table].spec for view in (before, after))
-        modes = {self._properties_of(spec).get(MIRROR_MODE) == READ_OPTIMIZED for spec in specs}
-        found = self._changes.next(before, entry, after), modes == {self._is_read_optimized}
+        reader = self._reader_at(after)
+        found = reader.next(before, entry, after) if reader is self._reader_at(before) else reader.whole(after, entry)
         self._view = after
         self._computed = {slot: one for slot, one in self._computed.items() if slot > entry.slot - REMEMBERED} | {entry.slot: found}
         return found
 
     def _last_of_table(self, slot: int, head: LogView[Tables]) -> int:
-        """The newest slot up to a view that concerns the table. Only where tables share a log may that be an earlier one."""
-        if len(head.state) <= 1:
-            return head.slot
+        """The newest slot up to a view that concerns the table, as far as is known; `slot` if no later one does."""
         for entry in reversed(head.tail):
             if entry.slot <= slot or self._concerns(entry):
                 return max(slot, entry.slot)
-        return head.slot
+        unknown = head.tail[0].slot - 1 if head.tail else head.slot
+        return slot if self._unchanged.get(slot, slot) >= unknown else unknown
 
     def _concerns(self, entry: Entry) -> bool:
+        """Whether a slot is of the table. Where tables share a log, most slots are of others."""
         return self._table in entry.footprint or self._table in entry.changes
+
+    def _is_unchanged(self, slot: int, until: int, head: LogView[Tables]) -> bool:
+        """Whether no slot after one, up to another, concerns the table. False if finding out would take long."""
+        if slot < 0 or len(head.state) <= 1:
+            return False
+        known = max(slot, self._unchanged.get(slot, slot))
+        tail = [entry for entry in head.tail if known < entry.slot <= until]
+        missing = (tail[0].slot - 1 if tail else until) - known
+        if missing > LOOKED_BACK_SLOTS or any(map(self._concerns, tail)):
+            return False
+        if missing > 0 and any(map(self._concerns, self._timeline.log.read_after(known, until=known + missing, window=READ_AT_ONCE))):
+            return False
+        self._note_unchanged(slot, until)
+        return True
+
+    def _note_unchanged(self, slot: int, until: int) -> None:
+        """Remember that no slot after one, up to another, concerns the table."""
+        known = {**self._unchanged, slot: max(until, self._unchanged.get(slot, until))}
+        self._unchanged = dict(sorted(known.items())[-REMEMBERED:])
 
     def _at(self, slot: int) -> LogView[Tables]:
         """The view of a slot. It stands on a checkpoint that is not far below."""

@@ -31,14 +31,13 @@ def oldest_mirrored(timeline: Timeline[Tables], view: LogView[Tables], table: st
     mirrors = TableMirrors(timeline, table, table, Manifests(timeline.fileio))
     try:
         mirrors.catch_up(view)
-        newest = mirrors.newest(view).values()
     except (ObjcatError, FileIOError) as error:
         logger.warning("Cleaning of %s goes on without its mirrors, which failed: %s", timeline.fileio.url, error)
-        try:
-            newest = mirrors.newest(view).values()
-        except (ObjcatError, FileIOError):
-            return None
-    slots = [one.slot for one in newest if one is not None and one.slot < view.slot]
+    try:
+        newest, lags = mirrors.newest(view), mirrors.lags(view)
+    except (ObjcatError, FileIOError):
+        return None
+    slots = [one.slot for name, one in newest.items() if one is not None and lags[name]]
     if not slots:
         return None
     oldest = min(slots)

@@ -41,9 +41,20 @@ class MirroredHistory:
 
     def request(self, engine: str, mirror: Mirror, way: str, slot: int, sql: str | None = None, columns: tuple[str, ...] = ()) -> Request:
         """How an engine is asked for a slot."""
-        version = (slot if way == "pinned" else self.readable[-1]) + 1
-        metadata = f"{self.folder}/metadata/v{version}.metadata.json"
+        newest = self.readable[-1]
+        if mirror.startswith("iceberg"):
+            slot, newest = self._shown(slot), self._shown(newest)
+        metadata = f"{self.folder}/metadata/v{(slot if way == 'pinned' else newest) + 1}.metadata.json"
         return Request(mirror.split()[0], self.folder, way, slot, metadata, sql, columns, SETTINGS.get((engine, mirror), ()))
+
+    def _shown(self, slot: int) -> int:
+        """The slot with the Iceberg metadata of a slot. One of another table in the log has none of its own: nothing changed there."""
+        if self.history.beside is None:
+            return slot
+        there = (int(path.name[1:].partition(".")[0]) - 1 for path in Path(self.folder, "metadata").glob("v*.metadata.json"))
+        found = max(one for one in there if one <= slot)
+        assert self.history.truths[found].equals(self.history.truths[slot]), f"slot {slot} has other rows than slot {found}"
+        return found
 
 
 @dataclass
