@@ -56,3 +56,28 @@ def test_wrong_input_is_one_sentence(table: objcat.Table, tmp_path: Path, argume
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_log_and_show_tell_positions_of_sources(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.create_table("shop.orders", pa.schema([("id", pa.int64())]), key=["id"], shared_log="shop")
+    position = objcat.SourcePosition(source="mysql-eu", state={"gtid": "0-1-7"}, since=-1)
+    with lake.transaction(shared_log="shop", position=position) as tx:
+        tx["shop.orders"].upsert([{"id": 1}])
+    rows = [json.loads(line) for line in run("log", f"{tmp_path}/shop.orders", "--json").stdout.splitlines()]
+    assert [row["positions"] for row in rows] == [{}, {"mysql-eu": 0}]
+    assert rows[1]["metadata"] == {}
+    assert "mysql-eu" in run("log", f"{tmp_path}/shop.orders", columns=160).stdout
+    assert "mysql-eu" in run("show", f"{tmp_path}/shop.orders", "1").stdout
+
+
+def test_move_says_where_the_table_is(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    schema = pa.schema([("id", pa.int64())])
+    lake.create_table("first", schema, key=["id"], shared_log="shop")
+    lake.create_table("second", schema, key=["id"]).upsert([{"id": 1}])
+    done = run("move", f"{tmp_path}/second", "--shared-log", "shop")
+    assert done.returncode == 0
+    assert "second is in the shared log shop, at slot 1" in done.stdout
+    assert objcat.connect(tmp_path).table("second").scan().count() == 1
+    assert run("move", f"{tmp_path}/none", "--shared-log", "shop").returncode == 2

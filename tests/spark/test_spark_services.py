@@ -216,3 +216,20 @@ def test_what_the_format_writes_is_looked_after_by_the_process_that_commits(tmp_
             writer.commit([writer.write(iter(rows.to_batches()))], number)
     assert compactions(table) >= 1
     assert content(table) == written(numbers)
+
+
+def test_a_table_moves_on_executors(spark: SparkSession, tmp_path: Path) -> None:
+    """Log rows, deletes and partitions are merged by them, from files of the log that the table leaves."""
+    lake = objcat.connect(tmp_path)
+    lake.create_table("other", SCHEMA, key=["id"], shared_log="shop")
+    table = lake.create_table("t", SCHEMA, key=["id"], ordering="v", index=objcat.BucketIndex(4))
+    table.upsert([{"id": key, "v": 1} for key in range(200)])
+    table.upsert([{"id": key, "v": 2} for key in range(50)])
+    table.delete([{"id": 7, "v": 3}])
+    before = table.scan().to_arrow().sort_by("id")
+    moved = lake.move_to_shared_log("t", shared_log="shop", spark=spark)
+    assert moved.url == lake.table("other").url
+    assert moved.scan().to_arrow().sort_by("id") == before
+    moved.upsert([{"id": 7, "v": 2}])
+    assert moved.scan(where="id = 7").count() == 0
+    assert examine(moved._context.timeline, deep=True).findings == []

@@ -400,7 +400,17 @@ def test_a_sweep_of_dead_writers_leaves_states(lake: objcat.Lake) -> None:
     assert found.state == {"a": LARGE}
 
 
-def test_the_doctor_finds_a_state_that_is_gone_and_versions_that_do_not_count(lake: objcat.Lake) -> None:
+def test_the_doctor_finds_versions_that_do_not_count(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(lake, position(-1), 1)
+    for module in ("timeline.commit", "table.transaction", "write.transaction"):
+        monkeypatch.setattr(f"objcat.{module}.check_position", lambda own, known: None)
+    put(lake, position(-1), 2)
+    report = examine(lake.table("orders")._context.timeline)
+    assert [(one.invariant, one.subject) for one in report.findings] == [("P5", "slot 3")]
+    assert "brings version 0 of the position of 'mysql', and slot 2 has version 0" in report.findings[0].says
+
+
+def test_the_doctor_finds_a_state_that_is_gone(lake: objcat.Lake) -> None:
     put(lake, position(-1, {"a": LARGE}), 1)
     timeline = lake.table("orders")._context.timeline
     (state,) = [key for key in timeline.fileio.list_keys() if "position.json-" in key]
