@@ -180,8 +180,7 @@ class _NothingComputed(Exception):
 
 def written(fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn) -> ServiceResult:
     """Write computed rows to a table with a key. Raises as a write, and storage errors."""
-    deletes = _DELETED if outcome.deleted else None
-    change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=deletes, computed=True)
+    change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=_DELETED if outcome.deleted else None)
     part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change])
     try:
         part.write(snapshot, txn)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
-from objcat.engine.spooled_batch import SpooledBatch
+from objcat.engine.spooled_batch import RowSpool
 from objcat.ingest.change_batch import ChangeBatch, TableWrite, WriteAction
 from objcat.ingest.decoding import ChangeStamp, DecodedValue
 from objcat.ingest.followed_tables import FollowedTables
@@ -45,7 +43,7 @@ class ChangeApplier:
         self._batch = ChangeBatch(self._find_row)
         self._pieces: list[TableWrite] = []
         self._bad: list[BadRecord] = []
-        self._held_bytes = 0
+        self._spool = RowSpool(bytes_max=memory_bytes)
 
     def apply(self, transaction: SourceTransaction) -> None:
         """Apply a whole transaction."""
@@ -75,7 +73,8 @@ class ChangeApplier:
         writes, bad = self._batch.drain()
         writes = [*self._pieces, *writes]
         bad = [*self._bad, *bad]
-        self._pieces, self._bad, self._held_bytes, self.count = [], [], 0, 0
+        self._pieces, self._bad, self.count = [], [], 0
+        self._spool = RowSpool(bytes_max=self._memory_bytes)
         return writes, bad
 
     def _change_row(self, change: RowChange, stamp: ChangeStamp, *, moves_from: bool, puts: bool) -> None:
@@ -132,14 +131,8 @@ class ChangeApplier:
         writes, bad = self._batch.drain()
         self._bad += bad
         for write in writes:
-            self._pieces.append(self._kept(write))
-
-    def _kept(self, write: TableWrite) -> TableWrite:
-        rows = write.rows
-        if not isinstance(rows, pa.Table) or self._held_bytes + rows.nbytes <= self._memory_bytes:
-            self._held_bytes += 0 if rows is None else rows.nbytes
-            return write
-        return TableWrite(routed=write.routed, action=write.action, rows=SpooledBatch(rows.schema, rows.to_batches()), where=write.where)
+            rows = None if write.rows is None else self._spool.keep(write.rows)
+            self._pieces.append(TableWrite(routed=write.routed, action=write.action, rows=rows, where=write.where))
 
     # ---- what the source did not send
 
@@ -170,8 +163,8 @@ class ChangeApplier:
                 continue
             if write.rows is None:
                 return False, found
-            rows = write.rows if isinstance(write.rows, pa.Table) else pa.Table.from_batches(write.rows.to_batches(), write.rows.schema)
-            mine = rows.filter(equal_filter(table, key)).to_pylist()
+            where = equal_filter(table, key)
+            mine = [row for batch in write.rows.to_batches() for row in batch.filter(where).to_pylist()]
             if not mine:
                 continue
             found = {**{name: DecodedValue(mine[0][name]) for name in columns if name in mine[0]}, **found}

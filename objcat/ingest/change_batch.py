@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from objcat.engine.spooled_batch import Rows
 from objcat.ingest.decoding import ChangeStamp, RowWrite, decode_rows
 from objcat.ingest.model import BadRecord, ChangeKind, KeyValues, Row, RowChange, SourceTable
 from objcat.ingest.routes import RoutedTable
@@ -47,7 +48,7 @@ class TableWrite:
 
     routed: RoutedTable
     action: WriteAction
-    rows: pa.Table | None = None
+    rows: Rows | None = None
     where: pc.Expression | None = None
 
 

@@ -15,11 +15,7 @@ from objcat.ingest.model import ChangeSource
 if TYPE_CHECKING:
     from objcat.ingest.routes import Router
 
-KINDS: Mapping[str, str] = {
-    "postgres": "objcat.ingest.postgres.source",
-    "mariadb": "objcat.ingest.mysql.source",
-    "mysql": "objcat.ingest.mysql.source",
-}
+KINDS: Mapping[str, str] = {"postgres": "objcat.ingest.postgres.source"}
 """The module of each kind. Its function `open_source(config, router, env)` opens one."""
 
 

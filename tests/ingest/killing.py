@@ -68,7 +68,7 @@ def follow(path: str, environment: dict[str, str], bug: str | None) -> None:
     _follow(path, is_once=False, as_json=True)
 
 
-def killed_run(server: PostgresServer, folder: Path, seed: int, *, kills: int, bug: str | None = None, pause_s: float = 0.02) -> KilledRun:
+def killed_run(server: PostgresServer, folder: Path, seed: int, *, kills: int, bug: str | None = None, pause_s: float = 0.04) -> KilledRun:
     """Kill an ingest so many times, then compare.
 
     Args:
@@ -145,7 +145,7 @@ def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: s
                 start = version
             elif version - start >= wanted:
                 break
-            time.sleep(0.02)
+            time.sleep(0.05)
         time.sleep(drawn.uniform(0, 0.2))
         if not process.is_alive():
             found.problems.append(f"a process ended by itself with {process.exitcode}")

@@ -78,6 +78,16 @@ class Shop:
         self.db.autocommit = True
         self.configure()
 
+    @classmethod
+    def again(cls, before: Shop) -> Shop:
+        """The same shop after its server was started again."""
+        made = cls.__new__(cls)
+        made.__dict__.update(before.__dict__)
+        made._admin = psycopg2.connect(before.server.connection())
+        made.db = psycopg2.connect(before.server.connection(before.name))
+        made._admin.autocommit = made.db.autocommit = True
+        return made
+
     @property
     def slot(self) -> str:
         return f"objcat_{self.name}"

@@ -276,4 +276,6 @@ class PostgresSource:
     def _send_feedback(self) -> None:
         with self._lock:
             if self._cursor is not None:
-                self._cursor.send_feedback(write_lsn=self._confirmed, flush_lsn=self._confirmed, apply_lsn=self._confirmed, reply=False)
+                at = self._confirmed
+                # Without `force` the library keeps it for ten seconds.
+                self._cursor.send_feedback(write_lsn=at, flush_lsn=at, apply_lsn=at, reply=False, force=True)

@@ -1,1 +1,0 @@
-"""MariaDB and MySQL as sources, by their binlog. Begin with `source.py`."""
