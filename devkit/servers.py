@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Literal, Self
 
@@ -138,6 +138,7 @@ class Servers:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._running: dict[ServerName, tuple[ServerHandle, subprocess.Popen[bytes]]] = {}
+        self._own: list[subprocess.Popen[bytes]] = []
         self._cleanup = contextlib.ExitStack()
         # The kernel kills a server when the *thread* that started it ends. So one thread, as long-lived as this object, starts them all.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="servers")
@@ -162,11 +163,29 @@ class Servers:
             self._running[name] = self._started(name, SERVERS[name])
             return self._running[name][0]
 
+    def start_own(self, name: ServerName, *arguments: str) -> ServerHandle:
+        """The handle of a server that nobody else uses, with a bucket. Raises as `start`.
+
+        arguments: further ones of its program.
+        """
+        server = SERVERS[name]
+
+        def launch(data: Path) -> Launch:
+            """The server with these arguments."""
+            usual = server.launch(data)
+            return replace(usual, command=[*usual.command, *arguments])
+
+        with self._lock:
+            handle, process = self._started(name, replace(server, launch=launch))
+            self._own.append(process)
+            return handle
+
     def close(self) -> None:
         """Stop all servers and remove their data. May be called again."""
         with self._lock:
-            processes = [process for _, process in self._running.values()]
+            processes = [*(process for _, process in self._running.values()), *self._own]
             self._running.clear()
+            self._own.clear()
             for process in processes:
                 process.kill()
             for process in processes:

@@ -22,6 +22,7 @@ from devkit.runs import OUTCOME_VARIABLE
 from devkit.servers import ServerName, Servers
 from devkit.tiers import TIERS
 from tests.effort import ALL_VARIABLE, SEED_VARIABLE
+from tests.fileio.iam_store import start_iam_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +126,12 @@ def servers(_running_servers: Servers) -> Callable[[ServerName], ServerHandle]:
         return _running_servers.start(name)
 
     return start
+
+
+@pytest.fixture
+def iam_store(_running_servers: Servers, tmp_path: Path) -> ServerHandle:
+    """A store of the test's own that has roles, and holds credentials to their policies."""
+    return start_iam_store(_running_servers, tmp_path)
 
 
 @pytest.fixture

@@ -202,10 +202,14 @@ def container_client(container: str, settings: AzureOptions, credential: Any) ->
 
 
 def account_client(settings: AzureOptions, credential: Any) -> BlobServiceClient:
-    """The SDK's client of the account, which sends requests as that of a container does. credential: of azure-identity."""
+    """The SDK's client of the account, which sends each request once. credential: of azure-identity.
+
+    Its answers are keys, not objects: one of something in between cannot be read as a key, so no marks of the service are asked for.
+    """
+    from azure.core.pipeline.transport import RequestsTransport
     from azure.storage.blob import BlobServiceClient
 
-    transport = _transport(settings)
+    transport = _transport(settings, RequestsTransport)
     client = BlobServiceClient(_endpoint(settings), credential=credential, **_common(settings, transport))
     hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
     _use_proxies(transport, settings, client.primary_endpoint)
@@ -260,8 +264,8 @@ def customer_key_of(settings: AzureOptions) -> dict[str, Any]:
     return {"cpk": CustomerProvidedEncryptionKey(settings.customer_key.reveal(), digest)}
 
 
-def _transport(settings: AzureOptions) -> RequestsTransport:
-    """Connections. The proxies and authorities of the environment are read once, and not for every request."""
+def _transport(settings: AzureOptions, kind: type[RequestsTransport] | None = None) -> RequestsTransport:
+    """Connections. The proxies and authorities of the environment are read once. kind: instead of `WholeBodyTransport`."""
     import requests
 
     session = requests.Session()
@@ -269,7 +273,7 @@ def _transport(settings: AzureOptions) -> RequestsTransport:
     adapter = whole_head_adapter()(pool_connections=4, pool_maxsize=settings.max_connections, max_retries=0)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
-    return _transport_class()(
+    return (kind or _transport_class())(
         session=session,
         connection_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,

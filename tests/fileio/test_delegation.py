@@ -24,6 +24,7 @@ from fileio.options import Secret
 from fileio.registry import describe_store, open_store
 from fileio.s3.delegation import policy_of
 from fileio.s3.options import S3Options
+from tests.fileio.iam_store import READERS
 
 ROLE = "arn:aws:iam::123456789012:role/readers"
 START = Callable[[ServerName], ServerHandle]
@@ -64,6 +65,28 @@ def test_sts_gives_credentials_that_open_the_store(servers: START, role: str | N
     own = {name: value for name, value in handle.options.items() if name not in ("access_key", "secret_key")}
     with open_store(f"{handle.url}/lake", {**own, **found.options}) as other:
         assert other.read("t/a") == b"x"
+
+
+def test_a_store_holds_delegated_credentials_to_their_prefix(iam_store: ServerHandle) -> None:
+    """SeaweedFS enforces session policies: below the prefix the role reads, and nothing else is allowed."""
+    handle = iam_store
+    with open_store(f"{handle.url}/lake", handle.options) as store:
+        for key in ("tables/a/1", "tables/b/1", "tables/a-other/1"):
+            store.put(key, key.encode(), Create())
+        found = delegate_reading(store.describe(), ["tables/a"], lifetime_s=900, role=READERS)
+    own = {name: value for name, value in handle.options.items() if name not in ("access_key", "secret_key")}
+    with open_store(f"{handle.url}/lake", {**own, **found.options}) as other:
+        assert other.read("tables/a/1") == b"tables/a/1"
+        for refused in (
+            lambda: other.read("tables/b/1"),
+            lambda: other.read("tables/a-other/1"),
+            lambda: other.put("tables/a/2", b"x", Create()),
+            lambda: list(other.list_keys("tables/a/")),
+        ):
+            with pytest.raises(PermissionDenied):
+                refused()
+        (deleted,) = other.delete(["tables/a/1"])
+        assert isinstance(deleted.error, PermissionDenied)
 
 
 def test_what_sts_refuses_is_typed(servers: START) -> None:

@@ -24,6 +24,7 @@ from objcat.errors import InvalidInput
 from objcat.serve import delegation
 from objcat.serve.app import create_app
 from objcat.serve.settings import ServerSettings
+from tests.fileio.iam_store import READERS
 from tests.serve.http import AppClient
 from tests.serve.mirrors import MirroredRows, create, create_plain
 from tests.serve.serving import serving
@@ -177,6 +178,24 @@ def test_a_mirror_apart_is_read_by_the_same_credentials(lake: objcat.Lake, monke
     found = app.get("/v1/namespaces/city/tables/plain", headers=ASKS).json()["storage-credentials"]
     assert [one["prefix"].removeprefix(lake.fileio.url) for one in found] == [f"/{binding.prefix}/", f"/_mirrors/{binding.table}/"]
     assert asked.asked == [(binding.prefix, f"_mirrors/{binding.table}", "900", "None")]
+
+
+def test_a_client_reads_one_table_and_no_other(iam_store: ServerHandle) -> None:
+    """The store enforces what it was asked for: with the credentials of one table, another one cannot be read."""
+    handle = iam_store
+    lake = objcat.connect(f"{handle.url}/lake", handle.options)
+    for name in ("city.trips", "city.other"):
+        create(lake, name)
+        MirroredRows(lake, name).append(1, 2)
+    with serving(lake, ServerSettings(cache_s=0, credentials_s=900, credentials_role=READERS)) as url:
+        catalog = RestCatalog("lake", uri=url)
+        trips, other = (catalog.load_table(name) for name in ("city.trips", "city.other"))
+        assert trips.scan().to_arrow().column("id").to_pylist() == other.scan().to_arrow().column("id").to_pylist() == [1, 2]
+        assert trips.io.new_input(trips.metadata_location).exists()
+        with pytest.raises(OSError, match="ACCESS_DENIED"):
+            trips.io.new_input(other.current_snapshot().manifest_list).open()
+        plain = RestCatalog("lake", uri=url, **{"header.X-Iceberg-Access-Delegation": "none"}).load_table("city.trips")
+        assert "s3.session-token" not in plain.io.properties
 
 
 @pytest.mark.parametrize("role", [ROLE, None])
