@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,16 +124,17 @@ def open_delta(fileio: FileIO, source: Any, storage_options: Mapping[str, str] |
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     schema = schema_of(json.loads(table.schema().to_json()), mapped=mode != "none")
     partition_by = list(metadata.partition_columns)
+    vectors = _vectors(fileio, table, location) if "deletionVectors" in features else {}
     return DeltaTable(
         format="Delta",
         location=location,
         version=str(table.version()),
         table_schema=schema,
         partition_by=[f"identity(`{name.replace('`', '``')}`)" for name in partition_by],
-        files=list(_files(fileio, table, location, [schema.column(name) for name in partition_by])),
+        files=list(_files(fileio, table, location, [schema.column(name) for name in partition_by], masked=vectors.keys())),
         open_again=open_again,
         by_id=mode == "id",
-        vectors=_vectors(fileio, table, features),
+        vectors=vectors,
     )
 
 
@@ -188,9 +189,9 @@ def _type(said: Any, path: str, ids: Ids, *, mapped: bool) -> ColumnType:
     )
 
 
-def _files(fileio: FileIO, table: Any, location: str, columns: Sequence[Column]) -> Iterator[ForeignFile]:
+def _files(fileio: FileIO, table: Any, location: str, columns: Sequence[Column], *, masked: Collection[str]) -> Iterator[ForeignFile]:
+    """The live files. masked: the keys of those with a deletion vector."""
     actions = pa.table(table.get_add_actions())
-    masked = set(_masked(fileio, table))
     partitions = actions.column("partition").combine_chunks() if "partition" in actions.column_names else None
     # The struct has the names of columns, or those of files.
     values = {}
@@ -217,18 +218,18 @@ def _key(fileio: FileIO, location: str, path: str) -> str:
     return key_of(fileio, path if "://" in path or path.startswith(("/", "file:")) else f"{location}/{path}", what="The data file")
 
 
-def _masked(fileio: FileIO, table: Any) -> Iterator[str]:
-    """The keys of files with a deletion vector."""
-    if "deletionVectors" in (table.protocol().reader_features or []):
-        yield from _vectors(fileio, table, ["deletionVectors"])
-
-
-def _vectors(fileio: FileIO, table: Any, features: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which rows of files with a deletion vector are not deleted, by key."""
-    if "deletionVectors" not in features:
-        return {}
+def _vectors(fileio: FileIO, table: Any, location: str) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which rows of files with a deletion vector are not deleted, by key. Raises InvalidInput where deltalake cannot read them."""
+    lib = library("deltalake", needed_by="adopt_delta() needs", extra="adopt")
+    try:
+        vectors = table.deletion_vectors()
+    except lib.exceptions.DeltaError as error:
+        raise InvalidInput(
+            f"deltalake cannot read the deletion vectors of the Delta table at {location} ({error}). Nothing was adopted. If that names a "
+            "feature, drop it from the table in its own engine: ALTER TABLE ... DROP FEATURE typeWidening. Else copy the rows."
+        ) from error
     found = {}
-    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+    for batch in pa.RecordBatchReader.from_stream(vectors):
         for path, kept in zip(batch.column("filepath").to_pylist(), batch.column("selection_vector"), strict=True):
             key = key_of(fileio, plain_location(unquote_path(path)), what="The data file")
             found[key] = np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_)

@@ -186,7 +186,7 @@ def _tasks(scanned: Any, location: object) -> Iterator[Any]:
                     f"The Iceberg table at {location} has equality deletes, such as {entry.data_file.file_path}. They are not "
                     "applied, and nothing was adopted. Rewrite its data files in its own engine first: CALL "
                     "system.rewrite_data_files(table => '...', "
-                    "options => map('delete-file-threshold', '1'))."
+                    "options => map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true'))."
                 )
     for task in scanned.scan().plan_files():
         if task.file.file_format != content.FileFormat.PARQUET:

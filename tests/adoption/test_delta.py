@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake.exceptions import DeltaError
 
 import objcat
 from fileio.registry import open_store
@@ -175,6 +176,20 @@ def test_what_does_not_fit_is_refused(lake: objcat.Lake, tmp_path: Path, monkeyp
     refused("2 keys come twice")
     DeltaTable(place).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
     assert lake.adopt_delta(place, "t", key=None).rows == 9
+
+
+def test_vectors_that_deltalake_cannot_read_are_refused(lake: objcat.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of tables with wider types, which deltalake writes none of; Spark's are in the integration tier."""
+    write_deltalake(tmp_path / "t", rows(range(6)))
+    DeltaTable(tmp_path / "t").alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+
+    def refuses(_: DeltaTable) -> None:
+        raise DeltaError("Unsupported table features required: [TypeWidening]")
+
+    monkeypatch.setattr(DeltaTable, "deletion_vectors", refuses)
+    with pytest.raises(InvalidInput, match=r"TypeWidening.*Nothing was adopted.*DROP FEATURE"):
+        lake.adopt_delta("t", "t", key=["id"])
+    assert lake.tables() == []
 
 
 def test_options_of_the_lake_are_those_of_deltalake() -> None:

@@ -156,6 +156,23 @@ def test_vectors_that_a_rollback_took_back_delete_nothing(spark: EngineProcess, 
     is_written_on(lake, "back", found)
 
 
+def test_a_table_of_version_2_that_became_version_3(spark: EngineProcess, lake: objcat.Lake) -> None:
+    """It has position files of before and vectors of after, for different data files."""
+    place = iceberg(spark, "upgraded", 2)
+    run(
+        spark,
+        "DELETE FROM local.db.upgraded WHERE id IN (3, 4)",
+        f"INSERT INTO local.db.upgraded {ROWS.format(41, 61)}",
+        "ALTER TABLE local.db.upgraded SET TBLPROPERTIES ('format-version'='3')",
+        "DELETE FROM local.db.upgraded WHERE id IN (45, 46)",
+        f"INSERT INTO local.db.upgraded {ROWS.format(61, 71)}",
+    )
+    result = lake.adopt_iceberg(place, "upgraded", key=["id"])
+    assert (result.format, set(result.files_rewritten)) == ("Iceberg v3", {"rows of it are deleted"})
+    assert result.files_named + result.files_rewritten["rows of it are deleted"] == 6 and result.files_named >= 2
+    is_written_on(lake, "upgraded", rows_of(spark, "iceberg", place))
+
+
 def delta(spark: EngineProcess, name: str, *properties: str, partitioned: str = "PARTITIONED BY (city)") -> Path:
     place = spark.folder / "delta" / name
     listed = ", ".join([f"'delta.{one}'" if "=" not in one else "'delta.{}'='{}'".format(*one.split("=")) for one in properties])
@@ -220,6 +237,38 @@ def test_types_that_delta_widened(spark: EngineProcess, lake: objcat.Lake) -> No
     assert table.scan(where="day < '1970-01-02'").count() == 2
     assert table.scan(where="small > 4000000000 or price = 1.2345").count() == 1
     is_written_on(lake, "wider", rows_of(spark, "delta", place))
+
+
+def test_checkpoints_of_delta_and_everything_at_once(spark: EngineProcess, lake: objcat.Lake) -> None:
+    """A checkpoint in parts, mapped columns, wider types and deletion vectors in one table, after an OPTIMIZE.
+
+    deltalake reads no deletion vectors of a table with wider types, so that feature is dropped first, as the error says.
+    """
+    properties = (
+        "checkpointPolicy=v2",
+        "checkpointInterval=3",
+        "columnMapping.mode=name",
+        "enableDeletionVectors=true",
+        "enableTypeWidening=true",
+    )
+    place = delta(spark, "all_at_once", *properties)
+    run(
+        spark,
+        f"ALTER TABLE delta.`{place}` RENAME COLUMN raw TO bytes",
+        f"ALTER TABLE delta.`{place}` ALTER COLUMN small TYPE BIGINT",
+        f"DELETE FROM delta.`{place}` WHERE id IN (2, 9)",
+        f"INSERT INTO delta.`{place}` (id, city, small) VALUES (100, 'Bern', 5000000000), (101, 'Bern', NULL)",
+        f"OPTIMIZE delta.`{place}` WHERE city = 'Bern'",
+        f"DELETE FROM delta.`{place}` WHERE id IN (11, 101)",
+        f"UPDATE delta.`{place}` SET fare = -1 WHERE id = 3",
+    )
+    assert list((place / "_delta_log").glob("*.checkpoint.*"))
+    with pytest.raises(InvalidInput, match=r"deletion vectors of .*TypeWidening.*DROP FEATURE typeWidening"):
+        lake.adopt_delta(place, "all_at_once", key=["id"])
+    run(spark, f"ALTER TABLE delta.`{place}` DROP FEATURE typeWidening")
+    lake.adopt_delta(place, "all_at_once", key=["id"])
+    assert lake.table("all_at_once").scan(where="small > 4000000000").count() == 1
+    is_written_on(lake, "all_at_once", rows_of(spark, "delta", place))
 
 
 def test_a_feature_of_delta_that_objcat_lacks_is_refused(spark: EngineProcess, lake: objcat.Lake) -> None:
