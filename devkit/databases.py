@@ -5,12 +5,14 @@ Stores are in `servers.py`. A database has no pinned download: it comes from the
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO, Protocol, Self
 
 from devkit.install import InstallError
 from devkit.paths import cache_dir, file_lock
@@ -27,6 +29,8 @@ from devkit.toolchain import check_may_install
 
 POSTGRES_VERSIONS = range(14, 19)
 """The major versions of PostgreSQL that tests may run on."""
+MARIADB_VERSIONS = range(10, 13)
+"""The major versions of MariaDB that tests may run on."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,6 +57,26 @@ def install_postgres() -> Path:
     raise InstallError(
         f"PostgreSQL {versions} is not installed. Install it by the package manager of the machine, such as apt-get install postgresql."
     )
+
+
+def install_mariadb() -> Path:
+    """The program `mariadbd`. Installs it by apt-get where it is missing and we are root. Raises InstallError."""
+    if found := mariadb_program():
+        return found
+    check_may_install("MariaDB")
+    _install_debian("mariadb-server", "MariaDB")
+    if found := mariadb_program():
+        return found
+    raise InstallError(
+        f"MariaDB {MARIADB_VERSIONS[0]} or newer is not installed. Install it by the package manager of the machine, such as apt-get "
+        "install mariadb-server."
+    )
+
+
+def mariadb_program() -> Path | None:
+    """`mariadbd` in a version that fits; None without one."""
+    found = shutil.which("mariadbd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec"]))
+    return Path(found) if found and _major(Path(found)) in MARIADB_VERSIONS else None
 
 
 def _major(program: Path) -> int:
@@ -97,8 +121,10 @@ class DatabaseUser:
             return cls(name, found.pw_uid, found.pw_gid)
         raise ServerError(f"This machine has none of the users {', '.join(names)} and nobody, and a database does not run as root.")
 
-    def start(self, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start a command as this user. The kernel ends it with this process."""
+    def start(
+        self, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None, script: IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a command as this user. The kernel ends it with this process. `script`: its input."""
         parent = os.getpid()
         is_root = os.geteuid() == 0
 
@@ -110,7 +136,7 @@ class DatabaseUser:
         with log.open("ab") as target:
             return subprocess.Popen(
                 [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if script is None else script,
                 stdout=target,
                 stderr=target,
                 cwd=log.parent,
@@ -239,7 +265,125 @@ class PostgresServer:
         return False
 
 
-DATABASES: Mapping[str, tuple[Callable[[], PostgresServer], str]] = {
+class MariaDbServer:
+    """MariaDB with a binlog that can be followed. A context manager. The user `objcat` has no password and every right.
+
+    Args:
+        settings: of the server, next to those that tests need.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self._program = install_mariadb()
+        self._user = DatabaseUser.find("mysql")
+        self._folder = DatabaseFolder("mariadb", self._user)
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._initialize()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._folder.close()
+
+    def connection(self, database: str = "") -> str:
+        """A connection string of `objcat ingest`."""
+        return f"mysql://objcat@{HOST}:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Start it, on a free port the first time and on the same one later. Raises ServerError."""
+        for _ in range(START_ATTEMPTS_MAX):
+            port = self.port or free_ports(1)[0]
+            fixed = {
+                "bind-address": HOST,
+                "port": str(port),
+                "socket": str(self._folder.path / "socket"),
+                "pid-file": str(self._folder.path / "pid"),
+                "server-id": "1",
+                "log-bin": "binlog",
+                "binlog-format": "ROW",
+                "binlog-row-image": "FULL",
+                "binlog-row-metadata": "FULL",
+                "innodb-buffer-pool-size": "64M",
+                "innodb-flush-log-at-trx-commit": "0",
+                "sync-binlog": "0",
+                "skip-name-resolve": "1",
+                "max-connections": "60",
+            }
+            options = [f"--{name}={value}" for name, value in {**fixed, **self._settings}.items()]
+            command: list[str | Path] = [self._program, "--no-defaults", f"--datadir={self._folder.path / 'data'}", *options]
+            self._process = self._user.start(command, log=self._folder.log)
+            if self._is_ready(port):
+                self.port = port
+                return
+            self.kill()
+            if self.port:
+                break
+        raise ServerError(f"MariaDB did not start. The end of its log: {self._folder.end_of_log()}")
+
+    def kill(self) -> None:
+        """End it at once, as a crash does. It may be started again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _initialize(self) -> None:
+        data = self._folder.path / "data"
+        install = shutil.which("mariadb-install-db") or self._program.with_name("mariadb-install-db")
+        command: list[str | Path] = [
+            install,
+            "--no-defaults",
+            f"--datadir={data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ]
+        done = self._user.start(command, log=self._folder.log).wait()
+        if done != 0:
+            raise ServerError(f"mariadb-install-db ended with status {done}. The end of its log: {self._folder.end_of_log()}")
+        # One statement a line. Users can be made once the privileges are loaded.
+        users = "flush privileges;\ncreate user objcat@'127.0.0.1';\ngrant all on *.* to objcat@'127.0.0.1' with grant option;\n"
+        start = self._folder.path / "users.sql"
+        start.write_text(users)
+        start.chmod(0o644)
+        boot: list[str | Path] = [self._program, "--no-defaults", f"--datadir={data}", "--bootstrap"]
+        with start.open("rb") as script:
+            done = self._user.start(boot, log=self._folder.log, script=script).wait()
+        if done != 0:
+            raise ServerError(f"The users of MariaDB were not made. The end of its log: {self._folder.end_of_log()}")
+
+    def _is_ready(self, port: int) -> bool:
+        deadline = time.monotonic() + READY_S_MAX
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                return False
+            with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
+                # A server that is ready greets.
+                if opened.recv(5):
+                    return True
+            time.sleep(0.05)
+        return False
+
+
+class DatabaseServer(Protocol):
+    """A database that runs within a context."""
+
+    def __enter__(self) -> Self:
+        """Start it."""
+
+    def __exit__(self, *_: object) -> None:
+        """End it and remove its data."""
+
+    def connection(self) -> str:
+        """How `objcat ingest` connects to it."""
+
+
+DATABASES: Mapping[str, tuple[Callable[[], DatabaseServer], str]] = {
     "postgres": (PostgresServer, "PostgreSQL with logical replication, for objcat ingest"),
+    "mariadb": (MariaDbServer, "MariaDB with a binlog, for objcat ingest"),
 }
 """By name: how to make one, and what it is for."""

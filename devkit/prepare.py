@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from devkit import nginx, toolchain
-from devkit.databases import install_postgres, postgres_programs
+from devkit.databases import install_mariadb, install_postgres, mariadb_program, postgres_programs
 from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
 from devkit.install import PROGRAMS, InstallError, installed_program
 from devkit.install import is_installed as program_is_installed
@@ -188,6 +188,7 @@ NEEDS: Mapping[str, Need] = {
     "trino": Need("Trino", lambda: _has_engine("trino") and TRINO.exists(), _install_trino),
     "postgres": Need("PostgreSQL", lambda: postgres_programs() is not None, install_postgres),
     "nginx": Need("nginx", nginx.is_installed, nginx.nginx_program),
+    "mariadb": Need("MariaDB", lambda: mariadb_program() is not None, install_mariadb),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }
 """By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

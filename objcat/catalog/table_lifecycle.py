@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ from objcat.metadata.schema_evolution import ColumnChange, evolve
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec, check_key_scope
 from objcat.metadata.table_state import Tables
+from objcat.metadata.watermark import WATERMARK_FEATURE, Watermark, raised
 from objcat.timeline.attempt import CommitAttempt, CommitRetryPolicy, Committed
 from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
@@ -185,6 +187,40 @@ def _change_spec(
     raise _contended(timeline, view, f"The {what} of table {table} could not be changed")
 
 
+def raise_watermark(timeline: Timeline[Tables], view: LogView[Tables], table: str, below: Any) -> LogView[Tables]:
+    """Record that no change with an ordering value below one comes any more, in one commit. A watermark is never lowered.
+
+    Writers that planned before it write again, so no row below it lands after its slot. Returns the view with it. Raises InvalidInput,
+    TableClosed, and what a commit raises.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        spec = snapshot_of(view, table, where=timeline.fileio.url).spec
+        if spec.ordering_column is None:
+            raise InvalidInput(
+                "The table has no ordering column, so a compaction forgets its deletes by itself. Nothing was changed. Leave out the call."
+            )
+        known = spec.watermark if isinstance(spec.watermark, Watermark) else None
+        watermark = raised(known, below, spec.ordering_column, slot=view.slot + 1)
+        if watermark is None:
+            return view
+        changed = msgspec.structs.replace(spec, watermark=watermark)
+        candidate = CommitAttempt(
+            txn=new_txn(timeline.fileio.env),
+            action=Action.SCHEMA,
+            base=view.log,
+            changes={table: encode_delta(TableDelta(spec=changed))},
+            footprint={table: Footprint(schema=SchemaChange(columns=(), needs_data=True))},
+            features=features_of(TableDelta(spec=changed)),
+            writer_features=WATERMARK_FEATURE,
+        )
+        try:
+            # Its slot is a part of it, so it must directly follow the slot that it was planned from.
+            return _change(timeline, view, candidate, AT_HEAD)
+        except CommitConflict:
+            view = timeline.refresh(view)
+    raise _contended(timeline, view, f"The watermark of table {table} could not be raised")
+
+
 def change_partitioning(
     timeline: Timeline[Tables], view: LogView[Tables], table: str, manifests: Manifests, partition_by: Sequence[str]
 ) -> LogView[Tables]:
@@ -246,9 +282,11 @@ def _commit(timeline: Timeline[Tables], view: LogView[Tables], candidate: Commit
     return timeline.advance(view, [*committed.read, committed.entry])
 
 
-def _change(timeline: Timeline[Tables], view: LogView[Tables], candidate: CommitAttempt) -> LogView[Tables]:
+def _change(
+    timeline: Timeline[Tables], view: LogView[Tables], candidate: CommitAttempt, policy: CommitRetryPolicy | None = None
+) -> LogView[Tables]:
     """Commit a change that is complete with its slot. Returns the view with it; `view`, if the store does not show the other changes."""
-    committed = _claim(candidate, Committer(timeline.fileio))
+    committed = _claim(candidate, Committer(timeline.fileio) if policy is None else Committer(timeline.fileio, policy))
     try:
         return timeline.advance(view, [*committed.read, committed.entry])
     except (ObjcatError, FileIOError) as error:

@@ -16,6 +16,7 @@ from objcat.common.validation import whole_number
 from objcat.inspection.explain import bytes_text
 from objcat.metadata.column_defaults import has_defaults, is_said, shown_default
 from objcat.metadata.schema import Column, type_text
+from objcat.metadata.watermark import Watermark
 
 Limit = Annotated[int, typer.Option("--limit", help="Show at most this many, the largest ones. 0 shows all. JSON has all of them.")]
 LIMIT = 50
@@ -42,6 +43,7 @@ def schema(
         "table_type": spec.table_type,
         "key": key,
         "ordering": None if spec.ordering_column is None else spec.ordering_column.name,
+        **({"deletes_forgotten_below": spec.watermark.value} if isinstance(spec.watermark, Watermark) else {}),
         "partitioned_by": [field.name for field in spec.partitioning.fields],
         "index": {"type": msgspec.to_builtins(spec.index)["type"], **index, "columns": [column.name for column in spec.bucket_columns]},
         "bucket_counts": dict(sorted(snapshot.table.bucket_counts.items())),

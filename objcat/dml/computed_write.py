@@ -180,7 +180,8 @@ class _NothingComputed(Exception):
 
 def written(fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn) -> ServiceResult:
     """Write computed rows to a table with a key. Raises as a write, and storage errors."""
-    change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=_DELETED if outcome.deleted else None)
+    deletes = _DELETED if outcome.deleted else None
+    change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=deletes, computed=True)
     part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change])
     try:
         part.write(snapshot, txn)

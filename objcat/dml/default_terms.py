@@ -1,4 +1,4 @@
-"""The default of a column as a term of a query, for rows that a merge inserts without the column."""
+"""Stored values as terms of a query: defaults of columns, for rows that a merge inserts without them, and the watermark."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 from sqlglot import expressions as sql
 
 from objcat.metadata.column_defaults import is_said
-from objcat.metadata.schema import Column
+from objcat.metadata.schema import Column, ColumnType, DefaultValue
 
 
 def default_term(column: Column) -> Any:
     """What a write stores that leaves the column out, as a tree for DuckDB and Spark. None where that is null."""
-    value = column.write_default
-    if not is_said(value):
-        return None
+    return value_term(column.write_default, column.type) if is_said(column.write_default) else None
+
+
+def value_term(value: DefaultValue, column_type: ColumnType) -> Any:
+    """A value, as a default is stored, as a tree for DuckDB and Spark."""
     if isinstance(value, bool):
         return sql.Boolean(this=value)
     text = sql.Literal.string(str(value))
-    match column.type:
+    match column_type:
         case "string":
             return text
         case "binary":

@@ -121,7 +121,8 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
         return proposal_of(rewritten, snapshot)
     former = frozenset(filter(spec.is_former, snapshot.live_partitions(manifests))) if spec.former else frozenset()
     task = WriteTask(
-        spec,
+        # Deletes have the ordering values of the rows that they end, however low.
+        msgspec.structs.replace(spec, watermark=msgspec.UNSET),
         txn,
         Operation.DELETE,
         bucket_counts=snapshot.table.bucket_counts,

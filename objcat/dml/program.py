@@ -23,10 +23,11 @@ from sqlglot.errors import SqlglotError
 from fileio.options import nearest
 from objcat.common.validation import is_unicode, nearest_name, shown
 from objcat.datafile.batch_checks import means_the_same
-from objcat.dml.default_terms import default_term
+from objcat.dml.default_terms import default_term, value_term
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.metadata.schema import arrow_type, type_text
 from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.watermark import Watermark
 from objcat.predicate.arrow import terms_of
 from objcat.predicate.dialect import SparkText
 from objcat.predicate.duckdb import strict_casts
@@ -90,7 +91,7 @@ class MergeProgram:
         acts: the actions of the clauses, by number.
         number: the clause of a row, null for none.
         columns: the new values of a row, by table column.
-        late: over the relation with `NUMBER`: whether the row is older than the stored one. None without an ordering column.
+        late: over the relation with `NUMBER`: whether the row is older than the stored one, or below the watermark. None if none can be.
         join: how source and table are joined.
         located: by column that locates rows, the source's column.
         ordering: the joined relation's name of the source's ordering column, if any.
@@ -275,6 +276,10 @@ def _program(sides: MergeColumns, clauses: Sequence[Clause], located: Mapping[st
         if ordering is not None and clause.act is ClauseAction.UPDATE and values[ordering.name].column:
             old = sql.column(target_column(schema.names.index(ordering.name)))
             now = sql.LT(this=sql.paren(values[ordering.name].expression.copy()), expression=old)
+            late.append(sql.and_(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), now))
+        if clause.act is ClauseAction.INSERT and ordering is not None and ordering.name in values and isinstance(spec.watermark, Watermark):
+            floor = value_term(spec.watermark.value, ordering.type)
+            now = sql.LT(this=sql.paren(values[ordering.name].expression.copy()), expression=floor)
             late.append(sql.and_(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), now))
     newest = None
     if ordering is not None and sides.source is not None and ordering.name in sides.source:

@@ -15,7 +15,11 @@ from objcat.ingest.model import ChangeSource
 if TYPE_CHECKING:
     from objcat.ingest.routes import Router
 
-KINDS: Mapping[str, str] = {"postgres": "objcat.ingest.postgres.source"}
+KINDS: Mapping[str, str] = {
+    "postgres": "objcat.ingest.postgres.source",
+    "mariadb": "objcat.ingest.mysql.source",
+    "mysql": "objcat.ingest.mysql.source",
+}
 """The module of each kind. Its function `open_source(config, router, env)` opens one."""
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.common.validation import instance, instances
 from objcat.datafile.hidden_columns import TXN_COLUMN
+from objcat.datafile.late_changes import without_forgotten
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import LogReader
 from objcat.datafile.parquet import BaseWriter, base_path, constant, log_path, write_log
@@ -109,8 +110,9 @@ def plan_compaction(
 ) -> CompactionPlan | None:
     """Plan what to compact as of a view; None when there is nothing to do.
 
-    Takes file groups with log rows, or with rows in files that they share since a split. Takes those of a record index too, when file
-    groups and strategy select everything and the index is due.
+    Takes file groups with log rows, with rows in files that they share since a split, or with deletes that an older compaction retained
+    and that may be forgotten since. Takes those of a record index too, when file groups and strategy select everything and the index is
+    due.
 
     Args:
         file_groups: only those that share keys with one of these; all when None.
@@ -390,7 +392,8 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: O
             if task.live is not None:
                 live = of_live_groups(live, task.live)
             # A delete older than the horizon as of this slot keeps nothing out any more: such rows are late themselves.
-            kept.append(drop_late_rows(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
+            needed = without_forgotten(drop_late_rows(deletes, spec, task.committed_at_ms), spec)
+            kept.append(needed.drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
             rows = live.select(schema.names)
             yield rows.set_column(len(schema) - 1, TXN_FIELD, constant(task.txn, rows.num_rows)) if task.restamps else rows
         logs.done(group)

@@ -21,6 +21,7 @@ from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
+from objcat.metadata.watermark import WATERMARK_FEATURE, Watermark, in_another_log
 from objcat.tasks.model import WriteResult
 from objcat.tasks.row_order import kept_order
 from objcat.timeline.attempt import CommitAttempt, Committed
@@ -116,7 +117,7 @@ class TableCopy:
         splits = dict(source.table.bucket_counts) if is_first else {}
         as_of = self.view.slot
         delta = TableDelta(
-            spec=msgspec.structs.replace(source.spec, table=self.table) if is_first else None,
+            spec=self._spec_of(source) if is_first else None,
             bases=own,
             logs=written.logs,
             as_of=as_of if written.bases else None,
@@ -132,6 +133,9 @@ class TableCopy:
             splits=splits,
         )
         return delta, footprint
+
+    def _spec_of(self, source: Snapshot) -> TableSpec:
+        return msgspec.structs.replace(source.spec, table=self.table, watermark=in_another_log(source.spec.watermark))
 
     def _commit(
         self,
@@ -152,6 +156,7 @@ class TableCopy:
             footprint={self.table: footprint},
             writer=writer_of("service"),
             features=features_of(delta),
+            writer_features=WATERMARK_FEATURE if delta.spec is not None and isinstance(delta.spec.watermark, Watermark) else {},
             apps={self.table: {app: reached.version for app, reached in marks.apps.items()}} if marks.apps else {},
             summary=Summary(rows=sum(base.rows for base in delta.bases), files=len(files), bytes=sum(file.bytes for file in files)),
             metadata={COPIED_FROM: f"{self.prefix} {slot}"},

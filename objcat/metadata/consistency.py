@@ -17,6 +17,7 @@ from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
 from objcat.metadata.schema import Column, StructType, arrow_type, type_text, walk
 from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, TIMES, BucketIndexSpec, NoIndex, TableSpec
+from objcat.metadata.watermark import Watermark, watermark_value
 from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
 from objcat.timeline.json_objects import RESTORE
@@ -177,6 +178,7 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
         raise _wrong(f"{where}.key_scope", spec.key_scope, f"one of {', '.join(KEY_SCOPES)}")
     if ordering and known[ordering[0]].type in ("binary", "boolean"):
         raise _wrong(f"{where}.ordering", known[ordering[0]].type, "a column with an order")
+    _check_watermark(spec, where)
     if spec.lateness_ms is not None and (not ordering or known[ordering[0]].type not in TIMES):
         raise _wrong(f"{where}.lateness_ms", spec.lateness_ms, f"null, unless the ordering column is one of {', '.join(TIMES)}")
     _check_partitionings(spec, known, where)
@@ -184,6 +186,18 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
         check_properties(spec.properties)
     except InvalidInput as error:
         raise CorruptTable(f"{where}.properties: {error} {RESTORE}") from error
+
+
+def _check_watermark(spec: TableSpec, where: str) -> None:
+    if not isinstance(spec.watermark, Watermark):
+        return
+    ordering = spec.ordering_column
+    if ordering is None:
+        raise _wrong(f"{where}.watermark", spec.watermark.value, "null, without an ordering column")
+    try:
+        watermark_value(spec.watermark, ordering)
+    except ValueError as error:
+        raise _wrong(f"{where}.watermark", spec.watermark.value, f"a {ordering.type}") from error
 
 
 def _check_columns(columns: Sequence[Column], where: str, *, last_id: int) -> None:

@@ -37,6 +37,7 @@ from objcat.metadata.partition_values import PartitionRanges, leading_bounds
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState
+from objcat.metadata.watermark import Watermark
 from objcat.timeline.attempt import moved_error
 from objcat.timeline.checkpoint import root_key
 from objcat.timeline.entry import FileGroupId
@@ -92,7 +93,7 @@ class Snapshot:
             group_ids: Only file groups that have keys in common with one of these.
             partitions: Only these partitions.
             hashes: Only file groups that may hold a key with one of these hashes.
-            unmerged: Only file groups that are more than one base file of their own.
+            unmerged: Only file groups that are more than one base file of their own, or hold deletes from before the watermark was set.
 
         Raises:
             CheckpointCollected, CorruptTable: As `Manifests.load`.
@@ -100,7 +101,7 @@ class Snapshot:
         live = self.live(manifests, () if where is None else where.columns, group_ids, partitions, hashes, where)
         chosen = live.merged.is_live if where is None else live.merged.is_live & live.may_match(where, self.spec)
         if unmerged:
-            chosen &= ~live.is_plain
+            chosen &= ~live.is_plain | live.retains_before(self.spec)
         return live.groups(np.flatnonzero(chosen))
 
     def all_groups(self, manifests: Manifests, *, group_ids: Collection[FileGroupId] | None = None) -> list[FileGroup]:
@@ -293,6 +294,15 @@ class LiveFiles:
         later[self.merged.slice_group[counts_as > self.merged.cut[self.merged.slice_group]]] = True
         result: Mask = self.merged.has_base & whole & ~later
         return result
+
+    def retains_before(self, spec: TableSpec) -> Mask:
+        """By file group, whether a compaction that did not know the watermark retained deletes in it."""
+        found = np.zeros(len(self.merged.winner), np.bool_)
+        if isinstance(spec.watermark, Watermark):
+            counts_as = self.slices().field("slot").to_numpy()
+            group = self.merged.slice_group
+            found[group[(counts_as <= self.merged.cut[group]) & (counts_as < spec.watermark.slot)]] = True
+        return found
 
     def paths(self) -> frozenset[str]:
         """The paths of all live files."""

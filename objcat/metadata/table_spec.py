@@ -34,6 +34,7 @@ from objcat.metadata.properties import (
     silenced,
 )
 from objcat.metadata.schema import Column, TableSchema
+from objcat.metadata.watermark import Watermark
 from objcat.timeline.entry import BUCKETS_MAX, Buckets, Count
 
 MERGE_ON_READ: Final = "merge_on_read"
@@ -217,6 +218,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         partitioning: The partition spec of new rows.
         former: Previous partition specs that still have rows, the oldest first.
         properties: Settings and notes as text.
+        watermark: No change with a smaller ordering value comes any more.
     """
 
     table: str
@@ -230,6 +232,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     partitioning: Partitioning = UNPARTITIONED
     former: tuple[Partitioning, ...] = ()
     properties: dict[str, str] = {}
+    watermark: Watermark | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
     def key_columns(self) -> list[Column]:

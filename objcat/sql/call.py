@@ -35,6 +35,7 @@ OF_TABLES: Mapping[str, Callable[[Table], Callable[..., Any]]] = {
     "schedule_compaction": lambda table: table.maintenance.schedule_compaction,
     "scheduled_compactions": lambda table: table.maintenance.scheduled_compactions,
     "execute_scheduled": lambda table: table.maintenance.execute_scheduled,
+    "forget_deletes": lambda table: table.maintenance.forget_deletes,
     "cluster": lambda table: table.maintenance.cluster,
     "split_buckets": lambda table: table.maintenance.split_buckets,
     "set_partitioning": lambda table: table.alter.set_partitioning,

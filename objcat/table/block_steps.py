@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.common.validation import shown
 from objcat.datafile.batch_checks import keyed
-from objcat.datafile.casting import cast_rows
+from objcat.datafile.casting import cast_rows, repeated
 from objcat.dml.computed_write import former_of
 from objcat.dml.duckdb import MergeSource, check_program, evaluate
 from objcat.dml.program import Clause, ClauseAction, When, delete_program, merge_program
@@ -25,6 +25,7 @@ from objcat.engine.local import NAME as LOCAL
 from objcat.engine.local import to_arrow_batch
 from objcat.engine.spooled_batch import Rows, RowSpool, SpooledBatch, spooled
 from objcat.errors import InvalidBatch, InvalidInput
+from objcat.metadata.column_defaults import write_value
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
@@ -255,8 +256,9 @@ def check_inside(change: WriteBatch, where: Filter, spec: TableSpec) -> None:
         rows = pa.Table.from_batches([batch])
         for name in where.columns:
             if name not in rows.column_names:
-                # A column that the batch lacks is null in its rows.
-                rows = rows.append_column(name, pa.nulls(rows.num_rows, arrow_type(spec.table_schema.column(name).type)))
+                # A column that the batch lacks has its default in its rows.
+                column = spec.table_schema.column(name)
+                rows = rows.append_column(name, repeated(write_value(column), rows.num_rows, arrow_type(column.type)))
         seen = cast_rows(rows, pa.schema([spec.table_schema.to_arrow().field(name) for name in where.columns]))
         if seen.append_column(_NUMBER, pa.array(np.arange(rows.num_rows))).filter(where.to_arrow()).num_rows < rows.num_rows:
             raise _outside(where)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from fileio.env import Env, map_io
 from fileio.errors import FileIOError
+from objcat.catalog.table_lifecycle import raise_watermark
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.progress import shown_progress
 from objcat.common.validation import name_list, seconds, whole_number
@@ -35,6 +36,7 @@ from objcat.maintenance.savepoint import SavepointResult, release, savepoint
 from objcat.maintenance.split_buckets import SplitResult, split_buckets
 from objcat.metadata.files import files_named_by
 from objcat.metadata.maintenance_policy import Retention, policy_of
+from objcat.metadata.watermark import Watermark
 from objcat.mirror.mirror import MirrorReport
 from objcat.table.context import TableContext
 from objcat.timeline.archive import Archived, archive
@@ -129,6 +131,29 @@ class TableMaintenance:
                 self._context.timeline, self._context.id, file_groups=file_groups, strategy=strategy, workers=self._context.workers(spark)
             )
         )
+
+    def forget_deletes(self, *, below: Any) -> int:
+        """Declare that no change with an ordering value below one comes any more, so that compactions may forget older deletes.
+
+        A table with an ordering column stores each delete that has a value, because an older row may still come. From this commit on, rows
+        and deletes of a batch with a lower value count for nothing, without an error. What is stored stays as it is. Running writers write
+        again. The next compaction of a file group drops its deletes below the value.
+
+        Args:
+            below: the least value that still counts, of the type of the ordering column. It is never lowered, except by `restore()`.
+
+        Returns:
+            The slot from which on it holds.
+
+        Raises:
+            InvalidInput: the table has no ordering column, or the value is of another type.
+            TableClosed, Contention, WriterFenced, CommitUnknown: see `objcat.errors`.
+        """
+        self._context.refresh()
+        self._context.latest.set_if_newer(raise_watermark(self._context.timeline, self._context.view, self._context.id, below))
+        self._context.mirror_later()
+        found = self._context.spec.watermark
+        return found.slot if isinstance(found, Watermark) else self._context.view.slot
 
     def schedule_compaction(
         self, *, strategy: CompactionStrategy | None = None, file_groups: Collection[FileGroupId] | None = None

@@ -73,6 +73,7 @@ class SortedRuns:
         self._placed: list[bytes] = []
         self._updated: list[bytes] = []
         self._entries: list[pa.Table] = []
+        self._late = 0
 
     def read(self, seen: Callable[[Run], None] = lambda _run: None) -> None:
         """Make the runs. Call this first.
@@ -86,6 +87,7 @@ class SortedRuns:
             prepared = prepare(self._task, rows)
             # Release the source rows before the run is written.
             del rows
+            self._late += prepared.late
             if not prepared.rows.num_rows:
                 continue
             self._placed.append(prepared.placed)
@@ -118,8 +120,8 @@ class SortedRuns:
 
     @property
     def keys(self) -> WriteResult:
-        """The digests of the keys of all rows."""
-        return WriteResult(placed=b"".join(self._placed), updated=b"".join(self._updated))
+        """The digests of the keys of all rows, and how many rows were late."""
+        return WriteResult(placed=b"".join(self._placed), updated=b"".join(self._updated), late=self._late)
 
     def put_index(self, fileio: FileIO, name: str) -> WriteResult:
         """Write the record index changes of all rows as one log object. Raises storage errors."""

@@ -130,6 +130,7 @@ class WriteResult(msgspec.Struct, frozen=True):
         updated: digests of the other keys, likewise.
         moved: existing rows that went to another file group.
         index: log objects of the record index, in order.
+        late: rows of the batch that were left out, because they are below the watermark of the table.
     """
 
     bases: tuple[BaseFile, ...] = ()
@@ -140,6 +141,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     updated: bytes = b""
     moved: int = 0
     index: tuple[LogObject, ...] = ()
+    late: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         return WriteResult(
@@ -151,6 +153,7 @@ class WriteResult(msgspec.Struct, frozen=True):
             self.updated + other.updated,
             self.moved + other.moved,
             self.index + other.index,
+            self.late + other.late,
         )
 
 

@@ -19,6 +19,7 @@ from objcat.datafile.batch_checks import conform, conform_delete, conform_mixed
 from objcat.datafile.bucket_hash import key_digests, spark_hash
 from objcat.datafile.casting import cast_rows as under
 from objcat.datafile.casting import plain
+from objcat.datafile.late_changes import without_late_changes
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
 from objcat.datafile.parquet import log_path, write_log
 from objcat.errors import InvalidBatch
@@ -46,6 +47,7 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
     size_max = task.spec.target_log_bytes
     for number, rows in enumerate(gather(batches if size_max is None else bounded(batches, size_max), size_max)):
         prepared = prepare(task, rows)
+        result += WriteResult(late=prepared.late)
         if prepared.runs:
             result += put_log(fileio, task, f"{name}-{number}", prepared.rows, prepared.runs)
     return result
@@ -54,7 +56,7 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
 class Prepared(NamedTuple):
     """Rows of a batch, sorted by (file group, key).
 
-    runs: which rows belong to which file group. placed, updated: see `WriteResult`. entries: changes of the record index, see
+    runs: which rows belong to which file group. placed, updated, late: see `WriteResult`. entries: changes of the record index, see
     `index_changes`.
     """
 
@@ -63,13 +65,19 @@ class Prepared(NamedTuple):
     placed: bytes = b""
     updated: bytes = b""
     entries: pa.Table | None = None
+    late: int = 0
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     """The rows cast to the table, with their operation, each key once, sorted by file group.
 
-    File groups are sorted by partition, then bucket.
+    File groups are sorted by partition, then bucket. Rows below the watermark of the table are left out.
     """
+    timely = without_late_changes(rows, task.spec)
+    return _prepared(task, timely)._replace(late=rows.num_rows - timely.num_rows)
+
+
+def _prepared(task: WriteTask, rows: pa.Table) -> Prepared:
     spec = task.spec
     if spec.is_located:
         return _by_place(task, _conformed_in_place(task, rows))

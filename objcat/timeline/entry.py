@@ -26,7 +26,7 @@ READER_FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "col
 """Features that this client understands when it reads."""
 POSITIONS = {"positions": "0.1.0"}
 """The feature of a log that holds positions of sources. A writer that does not know it would lose them in its checkpoints."""
-WRITER_FEATURES: frozenset[str] = frozenset({*POSITIONS})
+WRITER_FEATURES: frozenset[str] = frozenset({"watermark", *POSITIONS})
 """Features that this client understands when it writes."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

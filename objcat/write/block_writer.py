@@ -72,7 +72,7 @@ class RowsStep:
     def run(self, table: BlockWriter) -> None:
         """Write the batch."""
         written = table.write_batch(self.change, computed=self.follows)
-        if written.rows == 0:
+        if written.rows == 0 and not written.late:
             raise EmptyBatch(f"The batch to {self.change.operation} is empty. Nothing was written. Give it rows, or skip the call.")
 
 
@@ -167,6 +167,8 @@ class BlockWriter:
         if not self._state.spec.has_key and change.operation is Operation.INSERT and change.layout is None:
             # A log row of a file group that this entry rewrites would be taken for a retained delete.
             change = replace(change, layout=WriteLayout())
+        # What a forgotten delete would have rejected is known to be there, or ended.
+        change = replace(change, computed=change.computed or computed or self._ends_all)
         writer = TableWriter(self.fileio, self.manifests, self.table, [change])
         try:
             written, spec = writer.write_step(self.snapshot, self._txn)

@@ -50,6 +50,7 @@ class WriteBatch:
         schema_mode: what the batch may change in the schema of the table.
         delete_when: of an upsert, a filter over the columns of the batch. Rows for which it is true are deletes.
         layout: of a bulk insert.
+        computed: whether its rows were made of rows of the table. Then the watermark leaves out none.
     """
 
     engine: Engine[Any]
@@ -58,6 +59,7 @@ class WriteBatch:
     schema_mode: SchemaMode = SchemaMode.STRICT
     delete_when: Predicate | None = None
     layout: WriteLayout | None = None
+    computed: bool = False
 
     def widened_spec(self, spec: TableSpec) -> TableSpec:
         """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
@@ -152,7 +154,8 @@ class TableWriter:
         before, self.written = self.written, []
         for number, change in enumerate(self.changes):
             self.written.append(self._write(number, snapshot, txn, only=None))
-            if self.written[-1].rows == 0:
+            # A batch of late rows alone is committed without them, so that a stream goes on.
+            if self.written[-1].rows == 0 and not self.written[-1].late:
                 raise EmptyBatch(f"The batch to {change.operation} is empty. Nothing was written. Give it rows, or skip the call.")
         self._supersede(before)
         if snapshot.spec.is_located:
@@ -248,6 +251,9 @@ class TableWriter:
     def _task(self, change: WriteBatch, snapshot: Snapshot, txn: Txn, *, only: Collection[FileGroupId] | None) -> WriteTask:
         spec = self._spec
         assert spec is not None, "a part is planned before it is written"
+        if change.computed or self._ends_all or (self._ends and not spec.is_global):
+            # Whatever a forgotten delete would have rejected is known to be there, or ends with its partition.
+            spec = msgspec.structs.replace(spec, watermark=msgspec.UNSET)
         former: frozenset[str] = frozenset()
         if spec.former and not self._whole:
             former = frozenset(filter(spec.is_former, snapshot.live_partitions(self._manifests)))

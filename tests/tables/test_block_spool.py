@@ -147,15 +147,10 @@ def test_memory_is_bounded_with_five_times_the_limit(tmp_path: Path, how: str) -
 def test_a_killed_process_leaves_nothing_on_disk(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()
-    process = subprocess.Popen(
-        [*COMMAND, str(tmp_path / "lake"), "die", str(1024**2), "200000"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(spool)},
-    )
-    assert process.stdout is not None and process.stdout.readline() == "spooled\n"
-    process.kill()
-    process.wait()
+    command = [*COMMAND, str(tmp_path / "lake"), "die", str(1024**2), "200000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(spool)}) as process:
+        assert process.stdout is not None and process.stdout.readline() == "spooled\n"
+        process.kill()
     assert list(spool.iterdir()) == []
     assert objcat.connect(tmp_path / "lake").table("large").scan().count() == 1000
     assert sum(batch.num_rows for batch in batches(1000)) == 1000

@@ -382,5 +382,10 @@ def test_a_batch_that_adds_columns_to_a_table_with_defaults(lake: objcat.Lake) -
     with lake.transaction() as tx:
         tx["t"].upsert(rows(4))
     assert column(table, "n")[4] == 5
+    with lake.transaction() as tx:
+        tx["t"].alter.add_column("r", "int", default=1, nullable=False)
+        tx["t"].upsert(rows(6))
+        tx["t"].replace_range(rows(3, 7), where="r = 1 and id >= 3")
+    assert column(table, "r") == {1: 1, 2: 1, 3: 1, 7: 1}
     table.set_properties({"comment": "still there"})
     assert column(lake.table("t"), "n")[1] == 5

@@ -1,0 +1,1 @@
+"""MariaDB and MySQL as sources, by their binlog. Begin with `source.py`."""

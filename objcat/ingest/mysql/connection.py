@@ -1,0 +1,108 @@
+"""Connections to MariaDB and MySQL by PyMySQL, whose errors become those of an ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fileio.optional import library
+from objcat.errors import PositionGone, SourceAway, SourceUnfit
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.mysql.settings import MysqlSettings, parse_address
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+_SESSION = (
+    "set session time_zone = '+00:00', sql_mode = '', wait_timeout = 86400, "
+    "net_write_timeout = 3600, net_read_timeout = 3600, transaction_isolation = 'REPEATABLE-READ', lock_wait_timeout = 5"
+)
+"""So values have one form, and a reader that waits for a commit is not disconnected. MariaDB calls the isolation by another name."""
+_POSITION_GONE = {1236, 1945, 1947, 1950, 1955}
+"""The server does not have what follows a position: purged, or it never had it."""
+_DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
+"""The user or a right is wrong."""
+TABLE_CHANGED = {1412, 1205, 1146}
+"""A table changed under a snapshot, or is being changed, or is gone."""
+_TAKEN = "same server"
+"""In the message to a reader whose server id another reader has now."""
+
+
+class MysqlConnector:
+    """Opens connections. No message of it has the connection or the password."""
+
+    def __init__(self, config: IngestConfig, settings: MysqlSettings) -> None:
+        needed_by = "An ingest from MariaDB or MySQL needs"
+        self.pymysql: Any = library("pymysql", needed_by=needed_by, extra="ingest-mysql")
+        self._cursors: Any = library("pymysql.cursors", needed_by=needed_by, extra="ingest-mysql")
+        self._config = config
+        self._settings = settings
+        self._address = parse_address(config, settings)
+
+    def arguments(self) -> dict[str, Any]:
+        """What PyMySQL's `connect` gets."""
+        found = {
+            "host": self._address.host,
+            "port": self._address.port,
+            "user": self._address.user,
+            "password": self._address.password,
+            "charset": "utf8mb4",
+            "connect_timeout": self._settings.connect_s,
+            "autocommit": True,
+        }
+        if self._settings.tls_ca is not None:
+            found |= {"ssl_ca": self._settings.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": True}
+        return found
+
+    def connect(self) -> Connection[Any]:
+        """Open a connection for SQL. Raises SourceAway and SourceUnfit."""
+        with self.errors("connecting"):
+            opened: Connection[Any] = self.pymysql.connect(**self.arguments())
+            statement = _SESSION.replace("transaction_isolation", "tx_isolation") if is_mariadb(opened) else _SESSION
+            run(opened, statement)
+            return opened
+
+    def stream_cursor(self, connection: Connection[Any]) -> Any:
+        """A cursor that holds the rows it fetched alone."""
+        return connection.cursor(self._cursors.SSCursor)
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """A block whose errors of PyMySQL become PositionGone, SourceUnfit, and SourceAway where it helps to connect again."""
+        try:
+            yield
+        except self.pymysql.Error as error:
+            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+            said = self._config.hide(" ".join(str(part) for part in error.args[1:]) or str(error))
+            if code in _POSITION_GONE and _TAKEN not in said:
+                raise PositionGone(
+                    f"The binlog of {self._config.name!r} cannot go on: {said}. Nothing was left out in the lake. Run `objcat ingest "
+                    f"resnapshot {self._config.path} --all`, which reads all tables again."
+                ) from None
+            if code in _DENIED or (isinstance(error, self.pymysql.err.ProgrammingError) and code):
+                raise SourceUnfit(f"The server refused {doing}: {said} Correct that, and start the ingest again.") from None
+            raise SourceAway(f"The server was away while {doing}: {said or type(error).__name__}") from None
+
+
+def is_mariadb(connection: Connection[Any]) -> bool:
+    """Whether the server is MariaDB."""
+    return "mariadb" in str(rows_of(connection, "select version()")[0][0]).lower()
+
+
+def rows_of(connection: Connection[Any], query: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """The rows of a query."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, tuple(arguments) or None)
+        return list(cursor.fetchall())
+
+
+def run(connection: Connection[Any], statement: str) -> None:
+    """Run a statement without rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,310 @@
+"""`BinlogDecoder`: events of a binlog become whole transactions of a source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from objcat.errors import IngestStopped
+from objcat.ingest.decoding import UNFIT
+from objcat.ingest.model import (
+    ChangeKind,
+    KeyValues,
+    Mark,
+    RowChange,
+    SchemaChanged,
+    SourceTable,
+    SourceTransaction,
+    TableTruncated,
+)
+from objcat.ingest.mysql.catalog import CatalogTable, MysqlCatalog
+from objcat.ingest.mysql.gtids import Gtids
+from objcat.ingest.mysql.statements import AlteredTable, TableName, read_statement
+from objcat.ingest.mysql.types import MysqlType, keeps_values, type_of_binlog
+from objcat.ingest.spooled_changes import SpooledChanges
+
+GTIDS, FILE, OFFSET = "gtids", "file", "offset"
+"""The fields of a position: which transactions come before it, and where that is in the files of the server, for people."""
+_ROLLBACK_TO = re.compile(r"rollback\s+(?:work\s+)?to\b", re.IGNORECASE)
+ROW_BYTES = 400
+"""About what the objects of a row take, next to its values."""
+VALUE_BYTES = 60
+"""About what a value takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamedTable:
+    """A table of the stream. key: its key columns with their types. sets: columns of the type `set`."""
+
+    table: SourceTable
+    types: Mapping[str, MysqlType]
+    key: tuple[tuple[str, MysqlType], ...]
+    sets: frozenset[str]
+    columns: Any
+
+
+class BinlogDecoder:
+    """Takes events in order. For one thread.
+
+    Args:
+        library: mysql-replication.
+        catalog: by a connection of its own.
+        follows: whether a table is followed, by name. Rows of others are left out.
+        gtids: the position where the stream begins.
+        bytes_max: a larger transaction waits on disk.
+    """
+
+    def __init__(self, library: Any, catalog: MysqlCatalog, follows: Callable[[str], bool], gtids: Gtids, *, bytes_max: int) -> None:
+        self._library = library
+        self._catalog = catalog
+        self._follows = follows
+        self._bytes_max = bytes_max
+        self._gtids = gtids
+        self._tables: dict[str, _StreamedTable] = {}
+        self._gtid: str | None = None
+        self._is_standalone = False
+        self._changes = SpooledChanges(bytes_max)
+        self._committed_at_ms: int | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._gtid is not None
+
+    @property
+    def gtids(self) -> Gtids:
+        """What has been taken."""
+        return self._gtids
+
+    def begin(self, gtid: str, *, is_standalone: bool) -> None:
+        """A transaction begins. `is_standalone`: its only event is a statement.
+
+        Raises:
+            IngestStopped: the one before did not end.
+        """
+        if self._gtid is not None:
+            raise IngestStopped(f"The binlog has the transaction {gtid} before the end of {self._gtid}. Nothing of it was written.")
+        self._gtid = gtid
+        self._is_standalone = is_standalone
+        self._changes = SpooledChanges(self._bytes_max)
+        self._committed_at_ms = None
+
+    def take_rows(self, event: Any) -> None:
+        """Rows that were inserted, updated or deleted."""
+        if not getattr(event, "_processed", True):
+            return
+        self._committed_at_ms = event.timestamp * 1000
+        name = f"{event.schema}.{event.table}"
+        if not self._follows(name):
+            return
+        streamed = self._streamed(name, event)
+        names = type(event).__name__
+        try:
+            rows = event.rows
+        except (*UNFIT, IndexError, LookupError) as error:
+            raise IngestStopped(
+                f"Rows of {name} in the transaction {self._gtid} cannot be read: {error!r}. Nothing of it was written. Skip the "
+                "table by a route, or leave the transaction out by `objcat ingest skip`."
+            ) from error
+        kind = {"WriteRowsEvent": ChangeKind.INSERT, "UpdateRowsEvent": ChangeKind.UPDATE, "PartialUpdateRowsEvent": ChangeKind.UPDATE}
+        for row in rows:
+            self._add_row(streamed, kind.get(names, ChangeKind.DELETE), row)
+
+    def take_statement(self, event: Any) -> bool:
+        """A statement. Returns whether it ends the transaction."""
+        text, database = _text(event.query).strip(), _text(event.schema)
+        self._committed_at_ms = event.timestamp * 1000
+        word = text.split(None, 1)[0].rstrip(";").upper() if text else ""
+        if word == "BEGIN":
+            self._is_standalone = False
+            return False
+        if word == "COMMIT":
+            return True
+        if word == "ROLLBACK" and _ROLLBACK_TO.match(text):
+            raise IngestStopped(
+                f"The transaction {self._gtid} goes back to a savepoint in the binlog, so it changes tables that have no transactions too. "
+                "Which of its rows count is not told. Nothing of it was written. Convert these tables to InnoDB, then run "
+                "`objcat ingest resnapshot --all`."
+            )
+        if word == "ROLLBACK":
+            # Tables without transactions keep what it did, and they are not followed.
+            self._changes = SpooledChanges(self._bytes_max)
+            return True
+        self._apply_statement(text, database)
+        return self._is_standalone
+
+    def _apply_statement(self, text: str, database: str) -> None:
+        effect = read_statement(text, database)
+        for table in effect.truncated:
+            known = self._followed(table)
+            if known is not None:
+                self._add(TableTruncated(table=known.table))
+        for altered in effect.altered:
+            self._alter(altered)
+        for table in effect.replaced:
+            self._replace(table)
+        if effect.is_unknown:
+            for known in self._catalog.tables().values():
+                if known.database == database and self._follows(known.table.name):
+                    self._replace((known.database, known.name))
+
+    def end(self, file: str, offset: int) -> SourceTransaction:
+        """The transaction ends. file, offset: where in the files of the server that is."""
+        assert self._gtid is not None
+        self._gtids = self._gtids.after(self._gtid)
+        mark: Mark = self._gtid if self._changes.count else None
+        done = SourceTransaction(
+            position={GTIDS: str(self._gtids), FILE: file, OFFSET: offset},
+            mark=mark,
+            changes=self._changes,
+            count=self._changes.count,
+            size_bytes=self._changes.memory_bytes,
+            committed_at_ms=self._committed_at_ms,
+        )
+        self._gtid = None
+        return done
+
+    # ---- helpers
+
+    def _add(self, change: Any, size: int = ROW_BYTES) -> None:
+        self._changes.add(change, size)
+
+    def _add_row(self, streamed: _StreamedTable, kind: ChangeKind, row: Mapping[str, Any]) -> None:
+        new, new_gone = row.get("after_values", row.get("values")), row.get("after_none_sources", row.get("none_sources")) or {}
+        old, old_gone = row.get("before_values"), row.get("before_none_sources") or {}
+        assert new is not None
+        size = ROW_BYTES + sum(VALUE_BYTES + (len(value) if isinstance(value, (str, bytes)) else 0) for value in new.values())
+        if kind is ChangeKind.DELETE:
+            values, _ = self._values(streamed, new, new_gone)
+            self._add(RowChange(streamed.table, kind, _key(streamed, values), values), size)
+            return
+        values, unsent = self._values(streamed, new, new_gone)
+        old_key = None
+        if old is not None:
+            before, _ = self._values(streamed, old, old_gone)
+            # A server that sends what changed alone has the rest in the row before, if anywhere.
+            for name in [one for one in unsent if one in before]:
+                values[name] = before[name]
+            unsent = tuple(name for name in unsent if name not in before)
+            old_key = _key(streamed, before)
+        key = _key(streamed, values)
+        self._add(RowChange(streamed.table, kind, key, values, unsent, old_key if old_key != key else None), size)
+
+    def _values(self, streamed: _StreamedTable, row: Mapping[str, Any], gone: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The values of a row, and the columns that were not sent."""
+        sources = self._library.none_source
+        unsent = tuple(name for name, why in gone.items() if why in (sources.COLS_BITMAP, sources.JSON_PARTIAL_UPDATE))
+        values = dict(row)
+        for name in unsent:
+            del values[name]
+        for name in streamed.sets:
+            # Null and the empty set have one value, and two reasons for it.
+            if values.get(name) is None and gone.get(name) == sources.EMPTY_SET:
+                values[name] = ""
+        return values, unsent
+
+    def _streamed(self, name: str, event: Any) -> _StreamedTable:
+        known = self._tables.get(name)
+        # The columns come with every event. As long as they are the same, rows name one object.
+        if known is not None and known.columns == event.columns:
+            return known
+        made = self._tables[name] = self._describe(name, event)
+        self._add(SchemaChanged(table=made.table))
+        return made
+
+    def _describe(self, name: str, event: Any) -> _StreamedTable:
+        columns = event.columns
+        if not all(column.name for column in columns):
+            raise IngestStopped(
+                f"The binlog has rows of {name} without the names of columns. Set binlog_row_metadata=FULL at the server. Then run "
+                "`objcat ingest resnapshot --all`, since such rows cannot be followed."
+            )
+        now = self._catalog.table(event.schema, event.table)
+        known = {} if now is None else now.types
+        types = {one.name: type_of_binlog(one, self._library.types, known.get(one.name)) for one in columns}
+        key = () if now is None else now.table.key
+        if not set(key) <= set(types):
+            key = tuple(one.name for one in columns if one.is_primary)
+        table = SourceTable(
+            name=name,
+            columns=tuple(types[one].column(one, nullable=one not in key) for one in types),
+            key=key,
+        )
+        sets = frozenset(one for one, kind in types.items() if kind.name == "set")
+        return _StreamedTable(table, types, tuple((one, types[one]) for one in key), sets, columns)
+
+    def _followed(self, table: TableName) -> CatalogTable | None:
+        """A table as the catalog has it now, when it is followed."""
+        name = f"{table[0]}.{table[1]}"
+        return self._catalog.table(*table) if self._follows(name) else None
+
+    def _replace(self, table: TableName) -> None:
+        known = self._followed(table)
+        self._tables.pop(f"{table[0]}.{table[1]}", None)
+        if known is not None:
+            self._add(SchemaChanged(table=known.table, needs_snapshot=True))
+
+    def _alter(self, altered: AlteredTable) -> None:
+        known = self._followed(altered.name)
+        before = self._tables.pop(f"{altered.name[0]}.{altered.name[1]}", None)
+        if known is None:
+            return
+        # The catalog may be ahead of the stream: what the statement says itself, and the rows before it, come first.
+        base = known.table if before is None else before.table
+        columns = {column.name: column for column in base.columns}
+        defaults = {}
+        is_plain = altered.is_plain and all(_keeps(before, known, column) for column in altered.modified)
+        for name, joined in altered.joined.items():
+            kind = joined.kind or known.types.get(name)
+            if kind is None:
+                continue  # It is gone again, so no row that comes later has it.
+            columns[name] = kind.column(name, nullable=True)
+            try:
+                defaults[name] = pa.scalar(None, kind.arrow) if joined.default is None else _default(kind, joined.default)
+            except UNFIT:
+                is_plain = False
+        table = replace(base, columns=tuple(columns.values()))
+        self._add(SchemaChanged(table=table, defaults=defaults if is_plain else {}, needs_snapshot=not is_plain))
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _keeps(before: _StreamedTable | None, now: CatalogTable, column: str) -> bool:
+    """Whether all values of a column stayed as they are. What it was is known for sure from rows of the stream alone."""
+    if before is None or column not in before.types or column not in now.types:
+        return False
+    # A column that may be null no longer has zeros for its nulls.
+    return column not in now.required and keeps_values(before.types[column], now.types[column])
+
+
+def _default(kind: MysqlType, text: str) -> Any:
+    """A default as an Arrow scalar. text: a literal of SQL."""
+    value: Any = text
+    if text.startswith("'"):
+        value = text[1:-1].replace("''", "'")
+    elif text.upper() in ("TRUE", "FALSE"):
+        value = int(text.upper() == "TRUE")
+    elif kind.name in ("float", "double"):
+        value = float(text)
+    elif pa.types.is_integer(kind.arrow):
+        value = int(text)
+    if isinstance(value, str) and pa.types.is_integer(kind.arrow):
+        value = int(value)
+    if isinstance(value, str) and kind.name in ("float", "double"):
+        value = float(value)
+    if kind.name in ("bit", "binary", "varbinary", "blob", "time", "datetime", "timestamp", "json", "set", "geometry"):
+        # How the server fits a literal into these is not repeated here.
+        raise ValueError(kind.name)
+    if kind.name == "decimal":
+        return kind.column("", nullable=True).decode([value], kind.arrow).cast(kind.arrow)[0]
+    return kind.column("", nullable=True).decode([value], kind.arrow)[0]
+
+
+def _key(streamed: _StreamedTable, values: Mapping[str, Any]) -> KeyValues:
+    return tuple(kind.key_value(values[name]) for name, kind in streamed.key)

@@ -1,0 +1,115 @@
+"""Positions of a binlog by global transaction ids, of MariaDB and of MySQL.
+
+A position says which transactions come before it. MariaDB: for each domain the newest one, `0-1-100,7-2-5`.
+MySQL: for each server a set of ranges, `uuid:1-100:105,uuid:1-7`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from objcat.errors import SourceUnfit
+
+
+@dataclass(frozen=True, slots=True)
+class MariaDbGtids:
+    """A position of MariaDB. newest: by domain, the server and the number of the newest transaction."""
+
+    newest: Mapping[int, tuple[int, int]]
+
+    @classmethod
+    def parse(cls, text: str) -> MariaDbGtids:
+        """From text such as `0-1-100`. Raises ValueError."""
+        found = {}
+        for part in filter(None, (one.strip() for one in text.split(","))):
+            domain, server, number = (int(one) for one in part.split("-"))
+            found[domain] = (server, number)
+        return cls(found)
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.newest.items()))
+
+    def has(self, gtid: str) -> bool:
+        """Whether a transaction comes before this position."""
+        ((domain, (_, number)),) = MariaDbGtids.parse(gtid).newest.items()
+        return domain in self.newest and number <= self.newest[domain][1]
+
+    def contains(self, other: MariaDbGtids) -> bool:
+        """Whether all that comes before `other` comes before this."""
+        return all(domain in self.newest and number <= self.newest[domain][1] for domain, (_, number) in other.newest.items())
+
+    def after(self, gtid: str) -> MariaDbGtids:
+        """The position after one more transaction.
+
+        Raises:
+            SourceUnfit: its number is not above the one before it in its domain, so numbers do not say what comes first.
+        """
+        ((domain, (server, number)),) = MariaDbGtids.parse(gtid).newest.items()
+        before = self.newest.get(domain)
+        if before is not None and number <= before[1]:
+            raise SourceUnfit(
+                f"The binlog has the transaction {gtid} after {domain}-{before[0]}-{before[1]}, so its numbers do not ascend. Set "
+                "gtid_strict_mode=ON at the server, and write to one server in each domain. Then read all tables again."
+            )
+        return MariaDbGtids({**self.newest, domain: (server, number)})
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlGtids:
+    """A position of MySQL. ranges: by server (and tag), ascending ranges with both ends."""
+
+    ranges: Mapping[str, tuple[tuple[int, int], ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> MysqlGtids:
+        """From text such as `3e11fa47-71ca-11e1-9e33-c80aa9429562:1-100:105`. Raises ValueError."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for part in filter(None, ("".join(one.split()) for one in text.split(","))):
+            server, *rest = part.lower().split(":")
+            name = server
+            for one in rest:
+                if not one[:1].isdigit():
+                    name = f"{server}:{one}"  # A tag of MySQL 8.4: what follows belongs to it.
+                    continue
+                first, _, last = one.partition("-")
+                found.setdefault(name, []).append((int(first), int(last or first)))
+        return cls({name: _merged(ranges) for name, ranges in found.items()})
+
+    def __str__(self) -> str:
+        def text(first: int, last: int) -> str:
+            return str(first) if first == last else f"{first}-{last}"
+
+        return ",".join(f"{name}:{':'.join(text(*one) for one in ranges)}" for name, ranges in sorted(self.ranges.items()))
+
+    def has(self, gtid: str) -> bool:
+        """Whether a transaction comes before this position."""
+        name, _, number = gtid.lower().rpartition(":")
+        return any(first <= int(number) <= last for first, last in self.ranges.get(name, ()))
+
+    def contains(self, other: MysqlGtids) -> bool:
+        """Whether all that comes before `other` comes before this."""
+        return all(
+            any(first <= low and high <= last for first, last in self.ranges.get(name, ()))
+            for name, ranges in other.ranges.items()
+            for low, high in ranges
+        )
+
+    def after(self, gtid: str) -> MysqlGtids:
+        """The position after one more transaction."""
+        name, _, number = gtid.lower().rpartition(":")
+        ranges = [*self.ranges.get(name, ()), (int(number), int(number))]
+        return MysqlGtids({**self.ranges, name: _merged(ranges)})
+
+
+Gtids = MariaDbGtids | MysqlGtids
+
+
+def _merged(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    made: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = (made[-1][0], max(last, made[-1][1]))
+        else:
+            made.append((first, last))
+    return tuple(made)

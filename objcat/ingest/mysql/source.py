@@ -1,0 +1,301 @@
+"""`MysqlSource`: MariaDB and MySQL as a `ChangeSource`. Begin with `transactions`.
+
+The stream is that of a replica: the server forgets nothing for its sake, and keeps the binlog as long as its own settings say. Positions
+are sets of global transaction ids, so they hold on every server of a replication, also after a failover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fileio.env import Env
+from fileio.optional import library
+from objcat.errors import IngestStopped, SourceAway, SourceUnfit
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.model import (
+    KeyOrder,
+    KeyValues,
+    Mark,
+    Position,
+    Row,
+    SchemaChanged,
+    SnapshotChunk,
+    SourceReport,
+    SourceTable,
+    SourceTransaction,
+)
+from objcat.ingest.mysql.catalog import CatalogTable, MysqlCatalog
+from objcat.ingest.mysql.chunks import ChunkReader
+from objcat.ingest.mysql.connection import MysqlConnector, is_mariadb, rows_of
+from objcat.ingest.mysql.decoder import FILE, GTIDS, OFFSET, BinlogDecoder
+from objcat.ingest.mysql.settings import MysqlSettings, mysql_settings
+from objcat.ingest.routes import Router
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+_STANDALONE = 1
+"""The flag of a transaction of MariaDB that is one statement."""
+_READER_CONNECTIONS = 2
+"""The reader of mysql-replication opens two: the stream, and one for questions."""
+HEARTBEAT_S = 1.0
+"""Seconds of silence after which the server sends a sign of life."""
+_WANTED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
+"""Settings of the server that rows of the binlog need to be complete."""
+_CLIENT_RIGHTS = {"REPLICATION SLAVE", "REPLICATION CLIENT", "BINLOG MONITOR", "ALL PRIVILEGES"}
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogLibrary:
+    """The parts of mysql-replication that are used."""
+
+    events: Any
+    rows: Any
+    types: Any
+    none_source: Any
+    reader: Any
+
+    @classmethod
+    def load(cls) -> BinlogLibrary:
+        """Import them. Raises MissingDependency."""
+        needed_by = "An ingest from MariaDB or MySQL needs"
+        names = ("event", "row_event", "constants.FIELD_TYPE", "constants.NONE_SOURCE", "binlogstream")
+        events, rows, types, sources, stream = (
+            library(f"pymysqlreplication.{name}", needed_by=needed_by, extra="ingest-mysql") for name in names
+        )
+        return cls(events, rows, types, sources, stream.BinLogStreamReader)
+
+
+def open_source(config: IngestConfig, router: Router, env: Env) -> MysqlSource:
+    """Open MariaDB or MySQL. See `objcat.ingest.sources.open_source`."""
+    return MysqlSource(config, mysql_settings(config), router, env)
+
+
+class MysqlSource:
+    """See `ChangeSource`."""
+
+    has_snapshots = True
+
+    def __init__(self, config: IngestConfig, settings: MysqlSettings, router: Router, env: Env) -> None:
+        self._config = config
+        self._settings = settings
+        self._router = router
+        self._env = env
+        self._library = BinlogLibrary.load()
+        self._connector = MysqlConnector(config, settings)
+        self._is_closed = False
+        self._stream: Any = None
+        self._connections: list[Connection[Any]] = []
+        self._known: dict[str, CatalogTable] = {}
+        self._sql = self._connect()
+        self._is_mariadb = is_mariadb(self._sql)
+        self._catalog = MysqlCatalog(self._sql, router.key_of)
+        self._chunks = ChunkReader(self._connector, self._sql, self._catalog, gtids_field=GTIDS)
+        self._place = ("", 0)
+
+    def check_settings(self) -> None:
+        """See `ChangeSource`."""
+        with self._connector.errors("asking for its settings"):
+            found = {str(name).lower(): str(value).upper() for name, value in rows_of(self._sql, "show global variables")}
+            granted = " ".join(str(row[0]).upper() for row in rows_of(self._sql, "show grants"))
+        wrong = [
+            f"{name} is {found.get(name) or 'not known'}, and has to be {wanted}: set it in the server's configuration"
+            for name, wanted in _WANTED.items()
+            if found.get(name) != wanted
+        ]
+        if not self._is_mariadb and found.get("gtid_mode") != "ON":
+            wrong.append(f"gtid_mode is {found.get('gtid_mode') or 'not known'}, and has to be ON, with enforce_gtid_consistency = ON")
+        if not self._is_mariadb and found.get("binlog_row_value_options"):
+            wrong.append("binlog_row_value_options has to be empty: with PARTIAL_JSON the binlog has parts of documents")
+        if not any(right in granted for right in _CLIENT_RIGHTS):
+            wrong.append(
+                "the user may not read the binlog: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO it"
+                + (", and SLAVE MONITOR, BINLOG MONITOR" if self._is_mariadb else "")
+            )
+        if wrong:
+            raise SourceUnfit(f"The server of {self._config.name!r} cannot be followed: {'; '.join(wrong)}. Then start the ingest again.")
+
+    def describe_tables(self) -> Sequence[SourceTable]:
+        """See `ChangeSource`."""
+        with self._connector.errors("reading its catalog"):
+            self._known = self._catalog.tables()
+        return [known.table for known in self._known.values()]
+
+    def compare_schemas(self, version: Any, table: SourceTable) -> SchemaChanged | None:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. The stream has the statements that change tables, so there is nothing to find here."""
+        return None
+
+    def begin(self, tables: Sequence[str]) -> Position:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`."""
+        with self._connector.errors("asking for its position"):
+            try:
+                return {GTIDS: str(self._chunks.seen()[0])}
+            finally:
+                self._chunks.end()
+
+    def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. The binlog has the changes of all tables."""
+        return []
+
+    def transactions(self, position: Position) -> Iterator[SourceTransaction]:
+        """See `ChangeSource`."""
+        events, rows = self._library.events, self._library.rows
+        gtids = self._chunks.parse(position[GTIDS])
+        catalog = MysqlCatalog(self._connect(), self._router.key_of)
+        decoder = BinlogDecoder(self._library, catalog, self._router.follows, gtids, bytes_max=self._config.run.transaction_bytes)
+        row_events = (rows.WriteRowsEvent, rows.UpdateRowsEvent, rows.DeleteRowsEvent)
+        begins = (events.GtidEvent, events.MariadbGtidEvent)
+        ends = (events.XidEvent, events.QueryEvent)
+        prepared = events.XAPrepareEvent
+        stream = self._open_stream(str(gtids), [*row_events, *begins, *ends, prepared, events.HeartbeatLogEvent])
+        while (event := self._next_event(stream)) is not None:
+            if isinstance(event, row_events):
+                # Values are read here: the reader takes them lazily, and forgets a table's columns when a file ends.
+                with self._connector.errors("reading its catalog"):
+                    decoder.take_rows(event)
+            elif isinstance(event, begins):
+                decoder.begin(event.gtid, is_standalone=not self._is_mariadb or bool(event.flags & _STANDALONE))
+            elif isinstance(event, prepared):
+                raise IngestStopped(
+                    f"The binlog of {self._config.name!r} has a transaction of two phases (XA) after {decoder.gtids}, which is not "
+                    "followed. Nothing of it was written. Let its application commit without XA, then run `objcat ingest resnapshot --all`."
+                )
+            elif isinstance(event, ends):
+                with self._connector.errors("reading its catalog"):
+                    is_end = isinstance(event, events.XidEvent) or (decoder.is_inside and decoder.take_statement(event))
+                if is_end:
+                    self._place = (stream.log_file, stream.log_pos)
+                    yield decoder.end(*self._place)
+            elif not decoder.is_inside:
+                # A sign of life: the reader has all that the server had.
+                yield SourceTransaction(position={GTIDS: str(decoder.gtids), FILE: self._place[0], OFFSET: self._place[1]})
+
+    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
+        """See `ChangeSource`."""
+        return self._chunks.read(self._known[table.name], after, rows_max=rows_max, order=order)
+
+    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
+        """See `ChangeSource`."""
+        return self._chunks.place(self._known[table.name], keys, bounds, order)
+
+    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:
+        """See `ChangeSource`."""
+        known = self._known[table.name]
+        return self._chunks.fetch(known, keys, [name for name in columns if name in known.types])
+
+    def is_covered(self, covers: Any, mark: Mark) -> bool:
+        """See `ChangeSource`."""
+        return self._chunks.parse(covers).has(mark)
+
+    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:
+        """See `ChangeSource`."""
+        if not marks:
+            return []
+        with self._connector.errors("looking at its transactions"):
+            try:
+                seen, _ = self._chunks.seen()
+            finally:
+                self._chunks.end()
+        return [mark for mark in marks if not seen.has(mark)]
+
+    def is_reached(self, position: Position, target: Position) -> bool:
+        """See `ChangeSource`."""
+        reached: Any = self._chunks.parse(position[GTIDS])
+        return bool(reached.contains(self._chunks.parse(target[GTIDS])))
+
+    def head(self) -> Position:
+        """See `ChangeSource`."""
+        with self._connector.errors("asking for its position"):
+            return {GTIDS: str(self._chunks.newest())}
+
+    def confirm(self, position: Position) -> None:
+        """See `ChangeSource`. The server keeps its binlog by its own settings."""
+
+    def beat(self) -> None:
+        """See `ChangeSource`. The server sends signs of life itself, and keeps nothing for this reader."""
+
+    def report(self) -> SourceReport:
+        """See `ChangeSource`."""
+        file, offset = self._place
+        with self._connector.errors("asking for its position"):
+            head = {GTIDS: str(self._chunks.newest())}
+            sizes = [(str(row[0]), int(row[1])) for row in rows_of(self._sql, "show binary logs")]
+        names = [name for name, _ in sizes]
+        if file not in names:
+            return SourceReport(head=head, state="binlog, not begun" if not file else f"binlog at {file}:{offset}")
+        behind = sum(size for name, size in sizes if name >= file) - offset
+        warnings = []
+        if len(names) > 1 and file == names[0]:
+            warnings.append(
+                f"The reader is in {file}, the oldest file of the binlog, {max(0, behind):,} bytes behind. The server removes that file "
+                "next. Raise binlog_expire_logs_seconds, and see why the ingest is behind."
+            )
+        return SourceReport(head=head, behind_bytes=max(0, behind), state=f"binlog at {file}:{offset}", warnings=tuple(warnings))
+
+    def position_text(self, position: Position) -> str:
+        """See `ChangeSource`."""
+        return str(position[GTIDS])
+
+    def close(self) -> None:
+        """See `ChangeSource`."""
+        self._is_closed = True
+        for opened in self._connections:
+            # A polite end would wait for an answer, which a connection that streams does not give.
+            with contextlib.suppress(OSError, AttributeError):
+                opened._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+            opened._force_close()  # type: ignore[attr-defined]
+
+    # ---- helpers
+
+    def _next_event(self, stream: Any) -> Any:
+        """The next event; None after `close`. Raises SourceAway, PositionGone."""
+        if self._is_closed:
+            return None
+        try:
+            with self._connector.errors("reading its binlog"):
+                event = stream.fetchone()
+        except (OSError, ValueError, AttributeError, SourceAway):
+            # A connection that is closed by another thread fails in one of these ways.
+            if self._is_closed:
+                return None
+            raise
+        if event is None and not self._is_closed:
+            raise SourceAway("The server ended the stream of its binlog.")
+        return event
+
+    def _connect(self) -> Connection[Any]:
+        opened = self._connector.connect()
+        self._connections.append(opened)
+        return opened
+
+    def _open_stream(self, gtids: str, events: Sequence[Any]) -> Any:
+        """The reader of mysql-replication, which connects when it is read."""
+        opened: list[Connection[Any]] = []
+
+        def connect(**given: Any) -> Any:
+            # The reader connects again by itself after an interruption, from where it once began: rows would come twice.
+            if len(opened) >= _READER_CONNECTIONS:
+                raise SourceAway("The connection to the server was lost.")
+            if "db" in given:  # The name that PyMySQL had for it once.
+                given["database"] = given.pop("db")
+            made: Connection[Any] = self._connector.pymysql.connect(**given)
+            opened.append(made)
+            self._connections.append(made)
+            return made
+
+        self._stream = self._library.reader(
+            connection_settings={**self._connector.arguments(), "init_command": "set session net_write_timeout = 3600"},
+            server_id=self._settings.server_id,
+            blocking=True,
+            only_events=list(events),
+            auto_position=gtids,
+            is_mariadb=self._is_mariadb,
+            slave_heartbeat=HEARTBEAT_S,
+            enable_logging=False,
+            pymysql_wrapper=connect,
+        )
+        return self._stream
