@@ -75,7 +75,9 @@ def move_table(lake: LakeContext, name: str, shared_log: str, workers: Callable[
                 continue
             moved = _copied(lake, _Source(lake.timeline(binding.prefix), binding), target, shared_log, workers)
             if moved is not None:
-                return lake.open_table(moved)
+                table = lake.open_table(moved)
+                table._context.mirror_later()
+                return table
         except (PlanOutdated, TableMoved):
             continue  # Another writer changed the names, or moved the table.
     raise lake.contended(f"The table {name!r} changed {ATTEMPTS_MAX} times while it was moved")

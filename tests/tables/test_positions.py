@@ -124,6 +124,23 @@ def test_rows_of_two_tables_and_the_position_are_one_slot(lake: objcat.Lake) -> 
     check(lake)
 
 
+def test_a_block_with_a_position_asks_for_no_more_than_one_without(lake: objcat.Lake) -> None:
+    def cost(own: objcat.SourcePosition | None) -> dict[str, int]:
+        before = lake.fileio.metrics.snapshot()
+        with lake.transaction(shared_log="shop", position=own) as tx:
+            tx["orders"].upsert(row(1))
+        assert tx.result is not None
+        asked = dict(tx.result.requests)
+        asked["catalog"] = (lake.fileio.metrics.snapshot() - before).request_count
+        return asked
+
+    cost(None)
+    without = cost(None)
+    assert cost(position(-1)) == without
+    assert cost(position(0, {"a": LARGE})) == {**without, "put_create": without["put_create"] + 1}
+    assert cost(position(1, {})) == without
+
+
 def test_a_block_without_changes_commits_the_position(lake: objcat.Lake) -> None:
     put(lake, position(-1), 1)
     with lake.transaction(shared_log="shop", position=position(0)) as tx:
