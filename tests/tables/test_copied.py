@@ -94,7 +94,9 @@ def fill(store: FileIO) -> objcat.Lake:
         trips.set_properties({"round": str(n)})
     with lake.transaction() as tx:
         for first in range(0, 60, 10):
-            tx["city.trips"].upsert([{"id": n, "value": "many", "at": 1} for n in range(first, first + 10)])
+            rows = [{"id": n, "value": "many", "at": 1} for n in range(first, first + 10)]
+            # Adjacent batches of the same columns would be one.
+            tx["city.trips"].upsert(rows if first % 20 else [dict(reversed(row.items())) for row in rows])
     savepoint(trips._context.timeline, trips.id, slot=1, name="first")
     trips.delete([{"id": 2, "at": 9}])
     trips.delete([{"id": 3}])
