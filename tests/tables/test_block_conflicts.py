@@ -19,7 +19,16 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
-from objcat.errors import CommitConflict, CommitUnknown, InvalidSchema, ObjcatError, TableClosed
+from objcat.errors import (
+    CommitConflict,
+    CommitUnknown,
+    InvalidBatch,
+    InvalidInput,
+    InvalidPredicate,
+    InvalidSchema,
+    ObjcatError,
+    TableClosed,
+)
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string()), ("value", pa.string()), ("note", pa.string())])
@@ -230,6 +239,57 @@ def test_a_truncation_of_an_empty_table_commits_nothing(lake: objcat.Lake) -> No
         tx["t"].truncate()
         tx["t"].delete_where("id > 3")
     assert tx.result is None and table.refresh().slot == 0
+
+
+def test_a_version_of_an_application_counts_though_nothing_changes(lake: objcat.Lake) -> None:
+    table = create(lake)
+    slots = []
+    for where in ("id = 99", "id = 3"):
+        with lake.transaction(app=objcat.AppVersion(app="stream", version=1)) as tx:
+            tx["t"].delete_where(where)
+        assert tx.result is not None
+        slots.append((tx.result.slot, tx.result.already_applied))
+    assert slots == [(2, False), (2, True)]
+    assert len(values(table)) == 20 and table.app_version("stream") is not None
+
+
+def test_calls_that_do_not_fit_are_refused_at_once(lake: objcat.Lake) -> None:
+    create(lake)
+    calls: list[tuple[Callable[[Any], object], type[Exception], str]] = [
+        (lambda t: t.delete("id = 3"), InvalidInput, "delete_where"),
+        (lambda t: t.delete_where([{"id": 3}]), InvalidInput, "is none. Delete by key"),
+        (lambda t: t.delete_where("idd = 3"), InvalidPredicate, "did you mean 'id'"),
+        (lambda t: t.replace_range(rows(3, 4), where="id = 3"), InvalidBatch, "not in the range"),
+        (lambda t: t.replace_range(rows(3), where="abs(id) = 3"), InvalidInput, "computed for each row"),
+        (lambda t: t.replace_range([{"id": 3}], where="value = 'old'"), InvalidBatch, "not in the range"),
+        (lambda t: t.replace_range(rows(3), where=None), InvalidInput, "needs a filter"),
+        (lambda t: t.upsert_partial([{"id": 3, "valeu": "x"}]), InvalidBatch, "did you mean 'value'"),
+        (lambda t: t.upsert_partial([{"value": "x"}]), InvalidInput, "lacks the column 'id'"),
+        (lambda t: t.alter.drop_column("id"), InvalidSchema, "id"),
+        (lambda t: (t.alter.drop_column("note"), t.upsert(rows(3))), InvalidBatch, "note"),
+    ]
+    for call, error, said in calls:
+        with pytest.raises(error, match=said), lake.transaction() as tx:
+            call(tx["t"])
+    with lake.transaction() as tx:
+        kept = tx["t"]
+    late: list[Callable[[], object]] = [kept.truncate, lambda: kept.delete_where("id = 3"), lambda: kept.alter.drop_column("note")]
+    for too_late in late:
+        with pytest.raises(InvalidInput, match="has ended"):
+            too_late()
+    assert lake.table("t").refresh().slot == 1
+
+
+def test_terms_that_a_scan_cannot_apply_are_computed(lake: objcat.Lake) -> None:
+    table, plain = create(lake), lake.create_table("plain", SCHEMA, key=None, shared_log="shop")
+    plain.insert(rows(*range(20)))
+    with lake.transaction() as tx:
+        tx["t"].upsert(rows(21, 22))
+        for name in ("t", "plain"):
+            tx[name].delete_where("id % 3 = 0 AND day = 'mo'")
+            tx[name].delete_where("day LIKE 't%' AND id > 15")
+    assert set(values(plain)) == {key for key in range(16) if key % 3 or key >= 10}
+    assert set(values(table)) == set(values(plain))
 
 
 # ---- columns
