@@ -179,7 +179,7 @@ def test_every_bit_of_an_entry_matters_or_means_nothing(table: objcat.Table, slo
     assert refused > len(data) / 7 * 0.9
 
 
-NULLS = ("writer", "features", "writer_features", "side", "plan", "rollback_of", "summary", "apps", "metadata", "history")
+NULLS = ("writer", "features", "writer_features", "side", "plan", "rollback_of", "summary", "apps", "positions", "metadata", "history")
 
 
 def test_a_null_is_as_good_as_nothing(table: objcat.Table) -> None:
