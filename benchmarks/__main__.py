@@ -9,7 +9,7 @@ Benchmark suites, each with --help:
 
   ./dev bench fileio      FileIO and the SDKs, on the same servers
   ./dev bench metadata    tables of very many files and commits
-  ./dev bench mirrors     mirrors as Iceberg and Delta: their slots, what they add to commits, and scans by DuckDB
+  ./dev bench mirrors     mirrors as Iceberg and Delta: their slots, what they add to commits, and scans by DuckDB and Spark
   ./dev bench index       upserts as a table grows, under each index
   ./dev bench commit      tiny commits, one by one and by many processes at once, with deltalake
   ./dev bench write       loads, upserts and deletes, under each index, with Hudi, Iceberg, Delta Lake, deltalake and pyiceberg

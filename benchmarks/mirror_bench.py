@@ -1,5 +1,7 @@
 """`./dev bench mirrors`: what the mirrors of a table cost as Iceberg and as Delta, and how fast others read them. On local storage.
 
+Slots, commits, scans by DuckDB and scans by Spark are parts that `--only` names.
+
 Of tables of very many files only 16 file groups are real; entries name the others, as in `metadata_bench`. All that is measured of a mirror
 is real. Each format of each size runs in a process of its own, on a copy of the table.
 """
@@ -21,10 +23,11 @@ from benchmarks import environment
 from benchmarks.data import make_data
 from benchmarks.metadata_bench import _apart
 from benchmarks.mirror_scans import measure_scans
+from benchmarks.mirror_spark import measure_spark_scans
 from benchmarks.mirror_tables import BUCKETS_MAX, FORMATS, ROWS, begin, follow, make_mirrored
-from benchmarks.mirror_writes import measure_commits
+from benchmarks.mirror_writes import GOAL, measure_commits, verdict
 
-PARTS = ("slots", "commits", "scans")
+PARTS = ("slots", "commits", "scans", "spark")
 Figures = dict[str, dict[str, float]]
 
 
@@ -66,7 +69,7 @@ def main(arguments: list[str]) -> int:
     """Run the suite. Returns 0."""
     parser = argparse.ArgumentParser(prog="./dev bench mirrors", description="What mirrors cost, and how fast they are read.")
     parser.add_argument("--files", type=int, nargs="+", default=[100, 10_000, 1_000_000], help="sizes of the tables of many files")
-    parser.add_argument("--rounds", type=int, default=5, help="of each kind of slot, commit and scan; medians are shown")
+    parser.add_argument("--rounds", type=int, default=5, help="of each kind of slot and scan, and 20 pairs of commits; medians are shown")
     parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H, for commits and scans")
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part, or these")
     parser.add_argument("--json", metavar="FILE", help="write the figures and the environment to this file")
@@ -86,10 +89,17 @@ def main(arguments: list[str]) -> int:
             commits = measure_commits(Path(directory, "commits"), make_data(chosen.scale, say), chosen.rounds, say)
             results["commits"] = commits
             _show(console, "upserts of 1 % of orders", commits)
+            for name, found in commits.items():
+                for figure in ("seconds until acknowledged", "CPU of the process until acknowledged"):
+                    console.print(f"{name}, {figure}: at most {GOAL}x is {verdict(found, figure)}")
         if "scans" in parts:
             scans = measure_scans(Path(directory, "scans"), make_data(chosen.scale, say), chosen.rounds, say)
             results["scans"] = scans
             _show(console, "scans by DuckDB", scans)
+        if "spark" in parts:
+            spark = measure_spark_scans(Path(directory, "spark"), make_data(chosen.scale, say), chosen.rounds, say)
+            results["spark"] = spark
+            _show(console, "scans by Spark and Iceberg", spark)
     if chosen.json:
         command = " ".join(["./dev bench mirrors", *arguments])
         told = {"environment": environment.machine(command, began=began), "settings": vars(chosen), "results": results}

@@ -37,10 +37,10 @@ def check_engines(table: objcat.Table, slot: int, rows: pa.Table) -> Iterator[Ch
 
     What an engine cannot do counts as expected if the table of known limits has it.
     """
-    from tests.engines.limits import LIMITS, Mirror
+    from tests.engines.limits import Mirror, limits_of
+    from tests.engines.own_ways import differences
     from tests.engines.process import ReadRefused, running_engines
     from tests.engines.readers.serve import Request
-    from tests.engines.rows import compare
 
     prefix = table.url.removeprefix("file://")
     with running_engines() as engines:
@@ -51,14 +51,14 @@ def check_engines(table: objcat.Table, slot: int, rows: pa.Table) -> Iterator[Ch
             for form in engine.formats:
                 request = Request(form, prefix, "newest", slot, f"{prefix}/metadata/v{slot + 1}.metadata.json")
                 try:
-                    difference = compare(rows, engines[name].read(request))
-                    told = "" if difference is None else difference.text
+                    told = differences(rows, engines[name].read(request), name, request)
                 except ReadRefused as refused:
-                    told = str(refused)
+                    told = (str(refused),)
                 mirror: Mirror = "iceberg 2" if form == "iceberg" else "delta"
-                limit = next((limit for limit in LIMITS if told and limit.fits(name, mirror, "demo", told)), None)
-                found = f"{rows.num_rows} rows" if not told else f"known: {limit.why}" if limit is not None else told[:300]
-                yield Check(f"{engine.title} reads the {form} mirror", not told or limit is not None, found)
+                limits = limits_of(name, mirror, "demo", told)
+                known = " ".join(limit.why for limit in limits or ())
+                found = f"known: {known}" if known else told[0][:300] if told else f"{rows.num_rows} rows"
+                yield Check(f"{engine.title} reads the {form} mirror", limits is not None, found)
             engines.end(name)
 
 

@@ -27,6 +27,7 @@ This page says which engine reads which table by its mirrors, as a run of the te
 
 Each line is a kind of history of at least 40 commits, which a seed draws: writes, compactions, and what the line names.
 An engine reads the newest state as a user does it, and older states by time travel.
+Where a mirror waits, its newest state is that of an older slot.
 `yes` means that every read had exactly the rows of `table.scan(as_of=slot)`.
 A number is a note below: it says what the engine itself cannot do, or does in its own way.
 `no` means that the engine refuses; it never gives other rows."""
@@ -89,6 +90,8 @@ def _table(record: Mapping[str, Any], mirror: str, notes: _Notes) -> str:
     head = ["table", *(record["engines"][name]["title"] + notes.of_engine(name, mirror) for name in engines)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell, title in record["cells"].items():
+        if not any(cell in reads[name][mirror] for name in engines):
+            continue
         said = [_said(reads[name][mirror].get(cell), notes) for name in engines]
         lines.append(f"| {title} | {' | '.join(said)} |")
     return f"## {_TITLES[mirror]}\n\n" + "\n".join(lines)
@@ -101,10 +104,10 @@ def _said(outcomes: Mapping[str, int] | None, notes: _Notes) -> str:
     if "different" in outcomes:
         return "**wrong**"
     whole = sum(outcomes.values())
-    limits: Sequence[str] = [name for name in outcomes if name != "equal"]
-    read = whole - sum(outcomes[name] for name in limits if not notes.is_read(name))
+    limited = {outcome: outcome.split("+") for outcome in outcomes if outcome != "equal"}
+    read = whole - sum(outcomes[outcome] for outcome, limits in limited.items() if not all(map(notes.is_read, limits)))
     said = "yes" if read == whole else "no" if read == 0 else f"{read} of {whole}"
-    marks = ", ".join(str(notes.number(name)) for name in limits)
+    marks = ", ".join(map(str, sorted({notes.number(name) for limits in limited.values() for name in limits})))
     return f"{said} ({marks})" if marks else said
 
 

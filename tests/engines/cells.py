@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import objcat
-from tests.engines import steps
+from tests.engines import beginnings, steps
 from tests.engines.histories import CITIES, Cell, Step
 
 ID = pa.field("id", pa.int64(), nullable=False)
@@ -79,6 +79,14 @@ TIMED_WRITES: Mapping[Step, float] = {
     steps.nothing: 0.5,
 }
 COMPACTIONS: Mapping[Step, float] = {steps.compact: 1.5, steps.compact_some: 1, steps.compact_late: 0.5}
+SCHEMA_CHANGES: Mapping[Step, float] = {
+    steps.add_column: 2,
+    steps.drop_column: 2,
+    steps.rename_column: 2,
+    steps.move_column: 1,
+    steps.widen_column: 2,
+    steps.change_struct: 2,
+}
 SMALL = {"target_file_bytes": "2048"}
 
 
@@ -100,10 +108,11 @@ ALL = (
     Cell("event-time", "merge-on-read by event time: late rows, deletes with a time", TIMED, _bucketed(ordering="ts"), TIMED_WRITES),
     Cell(
         "lateness",
-        "the same with an allowed lateness of 7 days",
+        "the same with an allowed lateness of 7 days, while time passes",
         TIMED,
         _bucketed(ordering="ts", allowed_lateness="7 days"),
-        TIMED_WRITES,
+        {**TIMED_WRITES, steps.pass_time: 4},
+        passes_time=True,
     ),
     Cell("copy-on-write", "copy-on-write", PLAIN, _bucketed(table_type="copy_on_write"), WRITES),
     _index_cell("simple-index", "simple", objcat.SimpleIndex()),
@@ -163,25 +172,82 @@ ALL = (
         "columns added, dropped, renamed, moved, widened, names used again",
         EVOLVING,
         _bucketed(2),
-        {
-            **WRITES,
-            **COMPACTIONS,
-            steps.add_column: 2,
-            steps.drop_column: 2,
-            steps.rename_column: 2,
-            steps.move_column: 1,
-            steps.widen_column: 2,
-            steps.change_struct: 2,
-        },
+        {**WRITES, **COMPACTIONS, **SCHEMA_CHANGES},
     ),
     Cell("partial", "partial upserts", PLAIN, _bucketed(2), {**WRITES, **COMPACTIONS, steps.upsert_partial: 8}),
     Cell("overwritten", "overwritten as a whole", PLAIN, _bucketed(2), {**WRITES, **COMPACTIONS, steps.overwrite: 2}),
     Cell(
         "shared-log",
-        "several tables in one log",
+        "the first of several tables in one log",
         PLAIN,
         _bucketed(2, shared_log="both"),
         {**WRITES, **COMPACTIONS, steps.transaction: 2, steps.beside: 4},
+        begin=beginnings.create_before_another,
+    ),
+    Cell(
+        "shared-log-later",
+        "a later one of several tables in one log",
+        PLAIN,
+        _bucketed(2, shared_log="both"),
+        {**WRITES, **COMPACTIONS, steps.transaction: 2, steps.beside: 4},
+        begin=beginnings.create_after_another,
+    ),
+    Cell(
+        "imported",
+        "imported from Parquet files",
+        PLAIN,
+        _bucketed(2),
+        {**WRITES, **COMPACTIONS, steps.import_files: 4},
+        begin=beginnings.import_parquet,
+    ),
+    *(
+        Cell(
+            f"adopted-{form.lower()}",
+            f"adopted from {form}, and clustered",
+            PLAIN,
+            lambda _rng: {"key": ["id"], "properties": SMALL},
+            {**WRITES, **COMPACTIONS, steps.cluster: 1},
+            begin=begin,
+            at={12: steps.rewrite_adopted},
+        )
+        for form, begin in (("Iceberg", beginnings.adopt_iceberg), ("Delta", beginnings.adopt_delta))
+    ),
+    Cell(
+        "held",
+        "a change that Iceberg cannot express, and nothing after it in the Iceberg mirror",
+        PLAIN,
+        _bucketed(2),
+        WRITES,
+        at={10: steps.widen_beyond_iceberg},
+        waits=("iceberg",),
+        waits_to_the_end=True,
+    ),
+    Cell(
+        "held-for-a-time",
+        "the same, after the old files were rewritten",
+        PLAIN,
+        _bucketed(2),
+        WRITES,
+        at={8: steps.widen_beyond_iceberg, 14: steps.rewrite_all},
+        waits=("iceberg",),
+    ),
+    Cell(
+        "begun-late",
+        "columns as in the line on their changes, and mirrors that were turned on later",
+        EVOLVING,
+        _bucketed(2),
+        {**WRITES, **COMPACTIONS, **SCHEMA_CHANGES},
+        begin=beginnings.create_without_mirrors,
+        at={20: steps.turn_on_mirrors},
+        waits=("iceberg", "delta"),
+    ),
+    Cell(
+        "catalog",
+        "found by the REST catalog of `objcat serve`",
+        EVOLVING,
+        _bucketed(2),
+        {**WRITES, **COMPACTIONS, **SCHEMA_CHANGES, steps.split: 1},
+        by_catalog=True,
     ),
 )
 CELLS: Mapping[str, Cell] = {cell.name: cell for cell in ALL}

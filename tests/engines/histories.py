@@ -8,8 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.types as at
 
 import objcat
+from fileio.contract import Buffer, Capabilities, PutMode, PutOutcome, Written
 from fileio.local.backend import LocalBackend
 from fileio.local.options import LocalOptions
 from fileio.store import FileIO
@@ -30,6 +31,21 @@ CITIES = ("Zürich", "a/b c", "x=y%", "北京", "Rome")
 SPAN = 60
 """Ids are drawn below it, so that writes meet rows that are there."""
 COMMITS = 42
+YEAR_S = 365 * 86_400
+
+
+class DiskWithoutClock(LocalBackend):
+    """A disk that tells no time, so that commits have the time of the environment, which a history lets pass."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of a disk, without its clock."""
+        return replace(super().capabilities, store_clock=False)
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """As a disk, without the time in the answer."""
+        outcome = super().put(key, data, mode, metadata)
+        return replace(outcome, store_time_ms=None) if isinstance(outcome, Written) else outcome
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,12 @@ class Cell:
         steps: How often each step is drawn.
         cities: Values of the column `city`, which is a partition in some cells.
         edges: Whether values are at the edges of what types hold.
+        begin: Makes the table. None: `Lake.create_table`.
+        at: Steps that every history does, by the number of commits before them.
+        waits: Formats whose mirrors stand still for a time, since they cannot express some slots.
+        waits_to_the_end: Whether these mirrors still stand when the history ends.
+        passes_time: Whether a step lets time pass. The history then begins a year ago.
+        by_catalog: Whether engines find the table by the REST catalog of a server, and not by its path.
     """
 
     name: str
@@ -53,6 +75,12 @@ class Cell:
     steps: Mapping[Step, float]
     cities: Sequence[str | None] = CITIES
     edges: bool = False
+    begin: Callable[[History, Mapping[str, Any]], objcat.Table] | None = None
+    at: Mapping[int, Step] = field(default_factory=dict)
+    waits: Collection[str] = ()
+    waits_to_the_end: bool = False
+    passes_time: bool = False
+    by_catalog: bool = False
 
 
 @dataclass
@@ -65,7 +93,6 @@ class History:
         folder: Where its lake is.
         properties: Of the table, such as `mirrors`.
         mirror: Brings the mirrors up to the newest slot; called after some commits, and at the end.
-        check: Called with the newest slot after each commit.
     """
 
     cell: Cell
@@ -78,24 +105,25 @@ class History:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.cell.name} {self.seed}")
-        # Nothing runs in parallel, and the clock is that of the disk, which commits follow.
-        self.env = FakeEnv(self.seed, now_ms=time.time_ns() // 1_000_000)
-        backend = LocalBackend(str(self.folder), LocalOptions(fsync=False))
+        # Nothing runs in parallel. Without steps that let time pass, the clock is that of the disk, which commits follow.
+        self.env = FakeEnv(self.seed, now_ms=time.time_ns() // 1_000_000 - (YEAR_S * 1000 if self.cell.passes_time else 0))
+        backend = (DiskWithoutClock if self.cell.passes_time else LocalBackend)(str(self.folder), LocalOptions(fsync=False))
         self.lake = objcat.Lake(FileIO(backend, env=self.env))
         settings = dict(self.cell.settings(self.rng))
         settings["properties"] = {**settings.get("properties", {}), **self.properties}
-        self.log = settings.get("shared_log")
-        self.table = self.lake.create_table(NAME, self.cell.schema, **settings)
         self.beside: objcat.Table | None = None
-        if self.log is not None:
-            # Slots of the other table lie between those of this one.
-            self.beside = self.lake.create_table(
-                BESIDE, pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], shared_log=self.log
-            )
+        """Another table of the log. Its slots lie between those of this one."""
+        begin = self.cell.begin
+        self.table = self.lake.create_table(NAME, self.cell.schema, **settings) if begin is None else begin(self, settings)
         self.first = self.table.snapshot.slot
         self.gone: list[str] = []
         self._hold()
         self.mirror(self.table)
+
+    @property
+    def outside(self) -> Path:
+        """A folder beside the lake, for files that do not belong to it."""
+        return self.folder.with_name(f"{self.folder.name}-outside")
 
     @property
     def newest(self) -> int:
@@ -104,10 +132,12 @@ class History:
 
     def run(self, commits: int = COMMITS) -> None:
         """Do steps until there are so many slots. Errors have the story as a note."""
-        steps, weights = list(self.cell.steps), list(self.cell.steps.values())
+        steps, weights, due = list(self.cell.steps), list(self.cell.steps.values()), dict(self.cell.at)
         try:
             while self.newest < self.first + commits:
                 (step,) = self.rng.choices(steps, weights)
+                if due and self.newest >= self.first + min(due):
+                    step = due.pop(min(due))
                 before = self.newest
                 step(self)
                 self._hold()
@@ -166,6 +196,14 @@ class History:
             row = {field.name: self.value(field) for field in self.table.schema}
             made.append(row | self.rng.choice(there) if there else row)
         return pa.Table.from_pylist(made, pa.schema([field.with_nullable(True) for field in self.table.schema]))
+
+    def new_rows(self, schema: pa.Schema, ids: Sequence[int]) -> pa.Table:
+        """Rows with these ids, for a table that need not be there yet."""
+        made = []
+        for number in ids:
+            drawn = {column.name: self.any_value(column.type, nullable=column.nullable) for column in schema}
+            made.append(drawn | {"id": number, "city": self.rng.choice(self.cell.cities)})
+        return pa.Table.from_pylist(made, schema)
 
     def value(self, column: pa.Field) -> Any:
         if column.name == "id":

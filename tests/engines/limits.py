@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +19,7 @@ class Limit:
         name: In records of runs.
         engine: Which one.
         mirrors: Of which formats.
-        says: A pattern in its error, or in how its rows differ.
+        says: A pattern in its error, or the name of a way in which its rows differ.
         why: For people, a sentence.
         is_read: Whether the rows come, with values in types of the engine's own.
         cells: Where alone it is met; empty: anywhere.
@@ -39,6 +39,11 @@ class Limit:
         return is_here and re.search(self.says, told) is not None
 
 
+LOWER_CASE = "names in lower case"
+WIDENED_HIDDEN = "without columns that were widened"
+MILLISECONDS = "times in milliseconds"
+NULLS_AS_EMPTY = "nulls of nested types as empty values"
+"""Ways in which rows of an engine differ. `own_ways.py` says what the rows are then."""
 ICEBERG: tuple[Mirror, ...] = ("iceberg 2", "iceberg 3")
 V3: tuple[Mirror, ...] = ("iceberg 3",)
 DELTA: tuple[Mirror, ...] = ("delta",)
@@ -54,7 +59,7 @@ LIMITS = (
         "chdb-text",
         "chdb",
         MIRRORS,
-        "^equal, with string as binary(, timestamp_ntz as timestamp)?$",
+        "^(string as binary|timestamp_ntz as timestamp)$",
         "ClickHouse has one type for text and bytes, and gives text as bytes here. A time without a zone comes in the zone of the session.",
         is_read=True,
     ),
@@ -62,9 +67,10 @@ LIMITS = (
         "chdb-nested",
         "chdb",
         MIRRORS,
-        "^equal, with (string as binary, )?(timestamp_ntz as timestamp, )?nulls of nested types as empty values$",
-        "The same, and a null of a list, a map or a struct comes as an empty one.",
+        f"^{NULLS_AS_EMPTY}$",
+        "ClickHouse gives a null of a list, a map or a struct as an empty one.",
         is_read=True,
+        cells=("types", "evolution", "restored", "begun-late", "catalog"),
     ),
     Limit("daft-v3", "daft", V3, "Invalid Parquet file", "daft takes a Puffin file of deletion vectors for Parquet."),
     Limit(
@@ -80,7 +86,7 @@ LIMITS = (
         ICEBERG,
         "failed to fill whole buffer|past chunk end",
         "daft fails on files that were written before a column changed.",
-        cells=("evolution", "restored"),
+        cells=("evolution", "restored", "begun-late", "catalog"),
     ),
     Limit(
         "trino-v3",
@@ -93,10 +99,28 @@ LIMITS = (
         "trino-names",
         "trino",
         MIRRORS,
-        "^equal, with names in lower case$",
+        f"^{LOWER_CASE}$",
         "Trino shows names of columns in lower case.",
         is_read=True,
-        cells=("evolution", "restored"),
+        cells=("evolution", "restored", "begun-late", "catalog"),
+    ),
+    Limit(
+        "trino-widened",
+        "trino",
+        DELTA,
+        f"^{WIDENED_HIDDEN}$",
+        "Trino 476 knows three changes of Delta's `typeWidening`: `tinyint` to `smallint` and to `int`, and `smallint` to `int`. It hides "
+        "columns with another change, without a word; all other columns are right.",
+        is_read=True,
+        cells=("evolution", "held", "held-for-a-time", "begun-late"),
+    ),
+    Limit(
+        "trino-times",
+        "trino",
+        DELTA,
+        f"^{MILLISECONDS}$",
+        "Trino has times with a zone of Delta tables as `timestamp(3) with time zone`, in any table, and rounds them to the millisecond.",
+        is_read=True,
     ),
     Limit(
         "polars-mapping",
@@ -111,7 +135,7 @@ LIMITS = (
             f"{engine}-nested",
             engine,
             ICEBERG,
-            "^equal, with nulls of nested types as empty values$",
+            f"^{NULLS_AS_EMPTY}$",
             "pyiceberg gives an empty list for a list of structs that is null; polars reads position deletes by pyiceberg.",
             is_read=True,
             cells=("types",),
@@ -134,5 +158,10 @@ WITHOUT: Mapping[tuple[str, Mirror], str] = {
         "reads a newer snapshot and then an older one may mask wrong rows. v2 and Delta are not affected."
     )
 }
-EMPTIES = ("chdb", "pyiceberg", "polars")
-"""Engines that lose nulls of nested types, some of them or all."""
+
+
+def limits_of(engine: str, mirror: Mirror, cell: str, told: Sequence[str]) -> list[Limit] | None:
+    """The limits that explain all that an engine said. None if something is new. told: errors, and ways in which rows differ."""
+    found = [next((limit for limit in LIMITS if limit.fits(engine, mirror, cell, one)), None) for one in told]
+    known = [limit for limit in found if limit is not None]
+    return [limit for limit in LIMITS if limit in known] if len(known) == len(told) else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from devkit.engines import ENGINES
 from objcat.mirror.formats import folder_of
 from tests.engines.cells import CELLS
 from tests.engines.histories import History
-from tests.engines.limits import EMPTIES, LIMITS, MIRRORS, SETTINGS, WITHOUT, Mirror
-from tests.engines.process import EngineProcess, Engines, ReadRefused
+from tests.engines.limits import LIMITS, MIRRORS, SETTINGS, WITHOUT, Mirror, limits_of
+from tests.engines.own_ways import differences
+from tests.engines.process import EngineProcess, ReadRefused
 from tests.engines.readers.serve import Request
-from tests.engines.rows import compare
+from tests.engines.shown import ShownSlots, check_shown, shown_slots
+from tests.serve.serving import serving
 
 PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "iceberg 2 and delta": {"mirrors": "iceberg,delta"},
@@ -29,39 +32,51 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class MirroredHistory:
-    """A history whose mirrors stand at its newest slot.
+    """A history whose mirrors stand at the newest slot that they can express.
 
-    readable: the slots that objcat can read in the end.
+    folder: of the mirrors. shown: the slots that readers of each mirror can ask for.
     """
 
     history: History
-    mirrors: Sequence[Mirror]
     folder: str
-    readable: Sequence[int]
+    shown: Mapping[Mirror, ShownSlots]
 
-    def request(self, engine: str, mirror: Mirror, way: str, slot: int, sql: str | None = None, columns: tuple[str, ...] = ()) -> Request:
+    def request(
+        self,
+        engine: str,
+        mirror: Mirror,
+        way: str,
+        slot: int,
+        sql: str | None = None,
+        columns: tuple[str, ...] = (),
+        *,
+        catalog: str = "",
+    ) -> Request:
         """How an engine is asked for a slot."""
-        newest = self.readable[-1]
-        if mirror.startswith("iceberg"):
-            slot, newest = self._shown(slot), self._shown(newest)
-        metadata = f"{self.folder}/metadata/v{(slot if way == 'pinned' else newest) + 1}.metadata.json"
-        return Request(mirror.split()[0], self.folder, way, slot, metadata, sql, columns, SETTINGS.get((engine, mirror), ()))
+        version = (slot if way == "pinned" else self.shown[mirror].newest) + 1
+        metadata = f"{self.folder}/metadata/v{version}.metadata.json"
+        return Request(mirror.split()[0], self.folder, way, slot, metadata, sql, columns, SETTINGS.get((engine, mirror), ()), catalog)
 
-    def _shown(self, slot: int) -> int:
-        """The slot with the Iceberg metadata of a slot. One of another table in the log has none of its own: nothing changed there."""
-        if self.history.beside is None:
-            return slot
-        there = (int(path.name[1:].partition(".")[0]) - 1 for path in Path(self.folder, "metadata").glob("v*.metadata.json"))
-        found = max(one for one in there if one <= slot)
-        assert self.history.truths[found].equals(self.history.truths[slot]), f"slot {slot} has other rows than slot {found}"
-        return found
+    @contextmanager
+    def catalog(self) -> Iterator[str]:
+        """The URL of a server that has the table, while the block runs; nothing where engines find the table by its path."""
+        if not self.history.cell.by_catalog:
+            yield ""
+            return
+        with serving(objcat.connect(self.history.folder)) as url:
+            yield url
+
+
+Choice = Callable[[MirroredHistory, Mirror], Sequence[tuple[str, int]]]
+"""Ways and slots of the reads of one mirror."""
 
 
 @dataclass
 class Run:
     """What came of reads.
 
-    reads: by engine, mirror, cell and outcome, which is `equal` or the name of a limit. differences: what no limit explains.
+    reads: by engine, mirror, cell and outcome, which is `equal` or the names of limits with plus signs between them.
+    differences: what no limit explains.
     """
 
     reads: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
@@ -76,7 +91,7 @@ class Run:
 
     def unmet(self, engines: Collection[str]) -> list[str]:
         """Limits of these engines that no read met."""
-        met = {outcome for _engine, _mirror, _cell, outcome in self.reads}
+        met = {name for _engine, _mirror, _cell, outcome in self.reads for name in outcome.split("+")}
         return [limit.name for limit in LIMITS if limit.engine in engines and limit.name not in met]
 
 
@@ -87,7 +102,11 @@ def write_histories(seed: int, folder: Path, names: Collection[str] = CELLS) -> 
             history = History(CELLS[name], seed, folder / f"{name} {kind}".replace(" ", "-"), properties, mirror_table)
             history.run()
             mirrors: Sequence[Mirror] = ("iceberg 3",) if kind == "iceberg 3" else ("iceberg 2", "delta")
-            yield MirroredHistory(history, mirrors, mirror_folder(history.table), history.readable())
+            where, readable = mirror_folder(history.table), history.readable()
+            shown = {mirror: shown_slots(Path(where), mirror.split()[0], readable) for mirror in mirrors}
+            for mirror, slots in shown.items():
+                check_shown(history, mirror.split()[0], slots, readable)
+            yield MirroredHistory(history, where, shown)
 
 
 def mirror_table(table: objcat.Table) -> None:
@@ -101,63 +120,55 @@ def mirror_folder(table: objcat.Table) -> str:
     return f"{folder.fileio.url.removeprefix('file://').rstrip('/')}/{folder.folder}".rstrip("/")
 
 
-def some_slots(mirrored: MirroredHistory, count: int, rng: random.Random) -> list[tuple[str, int]]:
+def some_slots(mirrored: MirroredHistory, mirror: Mirror, count: int, rng: random.Random) -> list[tuple[str, int]]:
     """Ways and slots of some reads: the newest as a user does it, and older ones by both ways."""
-    older = rng.sample(mirrored.readable[:-1], min(count - 1, len(mirrored.readable) - 1))
-    return [("newest", mirrored.readable[-1]), *((("travel", "pinned")[number % 2], slot) for number, slot in enumerate(older))]
+    shown, ways = mirrored.shown[mirror], ways_of(mirrored)
+    chosen = [("newest", shown.newest)]
+    for number, way in enumerate(ways):
+        slots = shown.by(way)[:-1]
+        of_way = (count - 1 + len(ways) - 1 - number) // len(ways)
+        chosen += [(way, slot) for slot in rng.sample(slots, min(of_way, len(slots)))]
+    return chosen
 
 
-def all_slots(mirrored: MirroredHistory) -> list[tuple[str, int]]:
+def all_slots(mirrored: MirroredHistory, mirror: Mirror) -> list[tuple[str, int]]:
     """Every slot by the newest metadata, and every third by its own."""
-    newest = mirrored.readable[-1]
-    return [("newest", newest), *(("travel", slot) for slot in mirrored.readable), *(("pinned", slot) for slot in mirrored.readable[::3])]
+    shown = mirrored.shown[mirror]
+    pinned = shown.pinned[::3] if "pinned" in ways_of(mirrored) else ()
+    return [("newest", shown.newest), *(("travel", slot) for slot in shown.travel), *(("pinned", slot) for slot in pinned)]
 
 
-def read_all(
-    engine: EngineProcess, mirrored: MirroredHistory, chosen: Sequence[tuple[str, int]], run: Run, *, is_told: bool = True
-) -> None:
+def ways_of(mirrored: MirroredHistory) -> tuple[str, ...]:
+    """The ways to older slots. A catalog names the newest metadata alone."""
+    return ("travel",) if mirrored.history.cell.by_catalog else ("travel", "pinned")
+
+
+def read_all(engine: EngineProcess, mirrored: MirroredHistory, choose: Choice, run: Run, *, is_told: bool = True) -> None:
     """Compare the reads of one engine. is_told: whether it gets the settings that it needs."""
-    cell = mirrored.history.cell.name
-    for mirror in mirrored.mirrors:
-        if mirror.split()[0] not in ENGINES[engine.name].formats:
-            continue
-        for way, slot in chosen:
-            request = mirrored.request(engine.name if is_told else "", mirror, way, slot)
-            told = told_difference(engine, mirrored, request)
-            limit = next((limit for limit in LIMITS if limit.fits(engine.name, mirror, cell, told or "")), None) if told else None
-            if told is None or limit is not None:
-                run.reads[engine.name, mirror, cell, "equal" if limit is None else limit.name] += 1
-            else:
-                run.reads[engine.name, mirror, cell, "different"] += 1
-                run.differences.append(f"{engine.name}, {mirror}, {cell}, slot {slot} by {way}: {told[:1500]}")
+    cell = mirrored.history.cell
+    with mirrored.catalog() as url:
+        for mirror in mirrored.shown:
+            form = mirror.split()[0]
+            if form not in ENGINES[engine.name].formats or (cell.by_catalog and form == "delta"):
+                continue
+            for way, slot in choose(mirrored, mirror):
+                request = mirrored.request(engine.name if is_told else "", mirror, way, slot, catalog=url)
+                told = told_differences(engine, mirrored, request)
+                limits = limits_of(engine.name, mirror, cell.name, told)
+                if limits is None:
+                    run.reads[engine.name, mirror, cell.name, "different"] += 1
+                    run.differences.append(f"{engine.name}, {mirror}, {cell.name}, slot {slot} by {way}: {'; '.join(told)[:1500]}")
+                else:
+                    run.reads[engine.name, mirror, cell.name, "+".join(limit.name for limit in limits) or "equal"] += 1
 
 
-def told_difference(engine: EngineProcess, mirrored: MirroredHistory, request: Request) -> str | None:
-    """None where the rows are equal; how they differ; or why the engine refused."""
-    truth = mirrored.history.truths[request.slot]
+def told_differences(engine: EngineProcess, mirrored: MirroredHistory, request: Request) -> tuple[str, ...]:
+    """Nothing where the rows are equal; how they differ, see `differences`; or why the engine refused."""
     try:
         found = engine.read(request)
     except ReadRefused as error:
-        return f"refused: {error}"
-    difference = compare(truth, found)
-    if found.column_names != truth.column_names and found.column_names == [name.lower() for name in truth.column_names]:
-        softer = compare(truth, found.rename_columns(truth.column_names))
-        return "equal, with names in lower case" if softer is None else softer.text
-    if difference is not None and not difference.shapes and engine.name in EMPTIES:
-        softer = compare(truth, found, empties=True)
-        if softer is None or softer.shapes:
-            return "equal, with " + ", ".join([*sorted(softer.shapes if softer else ()), "nulls of nested types as empty values"])
-    return None if difference is None else difference.text
-
-
-def run_matrix(engines: Engines, names: Collection[str], histories: Sequence[MirroredHistory], choose: Any) -> Run:
-    """Every engine on every history, one engine after the other. choose: the ways and slots of a history for an engine."""
-    run = Run()
-    for name in names:
-        for mirrored in histories:
-            read_all(engines[name], mirrored, choose(name, mirrored), run)
-        engines.end(name)
-    return run
+        return (f"refused: {error}",)
+    return differences(mirrored.history.truths[request.slot], found, engine.name, request)
 
 
 def write_record(run: Run, path: Path, *, seed: int, names: Collection[str], cells: Collection[str]) -> None:
@@ -165,7 +176,7 @@ def write_record(run: Run, path: Path, *, seed: int, names: Collection[str], cel
     made: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if made.get("seed") != seed or list(made["cells"]) != list(cells):
         made = {"seed": seed, "engines": {}, "reads": {}}
-    met = {outcome for reads in (made["reads"], run.record()) for outcome in _outcomes(reads)}
+    met = {name for reads in (made["reads"], run.record()) for name in _limits_in(reads)}
     engines = {**made["engines"], **{name: {"title": ENGINES[name].title, "versions": ENGINES[name].versions} for name in names}}
     made |= {
         "engines": {name: engines[name] for name in ENGINES if name in engines},
@@ -178,5 +189,6 @@ def write_record(run: Run, path: Path, *, seed: int, names: Collection[str], cel
     path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
 
 
-def _outcomes(reads: Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]]) -> set[str]:
-    return {outcome for mirrors in reads.values() for cells in mirrors.values() for told in cells.values() for outcome in told}
+def _limits_in(reads: Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]]) -> set[str]:
+    told = [outcome for mirrors in reads.values() for cells in mirrors.values() for outcomes in cells.values() for outcome in outcomes]
+    return {name for outcome in told for name in outcome.split("+")}

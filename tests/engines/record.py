@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from devkit.engines import ENGINES
@@ -31,14 +32,9 @@ def main(arguments: Sequence[str]) -> int:
         histories = list(write_histories(SEED, Path(folder)))
         print(f"{len(histories)} histories in {time.monotonic() - began_s:.0f} s", flush=True)
         for name in names:
-            began_s, rng = time.monotonic(), random.Random(f"{name} {SEED}")
+            began_s, rng, count = time.monotonic(), random.Random(f"{name} {SEED}"), READS_OF_SLOW if name in SLOW else READS
             for mirrored in histories:
-                read_all(
-                    engines[name],
-                    mirrored,
-                    all_slots(mirrored) if whole else some_slots(mirrored, READS_OF_SLOW if name in SLOW else READS, rng),
-                    run,
-                )
+                read_all(engines[name], mirrored, all_slots if whole else partial(some_slots, count=count, rng=rng), run)
             engines.end(name)
             print(f"{name} in {time.monotonic() - began_s:.0f} s", flush=True)
     for difference in run.differences:

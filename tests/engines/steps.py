@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import objcat
 from tests.engines.histories import BESIDE, NAME, History
@@ -18,6 +19,8 @@ WIDER = {
     "decimal128(18, 2)": pa.decimal128(38, 2),
 }
 """The widenings that Iceberg has too."""
+BEYOND_ICEBERG = [pa.float64(), pa.decimal128(12, 2)]
+"""What a column of int32 may become for objcat and Delta, and not for Iceberg."""
 ADDED = [pa.string(), pa.int32(), pa.int64(), pa.float32(), pa.decimal128(9, 2), pa.date32(), pa.timestamp("us", "UTC"), pa.bool_()]
 NAMES = ["v", "n", "amount", "extra", "Käse x", "old", "new"]
 TRANSFORMS = [
@@ -170,6 +173,31 @@ def beside(history: History) -> None:
         history.beside.upsert([{"id": history.rng.randrange(9)}])
 
 
+def import_files(history: History) -> None:
+    """Files of another tool, with keys that no row has. Each file is a commit."""
+    first = 1000 * (history.newest + 1)
+    folder = history.outside / f"import-{first}"
+    folder.mkdir(parents=True)
+    for part in range(history.rng.choice([1, 2])):
+        rows = history.new_rows(history.table.schema, range(first + part * 10, first + part * 10 + history.rng.randint(1, 8)))
+        pq.write_table(rows, folder / f"{part}.parquet")
+    history.tell("import_parquet", folder.name)
+    history.lake.import_parquet(folder, NAME, key=history.key, commit_bytes=1)
+
+
+def pass_time(history: History) -> None:
+    """So that rows which were in time then are older than the horizon now."""
+    days = history.rng.choice([0.5, 2, 4, 8])
+    history.tell(days, "days pass")
+    history.env.advance(days * 86_400)
+
+
+def turn_on_mirrors(history: History) -> None:
+    """Of a table that was created without them."""
+    history.tell("set", history.properties)
+    history.table.set_properties(history.properties)
+
+
 # ---- services
 
 
@@ -206,6 +234,19 @@ def cluster(history: History) -> None:
     by = history.rng.sample(names, history.rng.choice([1, 2]))
     history.tell("cluster", by)
     history.table.maintenance.cluster(by=by, zorder=len(by) > 1)
+
+
+def rewrite_all(history: History) -> None:
+    """Every file group gets log rows, and is compacted."""
+    history.tell("upsert to every file group, and compact")
+    history.table.upsert(history.new_rows(history.table.schema, range(20)))
+    history.table.maintenance.compact()
+
+
+def rewrite_adopted(history: History) -> None:
+    """A z-order rewrites all file groups, adopted files too."""
+    history.tell("cluster by a z-order")
+    history.table.maintenance.cluster(by=["id", "n"], zorder=True)
 
 
 def restore(history: History) -> None:
@@ -286,6 +327,13 @@ def widen_column(history: History) -> None:
         field = history.rng.choice(some)
         history.tell("widen", field.name, WIDER[str(field.type)])
         history.table.alter.widen_column(_path(field.name), WIDER[str(field.type)])
+
+
+def widen_beyond_iceberg(history: History) -> None:
+    """Iceberg reads no file with integers as one of these types."""
+    kind = history.rng.choice(BEYOND_ICEBERG)
+    history.tell("widen n", kind)
+    history.table.alter.widen_column("n", kind)
 
 
 def change_struct(history: History) -> None:

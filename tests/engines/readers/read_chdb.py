@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import chdb
 import pyarrow as pa
+from chdb.session import Session
 
 from tests.engines.readers.serve import Request
 
@@ -18,14 +19,29 @@ def start(_folder: str) -> Callable[[Request], pa.Table]:
     os.chdir("/")
 
     def read(request: Request) -> pa.Table:
+        if request.catalog:
+            return _in_catalog(request)
         if request.format == "delta":
             source, state = f"deltaLakeLocal('{request.prefix}/')", f", delta_lake_snapshot_version = {request.slot}"
         else:
             source, state = f"icebergLocal('{request.prefix}/')", f", iceberg_snapshot_id = {request.slot + 1}"
         settings = SETTINGS + ("" if request.way == "newest" else state)
-        found = chdb.query(f"{request.query(source, '`')} settings {settings}", "ArrowStream").bytes()
-        if not found:
-            raise LookupError("ClickHouse answers nothing, not even columns")
-        return pa.ipc.open_stream(found).read_all()
+        return _table(chdb.query(f"{request.query(source, '`')} settings {settings}", "ArrowStream").bytes())
 
     return read
+
+
+def _in_catalog(request: Request) -> pa.Table:
+    """By a database that stands for the catalog, in a session that lives for one request."""
+    state = "" if request.snapshot_id is None else f", iceberg_snapshot_id = {request.snapshot_id}"
+    with Session() as session:
+        session.query("set allow_database_iceberg = 1")
+        session.query(f"create database c engine = DataLakeCatalog('{request.catalog}/v1') settings catalog_type = 'rest', warehouse = ''")
+        query = f"{request.query('c.`default.t`', '`')} settings {SETTINGS}{state}"
+        return _table(session.query(query, "ArrowStream").bytes())
+
+
+def _table(found: bytes) -> pa.Table:
+    if not found:
+        raise LookupError("ClickHouse answers nothing, not even columns")
+    return pa.ipc.open_stream(found).read_all()

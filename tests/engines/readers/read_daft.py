@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import daft
 import pyarrow as pa
-from pyiceberg.table import StaticTable
 
+from tests.engines.readers.pyiceberg_table import table_of
 from tests.engines.readers.serve import Request
 
 
@@ -15,6 +15,6 @@ def start(_folder: str) -> Callable[[Request], pa.Table]:
     def read(request: Request) -> pa.Table:
         if request.format == "delta":
             return daft.read_deltalake(request.prefix, version=request.version).to_arrow()
-        return daft.read_iceberg(StaticTable.from_metadata(request.metadata), snapshot_id=request.snapshot_id).to_arrow()
+        return daft.read_iceberg(table_of(request), snapshot_id=request.snapshot_id).to_arrow()
 
     return read

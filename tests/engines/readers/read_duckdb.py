@@ -16,15 +16,22 @@ EXTENSIONS = ("parquet", "json", "icu", "avro", "httpfs", "iceberg", "delta")
 
 def start(_folder: str) -> Callable[[Request], pa.Table]:
     connections = [_connect()]
+    attached: list[str] = []
 
     def read(request: Request) -> pa.Table:
         try:
             for setting in request.settings:
                 connections[0].execute(f"SET {setting}")
-            return _table(connections[0].execute(request.query(_source(request), '"')))
+            if request.catalog and request.catalog not in attached:
+                attached.append(request.catalog)
+                options = f"TYPE iceberg, ENDPOINT '{request.catalog}', AUTHORIZATION_TYPE 'none'"
+                connections[0].execute(f"ATTACH '' AS c{len(attached) - 1} ({options})")
+            source = _in_catalog(request, attached.index(request.catalog)) if request.catalog else _source(request)
+            return _table(connections[0].execute(request.query(source, '"')))
         except duckdb.Error as error:
             # After an internal error every statement fails.
             connections[0] = _connect()
+            attached.clear()
             raise error
 
     return read
@@ -49,6 +56,11 @@ def _source(request: Request) -> str:
         return f"iceberg_scan('{request.prefix}')"
     snapshot = "" if request.snapshot_id is None else f", snapshot_from_id => {request.snapshot_id}::UBIGINT"
     return f"iceberg_scan('{request.metadata}'{snapshot})"
+
+
+def _in_catalog(request: Request, number: int) -> str:
+    state = "" if request.snapshot_id is None else f" AT (VERSION => {request.snapshot_id})"
+    return f'c{number}."default".t{state}'
 
 
 def _table(result: duckdb.DuckDBPyConnection) -> pa.Table:

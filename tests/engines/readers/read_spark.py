@@ -13,6 +13,17 @@ from tests.engines.readers.serve import Request
 
 def start(folder: str) -> Callable[[Request], pa.Table]:
     session = spark_session(folder)
+    catalogs: dict[str, str] = {}
+
+    def in_catalog(request: Request) -> str:
+        """The table by its name in the catalog, which is made known to the session once."""
+        if request.catalog not in catalogs:
+            catalogs[request.catalog] = name = f"c{len(catalogs)}"
+            session.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+            for setting, value in {"type": "rest", "uri": request.catalog, "cache-enabled": "false"}.items():
+                session.conf.set(f"spark.sql.catalog.{name}.{setting}", value)
+        state = "" if request.snapshot_id is None else f" version as of {request.snapshot_id}"
+        return f"{catalogs[request.catalog]}.`default`.t{state}"
 
     def read(request: Request) -> pa.Table:
         if request.way == "write":
@@ -20,6 +31,8 @@ def start(folder: str) -> Callable[[Request], pa.Table]:
             for statement in request.sql.split(";"):
                 session.sql(statement)
             return pa.table({})
+        if request.catalog:
+            return session.sql(request.query(in_catalog(request), "`")).toArrow()
         reader = session.read.format(request.format)
         if request.format == "delta":
             place = request.prefix

@@ -26,6 +26,7 @@ class Request:
     file of that slot; `write`, nothing is read, and Spark does the statements of `sql`.
     slot: of objcat. metadata: the Iceberg metadata file to begin at.
     settings: of the engine's session, as SET takes them.
+    catalog: the URL of an Iceberg REST catalog, which has the table as `default.t`; empty: the engine finds the table by path.
     sql: what to select, with `{t}` for the table and `{columns}` quoted as the engine does; None: all rows.
     """
 
@@ -37,6 +38,7 @@ class Request:
     sql: str | None = None
     columns: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    catalog: str = ""
 
     @property
     def snapshot_id(self) -> int | None:
