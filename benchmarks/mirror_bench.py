@@ -57,6 +57,24 @@ def _show(console: Console, title: str, figures: Figures) -> None:
     console.print(table)
 
 
+def _show_pairs(console: Console, title: str, figures: Figures) -> None:
+    """Figures of `benchmarks.paired`: a line for each figure, with the median ratio and its interval."""
+    table = Table("what", "figure", "one side, the other", "ratio", "between", title=title, title_justify="left")
+    for what, of_what in figures.items():
+        ratios = [
+            name.removeprefix("ratio of ") for name in of_what if name.startswith("ratio of ") and not name.endswith((", low", ", high"))
+        ]
+        for figure in ratios:
+            sides = ", ".join(
+                f"{value:.3g}" for name, value in of_what.items() if name.endswith(f" {figure}") and not name.startswith("ratio")
+            )
+            low, median, high = (of_what[f"ratio of {figure}{end}"] for end in (", low", "", ", high"))
+            table.add_row(what, figure, sides, f"{median:.3f}", f"{low:.3f} and {high:.3f}")
+        if not ratios:
+            table.add_row(what, ", ".join(f"{name} {value:,.0f}" for name, value in of_what.items()), "", "", "")
+    console.print(table)
+
+
 def _said(name: str, value: float) -> str:
     if name.startswith("request "):
         return f"{value:g} {name.removeprefix('request ')}"
@@ -88,7 +106,7 @@ def main(arguments: list[str]) -> int:
         if "commits" in parts:
             commits = measure_commits(Path(directory, "commits"), make_data(chosen.scale, say), chosen.rounds, say)
             results["commits"] = commits
-            _show(console, "upserts of 1 % of orders", commits)
+            _show_pairs(console, "upserts of 1 % of orders, with mirrors and without", commits)
             for name, found in commits.items():
                 for figure in ("seconds until acknowledged", "CPU of the process until acknowledged"):
                     console.print(f"{name}, {figure}: at most {GOAL}x is {verdict(found, figure)}")
@@ -99,7 +117,7 @@ def main(arguments: list[str]) -> int:
         if "spark" in parts:
             spark = measure_spark_scans(Path(directory, "spark"), make_data(chosen.scale, say), chosen.rounds, say)
             results["spark"] = spark
-            _show(console, "scans by Spark and Iceberg", spark)
+            _show_pairs(console, "scans by Spark and Iceberg, of the mirror and of Iceberg's own table", spark)
     if chosen.json:
         command = " ".join(["./dev bench mirrors", *arguments])
         told = {"environment": environment.machine(command, began=began), "settings": vars(chosen), "results": results}
