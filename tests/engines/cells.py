@@ -209,8 +209,10 @@ ALL = (
             {**WRITES, **COMPACTIONS, steps.cluster: 1},
             begin=begin,
             at={12: steps.rewrite_adopted},
+            waits=waits,
         )
-        for form, begin in (("Iceberg", beginnings.adopt_iceberg), ("Delta", beginnings.adopt_delta))
+        # Files of a partitioned Delta table lack the partition column, which mirrors cannot say.
+        for form, begin, waits in (("Iceberg", beginnings.adopt_iceberg, ()), ("Delta", beginnings.adopt_delta, ("iceberg", "delta")))
     ),
     Cell(
         "held",
