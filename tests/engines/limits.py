@@ -47,6 +47,11 @@ NULLS_AS_EMPTY = "nulls of nested types as empty values"
 ICEBERG: tuple[Mirror, ...] = ("iceberg 2", "iceberg 3")
 V3: tuple[Mirror, ...] = ("iceberg 3",)
 DELTA: tuple[Mirror, ...] = ("delta",)
+OUTSIDE = (
+    "{} reads no file outside of the folder of a Delta table. Adopted files are there, and all files of a table that shares the log of "
+    "another."
+)
+OUTSIDE_CELLS = ("adopted-iceberg", "adopted-delta", "shared-log-later")
 LIMITS = (
     Limit(
         "chdb-v3",
@@ -71,6 +76,22 @@ LIMITS = (
         "ClickHouse gives a null of a list, a map or a struct as an empty one.",
         is_read=True,
         cells=("types", "evolution", "restored", "begun-late", "catalog"),
+    ),
+    Limit(
+        "chdb-paths",
+        "chdb",
+        DELTA,
+        "should be inside the table directory",
+        OUTSIDE.format("ClickHouse"),
+        cells=OUTSIDE_CELLS,
+    ),
+    Limit(
+        "polars-paths",
+        "polars",
+        DELTA,
+        "No such file or directory .*%2E%2E/",
+        OUTSIDE.format("polars"),
+        cells=OUTSIDE_CELLS,
     ),
     Limit("daft-v3", "daft", V3, "Invalid Parquet file", "daft takes a Puffin file of deletion vectors for Parquet."),
     Limit(
