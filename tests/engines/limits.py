@@ -89,7 +89,7 @@ LIMITS = (
         "polars-paths",
         "polars",
         DELTA,
-        "No such file or directory .*%2E%2E/",
+        "No such file or directory",
         OUTSIDE.format("polars"),
         cells=OUTSIDE_CELLS,
     ),
