@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from functools import partial
 
 from benchmarks.figures import Spread
 from benchmarks.paired import compared, in_turns, median_interval
@@ -41,7 +42,12 @@ def test_one_slow_pair_moves_nothing():
 
 def test_the_side_that_is_first_alternates():
     order: list[str] = []
-    sides = {name: (lambda name=name: order.append(name) or {"s": 1.0}) for name in ("a", "b")}
+
+    def sample(name: str) -> dict[str, float]:
+        order.append(name)
+        return {"s": 1.0}
+
+    sides = {name: partial(sample, name) for name in ("a", "b")}
     for turn in range(3):
         assert list(in_turns(sides, turn)) == ["a", "b"]
     assert order == ["b", "a", "a", "b", "b", "a"]
