@@ -260,8 +260,9 @@ def _stream_of(data: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]] | None:
     """The columns and batches of a stream. None for other batches."""
     if isinstance(data, (pa.Table, pa.RecordBatch, SpooledBatch)):
         return None
-    datasets = sys.modules.get("pyarrow.dataset")
-    if datasets is not None and isinstance(data, (datasets.Dataset, datasets.Scanner)):
+    datasets: Any = sys.modules.get("pyarrow.dataset")
+    # Another thread may be importing it: then nobody has a dataset yet.
+    if hasattr(datasets, "Scanner") and isinstance(data, (datasets.Dataset, datasets.Scanner)):
         reader = data.to_reader() if isinstance(data, datasets.Scanner) else data.scanner().to_reader()
         return reader.schema, reader
     if type(data).__module__.split(".")[0] not in ("pandas", "polars", "pyspark") and hasattr(type(data), "__arrow_c_stream__"):
