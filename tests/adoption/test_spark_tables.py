@@ -156,6 +156,21 @@ def test_vectors_that_a_rollback_took_back_delete_nothing(spark: EngineProcess, 
     is_written_on(lake, "back", found)
 
 
+def test_equality_deletes_are_refused_until_they_are_applied(spark: EngineProcess, lake: objcat.Lake) -> None:
+    """Flink writes them. The error names what to call, which is done here."""
+    place = iceberg(spark, "equal", 2)
+    spark.read(Request("iceberg", "local.db.equal", "delete_equal", 0, "", "id = 5"))
+    found = rows_of(spark, "iceberg", place)
+    assert 5 not in {row["id"] for row in found} and len(found) == 39
+    with pytest.raises(InvalidInput, match=r"equality deletes, such as .*rewrite_data_files") as refused:
+        lake.adopt_iceberg(place, "equal", key=["id"])
+    assert "equal" not in lake.tables()
+    call = str(refused.value).partition("first: ")[2].rstrip(".").replace("'...'", "'db.equal'").replace("CALL system", "CALL local.system")
+    run(spark, call)
+    assert lake.adopt_iceberg(place, "equal", key=["id"]).rows == 39
+    is_written_on(lake, "equal", found)
+
+
 def test_a_table_of_version_2_that_became_version_3(spark: EngineProcess, lake: objcat.Lake) -> None:
     """It has position files of before and vectors of after, for different data files."""
     place = iceberg(spark, "upgraded", 2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from tests.engines.readers.serve import Request
@@ -33,6 +35,10 @@ def start(folder: str) -> Callable[[Request], pa.Table]:
             return pa.table({})
         if request.catalog:
             return session.sql(request.query(in_catalog(request), "`")).toArrow()
+        if request.way == "delete_equal":
+            assert request.sql is not None
+            _delete_equal(session, request.prefix, *request.sql.split(" = "))
+            return pa.table({})
         reader = session.read.format(request.format)
         if request.format == "delta":
             place = request.prefix
@@ -49,6 +55,24 @@ def start(folder: str) -> Callable[[Request], pa.Table]:
         return session.sql(request.query("t", "`")).toArrow()
 
     return read
+
+
+def _delete_equal(session: SparkSession, table: str, column: str, value: str) -> None:
+    """Delete rows of an Iceberg table by an equality delete, as Flink does. Spark reads such deletes, and writes none itself."""
+    jvm = session._jvm
+    assert jvm is not None and session.sparkContext._gateway is not None
+    iceberg = jvm.org.apache.iceberg
+    found = iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    field_id = found.schema().findField(column).fieldId()
+    ids = session.sparkContext._gateway.new_array(jvm.int, 1)
+    ids[0] = field_id
+    place = f"{found.location()}/data/equality-deletes.parquet"
+    field = pa.field(column, pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(field_id)})
+    path = urlsplit(place).path
+    pq.write_table(pa.table([[int(value)]], schema=pa.schema([field])), path)
+    deletes = iceberg.FileMetadata.deleteFileBuilder(found.spec()).ofEqualityDeletes(ids).withPath(place)
+    deletes = deletes.withFileSizeInBytes(os.path.getsize(path)).withRecordCount(1).withFormat(iceberg.FileFormat.PARQUET).build()
+    found.newRowDelta().addDeletes(deletes).commit()
 
 
 def spark_session(folder: str) -> SparkSession:
