@@ -80,7 +80,7 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTable:
+class PostgresTable:
     """A table with what its source alone needs.
 
     Args:
@@ -120,7 +120,7 @@ class PostgresCatalog:
         self._types: dict[int, PgType] = {}
         self._byte_collations: set[int] = set()
 
-    def tables(self, oids: Sequence[int] | None = None) -> dict[str, CatalogTable]:
+    def tables(self, oids: Sequence[int] | None = None) -> dict[str, PostgresTable]:
         """All tables by name, or some."""
         self._read_types()
         more = "" if oids is None else "and c.oid = any(%s::oid[])"
@@ -165,7 +165,7 @@ class PostgresCatalog:
             if rows_of(self._connection, _DATABASE_COLLATION)[0][0]:
                 self._byte_collations.add(100)  # "default", the collation of the database
 
-    def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]], keys: list[tuple[Any, ...]]) -> CatalogTable:
+    def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]], keys: list[tuple[Any, ...]]) -> PostgresTable:
         oid, schema, name, _, identity, filenode = row
         full = f"{schema}.{name}"
         key, problem = self._key(full, identity, keys, {column[1] for column in columns})
@@ -190,7 +190,7 @@ class PostgresCatalog:
             sorts_by_bytes=all(self._sorts_by_bytes(one, by_name[one.name][3]) for one in key_columns),
         )
         missing = {column[1]: column[7] for column in columns if column[7] is not None}
-        return CatalogTable(table, schema, name, oid, key_columns, missing)
+        return PostgresTable(table, schema, name, oid, key_columns, missing)
 
     def _sorts_by_bytes(self, key: KeyColumn, modifier: int) -> bool:
         # A numeric without a precision is text in the lake, which sorts otherwise.
@@ -215,7 +215,7 @@ class PostgresCatalog:
         return found, None
 
 
-def compare_tables(version: Any, now: CatalogTable) -> SchemaChanged | None:
+def compare_tables(version: Any, now: PostgresTable) -> SchemaChanged | None:
     """What happened between a `SourceTable.version` and now that no row says. See `ChangeSource.compare_schemas`."""
     table = now.table
     if not isinstance(version, Mapping):
@@ -235,7 +235,7 @@ def compare_tables(version: Any, now: CatalogTable) -> SchemaChanged | None:
     return SchemaChanged(table=table, defaults={} if needs_snapshot else defaults or {}, needs_snapshot=needs_snapshot)
 
 
-def _defaults(now: CatalogTable, names: Iterable[str]) -> dict[str, Any] | None:
+def _defaults(now: PostgresTable, names: Iterable[str]) -> dict[str, Any] | None:
     """What rows that were there read in columns that joined; None when one of the values is no default that the lake can have."""
     found = {}
     for name in names:

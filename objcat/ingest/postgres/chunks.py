@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from objcat.ingest.decoding import decode_column
 from objcat.ingest.model import BadRecord, KeyOrder, KeyValues, SnapshotChunk, SourceTable
-from objcat.ingest.postgres.catalog import CatalogTable, KeyColumn, PostgresCatalog
+from objcat.ingest.postgres.catalog import KeyColumn, PostgresCatalog, PostgresTable
 from objcat.ingest.postgres.connection import PostgresConnector, literal, quoted, rows_of, run
 from objcat.ingest.postgres.types import INT2, INT4, INT8, TEXT, UUID, VARCHAR
 from objcat.ingest.postgres.visibility import VisibleTransactions
@@ -63,7 +63,7 @@ class _RowsMax:
     rows: int
 
 
-class ChunkReader:
+class PostgresChunks:
     """Reads chunks and single rows by one connection. For one thread.
 
     Args:
@@ -96,7 +96,7 @@ class ChunkReader:
         found = rows_of(self._connection, "select pg_current_snapshot()::text")
         self._settled_from = VisibleTransactions.parse(found[0][0]).xmax
 
-    def read(self, known: CatalogTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
+    def read(self, known: PostgresTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
         """See `ChangeSource.read_chunk`."""
         limit = self._rows_max.setdefault(known.table.name, _RowsMax(rows_max))
         rows_max = min(rows_max, limit.rows) if known.keys else 0
@@ -123,7 +123,7 @@ class ChunkReader:
         )
 
     def _read_in_transaction(
-        self, known: CatalogTable, after: KeyValues | None, rows_max: int, order: KeyOrder
+        self, known: PostgresTable, after: KeyValues | None, rows_max: int, order: KeyOrder
     ) -> tuple[SourceTable, pa.Table, str] | None:
         # The lock comes before the snapshot: a table that is rewritten or truncated in between would look empty.
         run(self._connection, f"set local lock_timeout = {LOCK_WAIT_MS}")
@@ -140,7 +140,7 @@ class ChunkReader:
         query = _select(now, after, rows_max, order)
         return now.table, self._copied(query, [column.name for column in now.table.columns]), seen
 
-    def fetch(self, known: CatalogTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> dict[KeyValues, dict[str, Any]]:
+    def fetch(self, known: PostgresTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> dict[KeyValues, dict[str, Any]]:
         """See `ChangeSource.fetch_rows`."""
         names = list(dict.fromkeys([*known.table.key, *columns]))
         wanted = ", ".join(f"({_values(known.keys, key)})" for key in keys)
@@ -151,7 +151,7 @@ class ChunkReader:
         rows = texts.to_pylist()
         return {tuple(row[name] for name in known.table.key): {name: row[name] for name in columns} for row in rows}
 
-    def place(self, known: CatalogTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], order: KeyOrder) -> list[int]:
+    def place(self, known: PostgresTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], order: KeyOrder) -> list[int]:
         """See `ChangeSource.place_keys`."""
         by_bytes = order is KeyOrder.BYTES
         if all(_compares_here(key, by_bytes=by_bytes) for key in known.keys):
@@ -186,7 +186,7 @@ class ChunkReader:
         )
 
 
-def _select(now: CatalogTable, after: KeyValues | None, rows_max: int, order: KeyOrder) -> str:
+def _select(now: PostgresTable, after: KeyValues | None, rows_max: int, order: KeyOrder) -> str:
     columns = ", ".join(f"t.{quoted(column.name)}" for column in now.table.columns)
     query = f"select {columns} from {now.sql} t"  # noqa: S608
     if not now.keys:

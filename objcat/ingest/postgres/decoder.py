@@ -48,7 +48,7 @@ class DecodedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class _StreamedTable:
+class _PublishedTable:
     """A table of the stream. names: of its columns, in order. places: of the key columns."""
 
     table: SourceTable
@@ -69,7 +69,7 @@ class TransactionDecoder:
         self._catalog = catalog
         self._follows = follows
         self._bytes_max = bytes_max
-        self._relations: dict[int, _StreamedTable | None] = {}
+        self._relations: dict[int, _PublishedTable | None] = {}
         self._begin: BeginMessage | None = None
         self._changes = SpooledChanges(bytes_max)
 
@@ -111,10 +111,10 @@ class TransactionDecoder:
         before = self._relations.get(message.oid)
         if before is not None and before.table == table:
             return
-        self._relations[message.oid] = _StreamedTable(table, names, tuple(names.index(one) for one in table.key))
+        self._relations[message.oid] = _PublishedTable(table, names, tuple(names.index(one) for one in table.key))
         self._changes.add(SchemaChanged(table=table), ROW_BYTES)
 
-    def _relation(self, oid: int) -> _StreamedTable | None:
+    def _relation(self, oid: int) -> _PublishedTable | None:
         try:
             return self._relations[oid]
         except KeyError:
@@ -133,7 +133,7 @@ class TransactionDecoder:
         change = self._changed(relation, message)
         self._changes.add(change, size)
 
-    def _changed(self, relation: _StreamedTable, message: RowMessage) -> RowChange:
+    def _changed(self, relation: _PublishedTable, message: RowMessage) -> RowChange:
         names, places = relation.names, relation.places
         old = message.old
         if message.new is None:

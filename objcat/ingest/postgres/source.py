@@ -26,8 +26,8 @@ from objcat.ingest.model import (
     SourceTable,
     SourceTransaction,
 )
-from objcat.ingest.postgres.catalog import CatalogTable, PostgresCatalog, compare_tables
-from objcat.ingest.postgres.chunks import ChunkReader
+from objcat.ingest.postgres.catalog import PostgresCatalog, PostgresTable, compare_tables
+from objcat.ingest.postgres.chunks import PostgresChunks
 from objcat.ingest.postgres.connection import PostgresConnector, rows_of
 from objcat.ingest.postgres.decoder import TransactionDecoder
 from objcat.ingest.postgres.settings import PostgresSettings, postgres_settings
@@ -70,11 +70,11 @@ class PostgresSource:
         self._cursor: Any = None
         self._confirmed = 0
         self._connections: list[Connection] = []
-        self._known: dict[str, CatalogTable] = {}
+        self._known: dict[str, PostgresTable] = {}
         self._sql = self._connect()
         self._catalog = PostgresCatalog(self._sql, router.key_of, settings.numeric_scale)
         self._slot = PostgresSlot(self._connector, self._sql, config, settings, env)
-        self._chunks = ChunkReader(self._connector, self._sql, self._catalog, self.head)
+        self._chunks = PostgresChunks(self._connector, self._sql, self._catalog, self.head)
         self._stop_alive: Callable[[], None] = env.repeat(self._keep_alive, every_s=KEEP_ALIVE_S)
 
     def check_settings(self) -> None:
