@@ -71,6 +71,8 @@ def measure_spark_scans(place: Path, data: Data, rounds: int, say: Callable[[str
     }
     say("writing the same table by Iceberg, and scanning both")
     answer = _scan(place, request)
+    if len(answer["own_files"]) != len(files):
+        raise AssertionError(f"Iceberg wrote {len(answer['own_files'])} files, and the mirror names {len(files)}")
     found = {name: _compared(name, pairs) for name, pairs in answer["pairs"].items()}
     return {**found, f"files, {MIRROR}": shape(files), f"files, {OWN}": shape(answer["own_files"])}
 

@@ -62,7 +62,7 @@ def _cpu_s(process: int) -> float:
 
 def _write_own(session: SparkSession, request: Mapping[str, Any]) -> list[str]:
     """A table of the rows of some Parquet files: each becomes a file of this one, in the same order. Returns its files."""
-    frames = [session.read.parquet(file).select(*request["columns"]).coalesce(1) for file in request["files"]]
+    frames = [session.read.parquet(file).select(*request["columns"]) for file in request["files"]]
     whole: DataFrame = reduce(DataFrame.union, frames)
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' not null'}" for field in whole.schema)
     properties = {
@@ -92,6 +92,7 @@ def _session(folder: str) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         # A file of the table that is written is read as one piece, so that its rows stay in order.
         "spark.sql.files.maxPartitionBytes": str(1 << 32),
+        "spark.sql.files.openCostInBytes": str(1 << 32),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.local.type": "hadoop",
