@@ -358,6 +358,7 @@ class ExplorerBackend(Backend):
         return answer
 
 
+_FOLDERS = frozenset({"log", "intents", "data", "checkpoints", "history", "metadata", "_delta_log", "deltavectors"})
 _SETTLING = frozenset({"_judge", "_last_look", "resolve_write_outcome"})
 
 
@@ -373,7 +374,7 @@ def _call_site(request: Request) -> str:
             break
         frame = frame.f_back
     parts = request.key.split("/")
-    folder = next((part for part in parts if part in ("log", "intents", "data", "checkpoints", "history")), parts[-1])
+    folder = next((part for part in parts if part in _FOLDERS), parts[-1])
     return f"{frame.f_code.co_qualname.replace('.<locals>', '')}: {request.kind} {folder}{settling}"
 
 

@@ -25,6 +25,7 @@ from tests.explorer.cells_erasures import ERASURE_CELLS
 from tests.explorer.cells_indexes import INDEX_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
+from tests.explorer.cells_mirrors import MIRROR_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
 from tests.explorer.cells_positions import POSITION_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
@@ -323,6 +324,7 @@ CELLS = (
     *WITHOUT_KEY_CELLS,
     *ERASURE_CELLS,
     *LAKE_CELLS,
+    *MIRROR_CELLS,
 )
 
 

@@ -16,6 +16,7 @@ from objcat.timeline.log_view import LogView
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
 from tests.explorer.deletions import could_commit, is_nameless, may_delete, restored_late
 from tests.explorer.facts import Facts, facts_of
+from tests.explorer.mirrored import replaced
 from tests.explorer.properties import check_notes, check_store
 from tests.explorer.roles import CREATED
 from tests.explorer.store import (
@@ -352,7 +353,7 @@ class Search:
         return may_delete(self._requests[request], facts, open_txns, by=self._cell.actors[index].number)
 
     def _broken_by(self, before: int, after: int, request: int) -> str | None:
-        """What a move itself breaks: P1, a slot never changes; P8, an intent does not come back."""
+        """What a move itself breaks: P1, a slot never changes; P8, an intent does not come back; P13, a mirror is not written over."""
         if before == after:
             return None
         new = self._facts[after].logs
@@ -360,7 +361,8 @@ class Search:
             changed = [number for number, slot in log.slots.items() if prefix not in new or new[prefix].slots.get(number) != slot]
             if changed and not is_nameless(self._facts[before], prefix):
                 return f"P1: slot {changed[0]} was changed or deleted"
-        return restored_late(self._requests[request], self._facts[before], self._facts[after])
+        asked, was, now = self._requests[request], self._facts[before], self._facts[after]
+        return restored_late(asked, was, now) or replaced(asked, was, now)
 
     def _judge(self, before: State, state: State, moved: int) -> str | None:
         """What a new state breaks. Where the store is as before, only the actor that moved can have broken anything."""

@@ -36,6 +36,7 @@ from tests.explorer.facts import (
     unknown_keys,
     wrong_positions,
 )
+from tests.explorer.mirrored import check_mirrors
 
 PROPERTIES = {
     "P0": "no schedule leads to an error that is not part of the contract",
@@ -51,13 +52,14 @@ PROPERTIES = {
     "P10": "a read is a prefix of the log, no older than the head when it began, and a handle never goes back",
     "P11": "an actor that is left alone ends in a bounded number of requests, and succeeds where nothing went wrong",
     "P12": "a certificate of erasure is true: no file holds a row that was there when the erasure began",
+    "P13": "whatever readers of a mirror can begin with reads exactly its slot while that can be read, and is not written over",
 }
 
 
 def check_store(facts: Facts) -> str | None:
     """What is wrong with the store alone."""
     for log in facts.logs.values():
-        broken = _check_log(log, facts)
+        broken = _check_log(log, facts) or check_mirrors(log, facts)
         if broken is not None:
             return broken
     for root, named in facts.roots.items():

@@ -366,11 +366,13 @@ class CreateTable:
 
     kind: TableType = MERGE_ON_READ
     ordering: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
+        settings: dict[str, Any] = {"ordering": self.ordering, "table_type": self.kind, "properties": dict(self.properties)}
         with mock.patch("objcat.lake.standalone.check_commit_store"):
-            table = create_table_at(place, SCHEMA, key=["k"], ordering=self.ordering, index=BucketIndex(BUCKETS), table_type=self.kind)
+            table = create_table_at(place, SCHEMA, key=["k"], index=BucketIndex(BUCKETS), **settings)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
 

@@ -76,6 +76,6 @@ def short(text: str) -> str:
 def _content(data: bytes) -> str:
     try:
         slot = parse_slot(data)
-    except (json.JSONDecodeError, KeyError, UnicodeDecodeError):
+    except (json.JSONDecodeError, KeyError, UnicodeDecodeError, AttributeError):
         return ""
     return f" = {slot.action} {short(slot.txn)}"

@@ -161,6 +161,7 @@ def toy_files() -> Iterator[None]:
         "maintenance.cluster",
         "maintenance.compact",
         "maintenance.cluster_rows",
+        "mirror.superseded_rows",
     )
     modules = [import_module(f"objcat.{name}") for name in names]
     with ExitStack() as stack:

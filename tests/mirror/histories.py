@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,24 @@ def slots_of(where: Path) -> dict[str, list[int]]:
         "iceberg": sorted(int(path.name[1:].partition(".")[0]) - 1 for path in where.glob("metadata/v*.metadata.json")),
         "delta": sorted(int(path.name.partition(".")[0]) for path in where.glob("_delta_log/*.json")),
     }
+
+
+def is_restart(commit: bytes) -> bool:
+    """Whether a commit of a Delta mirror holds everything."""
+    info = json.loads(commit.split(b"\n", 1)[0])["commitInfo"]
+    return bool(info.get("objcat.since", 0) == info["objcat.slot"])
+
+
+def has_beginning(version: int, commits: Collection[int], checkpoints: Collection[int], restarts: Collection[int]) -> bool:
+    """Whether readers of Delta can get to a version: from a checkpoint, or from the first version, without a gap.
+
+    restarts: versions that hold everything. Above version 0 readers may need the checkpoint of such a one.
+    """
+    while version in commits and version not in checkpoints and version > 0:
+        if version in restarts:
+            return False
+        version -= 1
+    return version in checkpoints or (version == 0 and version in commits)
 
 
 READERS: dict[str, Callable[[Path, int], Rows]] = {"iceberg": by_iceberg, "delta": by_delta}

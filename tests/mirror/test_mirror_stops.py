@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,10 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.errors import FileIOError
-from fileio.schemes import open_backend
-from fileio.store import FileIO
-from fileio.testing.env import FakeEnv
-from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
-from fileio.write_outcomes import RetryPolicy
-from objcat.errors import ObjcatError
+from fileio.testing.faults import Crash, Fault
 from objcat.mirror.model import MirrorNotRestarted
 from tests.effort import few
+from tests.mirror.conftest import tried
 from tests.mirror.histories import (
     MIRRORS,
     READERS,
@@ -34,6 +27,7 @@ from tests.mirror.histories import (
     rows_at,
     slots_of,
 )
+from tests.mirror.stages import Prepare, Run, Stage
 
 
 @pytest.fixture(autouse=True)
@@ -45,20 +39,6 @@ def by_hand() -> Iterator[None]:
 @pytest.fixture
 def lake(tmp_path: Path) -> objcat.Lake:
     return objcat.connect(tmp_path)
-
-
-@dataclass
-class Strike:
-    """Hits requests from `first` to `last` with a fault, where they can suffer it."""
-
-    fault: Fault
-    first: int = 0
-    last: int = -1
-
-    def choose(self, request: Request) -> Hit | None:
-        if not self.first <= request.number <= self.last or self.fault not in APPLICABLE[request.kind]:
-            return None
-        return Hit(self.fault)
 
 
 # ---- a mirror process that stops at each request -------------------------------------------------------------------
@@ -96,10 +76,11 @@ def after_schema_change(table: objcat.Table) -> None:
 
 
 def begins_late(table: objcat.Table) -> None:
+    wanted = table.properties["mirrors"]
     table.set_properties({"mirrors": "none"})
     begin(table)
     table.upsert(people(4, 5, value=3))
-    table.set_properties(MIRRORS)
+    table.set_properties({"mirrors": wanted})
 
 
 def before_erasure(table: objcat.Table) -> None:
@@ -138,7 +119,11 @@ def expire(table: objcat.Table) -> object:
     return [form.expire(modified_before_ms=1 << 60) for form in forms.formats(context.view)]
 
 
-CASES: dict[str, tuple[Callable[[objcat.Table], None], Callable[[objcat.Table], object]]] = {
+def erase(table: objcat.Table) -> object:
+    return table.erase([{"id": 3}], older_than_s=0)
+
+
+CASES: dict[str, tuple[Prepare, Run]] = {
     "masked rows": (after_masks, mirror),
     "first slot": (begin, mirror),
     "compaction": (after_compaction, mirror),
@@ -148,76 +133,73 @@ CASES: dict[str, tuple[Callable[[objcat.Table], None], Callable[[objcat.Table], 
     "start over": (before_erasure, start_over),
     "removal": (before_removal, mirror),
     "expiry": (before_expiry, expire),
+    "erasure": (after_compaction, erase),
+}
+FORMS = {
+    "iceberg 2": {"mirrors": "iceberg", "mirror_iceberg_version": "2"},
+    "iceberg 3": {"mirrors": "iceberg", "mirror_iceberg_version": "3"},
+    "delta": {"mirrors": "delta"},
 }
 LONG = 40
 """Requests that one fault hits in a row, so that retries end."""
+STOPS = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+LOST = (Fault.AFTER, Fault.LATER)
 
 
-@pytest.mark.parametrize("fault", [Fault.CRASH_AFTER, *few([Fault.CRASH_BEFORE], 0)])
-@pytest.mark.parametrize("case", few(CASES, 2, integration=9))
-def test_a_process_that_stops_at_some_requests(tmp_path: Path, case: str, fault: Fault) -> None:
-    assert strike_each(tmp_path, case, fault, step=11) > 1
+@pytest.mark.parametrize("case", few(CASES, 2, integration=10))
+def test_a_process_that_stops_at_some_requests(tmp_path: Path, case: str) -> None:
+    for form in FORMS:
+        assert strike_some(tmp_path / form.replace(" ", ""), case, form, Fault.CRASH_AFTER, step=11) >= 1
 
 
 @pytest.mark.tier("integration")
 @pytest.mark.parametrize("case", CASES)
 def test_answers_that_are_lost(tmp_path: Path, case: str) -> None:
-    assert strike_each(tmp_path, case, Fault.AFTER, step=29, length=LONG) >= 1
+    for form in FORMS:
+        assert strike_some(tmp_path / form.replace(" ", ""), case, form, Fault.AFTER, step=29, length=LONG) >= 1
 
 
 @pytest.mark.tier("all")
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
-def test_a_process_that_stops_at_every_request(tmp_path: Path, case: str, fault: Fault) -> None:
-    assert strike_each(tmp_path, case, fault, step=1) > 10
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("fault", STOPS)
+def test_a_process_that_stops_at_every_request(tmp_path: Path, case: str, form: str, fault: Fault) -> None:
+    assert strike_some(tmp_path, case, form, fault) > 2
 
 
 @pytest.mark.tier("all")
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("fault", LOST)
 @pytest.mark.parametrize("length", [1, LONG])
-@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER, Fault.TWICE, Fault.LATER, Fault.PARTIAL])
-def test_a_fault_at_every_request(tmp_path: Path, case: str, fault: Fault, length: int) -> None:
-    assert strike_each(tmp_path, case, fault, step=1, length=length) > 10
+def test_answers_that_are_lost_at_every_request(tmp_path: Path, case: str, form: str, fault: Fault, length: int) -> None:
+    assert strike_some(tmp_path, case, form, fault, length=length) > 1
 
 
-def strike_each(path: Path, case: str, fault: Fault, *, step: int, length: int = 1) -> int:
-    """Strike each of the requests, or some, until there is no such request. Returns how many processes met a fault."""
-    tried = 0
-    while strike(path / str(tried), case, fault, 1 + tried * step, length, "23"[tried % 2]):
-        tried += 1
-    return tried
+@pytest.mark.tier("all")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.TWICE, Fault.PARTIAL])
+def test_other_faults_at_every_third_request(tmp_path: Path, case: str, form: str, fault: Fault) -> None:
+    strike_some(tmp_path, case, form, fault, step=3, length=LONG)
 
 
-def strike(path: Path, case: str, fault: Fault, first: int, length: int, version: str) -> bool:
-    """One process meets a fault from a request on, and another goes on. Returns whether there was such a request."""
-    prepare, run = CASES[case]
-    path.mkdir(parents=True)
-    table = make_table(objcat.connect(path), mirror_iceberg_version=version)
-    prepare(table)
-    script = Strike(fault)
-    backend = FaultyBackend(open_backend(path.as_uri(), {}), script)
-    store = FileIO(backend, env=FakeEnv(first), policy=RetryPolicy(attempts_max=3))
-    struck = objcat.Lake(store).table("shop.people")
-    script.first = sum(backend.asked.values()) + first
-    script.last = script.first + length - 1
-    with suppress(Crash, FileIOError, ObjcatError):
-        run(struck)
-    check_each(table)
-    backend.release()
-    check_each(table)
-    other = objcat.connect(path).table("shop.people")
-    check_goes_on(other)
-    other.delete([{"id": 1}])
-    check_caught_up(other)
-    return sum(backend.asked.values()) >= script.first
-
-
-def check_goes_on(table: objcat.Table) -> None:
-    if table.properties.get("mirrors", "none") == "none":
-        table.maintenance.mirror()
-        assert not objects_of_mirrors(folder(table))
-        table.set_properties(MIRRORS)
-    check_caught_up(table)
+def strike_some(path: Path, case: str, form: str, fault: Fault, *, step: int = 1, length: int = 1) -> int:
+    """Strike each of the requests, or some, until there is no such request. Returns how many processes met the fault."""
+    path.mkdir(exist_ok=True)
+    stage = Stage(path, *CASES[case], FORMS[form])
+    first = 1
+    while stage.strike(fault, first, length):
+        first += step
+    counts = stage.counts
+    late = f"; {counts['without a checkpoint']} reads of a Delta restart without its checkpoint ended in errors" if form == "delta" else ""
+    lost = f", {length} in a row" if length > 1 else ""
+    told = f"{counts['requests']} processes struck, every {step} requests{lost}; {counts['reads']} slots read, all equal{late}"
+    tried.append(f"{case}, {form}, {fault.value}: {told}")
+    return counts["requests"]
 
 
 # ---- processes that know what is no longer so ----------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tests.mutations.bugs_mirrors
 import tests.mutations.bugs_positions
 import tests.mutations.bugs_services
 import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
