@@ -127,7 +127,9 @@ class FollowedTables:
         if progress is None or routed is None or progress.aside is not None:
             return
         self._metrics.add("schema_changes_total")
-        if changed.needs_snapshot or set(changed.defaults) & set(routed.route.mask):
+        # A column that was dropped and joins again would show its old values.
+        comes_again = set(changed.defaults) & {*routed.route.mask, *progress.columns}
+        if changed.needs_snapshot or comes_again:
             self._begin_snapshot(table.name)
         if self._sink.has_table(routed.name):
             self.ensure(table, changed)
@@ -217,4 +219,6 @@ class FollowedTables:
 
 def _defaults_of(changed: SchemaChanged | None, routed: RoutedTable) -> Mapping[str, Any]:
     """The defaults of columns that are written as they are. Those of hidden columns come with a snapshot."""
-    return {} if changed is None else {name: value for name, value in changed.defaults.items() if name not in routed.route.mask}
+    if changed is None:
+        return {}
+    return {name: value for name, value in changed.defaults.items() if value.is_valid and name not in routed.route.mask}

@@ -14,16 +14,23 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from devkit.databases import PostgresServer
 from devkit.paths import ROOT
 from objcat.ingest.requests import add_request
-from tests.ingest.load import SCHEMA, START_SUM
 from tests.ingest.shop import Shop
 
 TABLES: Mapping[str, tuple[str, ...]] = {"accounts": ("id",), "wallets": ("id",), "scratch": ("id", "part")}
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["objcat", "objcat.ingest.runner", "objcat.ingest.postgres.source", "psycopg2.extras", "tests.ingest.planted"]
+    [
+        "objcat",
+        "objcat.ingest.runner",
+        "objcat.ingest.postgres.source",
+        "objcat.ingest.mysql.source",
+        "psycopg2.extras",
+        "pymysql",
+        "pymysqlreplication",
+        "tests.ingest.planted",
+    ]
 )
 
 
@@ -64,15 +71,16 @@ def follow(path: str, environment: dict[str, str], bug: str | None) -> None:
     from tests.ingest.planted import plant
 
     plant(bug)
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stderr = open(_log(path), "a", buffering=1)  # noqa: SIM115 - as long as the process
     _follow(path, is_once=False, as_json=True)
 
 
-def killed_run(server: PostgresServer, folder: Path, seed: int, *, kills: int, bug: str | None = None, pause_s: float = 0.04) -> KilledRun:
-    """Kill an ingest so many times, then compare.
+def killed_run(shop: Shop, load: Any, folder: Path, seed: int, *, kills: int, bug: str | None = None, pause_s: float = 0.04) -> KilledRun:
+    """Kill an ingest so many times, then compare and close the shop.
 
     Args:
-        server: the server.
+        shop: with an empty database.
+        load: the module that writes to its database, such as `tests.ingest.load`.
         folder: for lake and configuration.
         seed: of the load and of the moments of the kills.
         kills: how many.
@@ -80,28 +88,28 @@ def killed_run(server: PostgresServer, folder: Path, seed: int, *, kills: int, b
         pause_s: between two transactions of each of the three writers.
     """
     drawn = random.Random(seed)
-    shop = Shop(server, folder)
     found = KilledRun()
     stop = folder / "stop"
     try:
-        shop.sql(SCHEMA)
+        shop.sql(load.SCHEMA)
         shop.configure(chunk_rows=120, run="idle_commit_s = 1")
         command = [
             sys.executable,
             "-m",
-            "tests.ingest.load",
-            server.connection(shop.name),
+            load.__name__,
+            shop.source_url,
             str(seed),
             str(stop),
             str(pause_s),
             str(kills * 0.15),
         ]
-        load = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        writers = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         try:
             _kill(shop, found, drawn, kills, bug)
+            _follow_whole(shop, kills // 2, bug)
         finally:
             stop.touch()
-            said, _ = load.communicate(timeout=60)
+            said, _ = writers.communicate(timeout=60)
         found.transactions = int(said)
         last = _processes.Process(target=finish, args=(str(shop.config_path), shop.environment, bug))
         last.start()
@@ -109,7 +117,7 @@ def killed_run(server: PostgresServer, folder: Path, seed: int, *, kills: int, b
         if last.exitcode != 0:
             last.kill()
             found.problems.append(f"the last run ended with {last.exitcode}")
-        compare(shop, found)
+        compare(shop, load, found)
     finally:
         shop.close()
     return found
@@ -132,8 +140,8 @@ def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: s
     again = kills * 6 // 10
     for number in range(kills):
         if number == again:
-            for table in ("public.wallets", "public.scratch", "public.accounts"):
-                add_request(lake, shop.config(), "resnapshot", table)
+            for table in ("wallets", "scratch", "accounts"):
+                add_request(lake, shop.config(), "resnapshot", shop.source_name(table))
         streams = kills * 3 // 10 <= number < again or number >= kills * 8 // 10
         process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
         process.start()
@@ -148,12 +156,32 @@ def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: s
             time.sleep(0.05)
         time.sleep(drawn.uniform(0, 0.2))
         if not process.is_alive():
-            found.problems.append(f"a process ended by itself with {process.exitcode}")
+            said = _log(shop.config_path).read_text()[-2000:]
+            found.problems.append(f"a process ended by itself with {process.exitcode}: {said}")
         process.kill()
         process.join()
         now, is_reading = _version(lake)
         found.kills.append((now - before, is_reading))
         before = now
+
+
+def _follow_whole(shop: Shop, slots: int, bug: str | None) -> None:
+    """Follow the source until so many slots more are whole, however slow the machine is. Ends early after two minutes."""
+    process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
+    process.start()
+    seen, end = set[int](), time.monotonic() + 120
+    while len(seen) <= slots and process.is_alive() and time.monotonic() < end:
+        stored = shop.lake.source_position("shop", shared_log="shop")
+        if stored is not None and _is_whole(stored.state):
+            seen.add(stored.slot)
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+
+
+def _log(path: str | Path) -> Path:
+    """What the killed processes say."""
+    return Path(path).with_name("follow.log")
 
 
 def _version(lake: Any) -> tuple[int, bool]:
@@ -163,7 +191,7 @@ def _version(lake: Any) -> tuple[int, bool]:
     return stored.version, any(table.get("unread") for table in stored.state["tables"].values())
 
 
-def compare(shop: Shop, found: KilledRun) -> None:
+def compare(shop: Shop, load: Any, found: KilledRun) -> None:
     """Compare every row of every table, and the sum at every consistent slot."""
     for table, key in TABLES.items():
         differences = shop.differences(table, key)
@@ -178,7 +206,7 @@ def compare(shop: Shop, found: KilledRun) -> None:
     slots = [slot for slot in range(newest + 1) if is_consistent(shop, slot)]
     sums = shop.sums({"accounts": "balance", "wallets": "balance"}, slots)
     found.slots = len(sums)
-    found.problems += [f"the sum at slot {slot} is {total}" for slot, total in sums.items() if total != Decimal(START_SUM)][:5]
+    found.problems += [f"the sum at slot {slot} is {total}" for slot, total in sums.items() if total != Decimal(load.START_SUM)][:5]
 
 
 def is_consistent(shop: Shop, slot: int) -> bool:
@@ -186,5 +214,9 @@ def is_consistent(shop: Shop, slot: int) -> bool:
     stored = shop.lake.source_position("shop", shared_log="shop", as_of=slot)
     if stored is None or stored.slot != slot:
         return False
-    tables = stored.state["tables"].values()
+    return _is_whole(stored.state)
+
+
+def _is_whole(state: Mapping[str, Any]) -> bool:
+    tables = state["tables"].values()
     return not any(table.get("unread") or table.get("chunks") or table.get("incomplete") or table.get("aside") for table in tables)

@@ -98,6 +98,15 @@ class Shop:
         return {"SHOP": self.server.connection(self.name), "MASK_SECRET": "keyed"}
 
     @property
+    def source_url(self) -> str:
+        """Where the load connects."""
+        return self.server.connection(self.name)
+
+    def source_name(self, table: str) -> str:
+        """The name that a table has at the source."""
+        return f"public.{table}"
+
+    @property
     def lake(self) -> objcat.Lake:
         return objcat.connect(str(self.lake_path))
 

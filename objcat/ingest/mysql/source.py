@@ -7,6 +7,7 @@ are sets of global transaction ids, so they hold on every server of a replicatio
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ class BinlogLibrary:
     @classmethod
     def load(cls) -> BinlogLibrary:
         """Import them. Raises MissingDependency."""
+        # It warns of every end of a connection, without a word. Those that matter are errors of ours.
+        logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
         needed_by = "An ingest from MariaDB or MySQL needs"
         names = ("event", "row_event", "constants.FIELD_TYPE", "constants.NONE_SOURCE", "binlogstream")
         events, rows, types, sources, stream = (
