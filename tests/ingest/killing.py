@@ -106,6 +106,7 @@ def killed_run(shop: Shop, load: Any, folder: Path, seed: int, *, kills: int, bu
         writers = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         try:
             _kill(shop, found, drawn, kills, bug)
+            stop.with_name("calm").touch()
             _follow_whole(shop, kills // 2, bug)
         finally:
             stop.touch()
@@ -166,7 +167,7 @@ def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: s
 
 
 def _follow_whole(shop: Shop, slots: int, bug: str | None) -> None:
-    """Follow the source until so many slots more are whole, however slow the machine is. Ends early after two minutes."""
+    """Follow the source, which is calm now, until so many slots are whole: an ingest on a slow machine comes up to it only now."""
     process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
     process.start()
     seen, end = set[int](), time.monotonic() + 120

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg2
 
 ACCOUNTS = 600
+CALM_S = 0.3
 START_SUM = 2 * ACCOUNTS * 100
 
 SCHEMA = f"""
@@ -144,13 +145,14 @@ class Writer:
 
 
 def main(connection: str, seed: int, stop: Path, pause_s: float, ddl_s: float) -> None:
-    """Write until a file appears. The schema changes every `ddl_s` seconds."""
+    """Write until the file `stop` appears, slowly once `calm` is beside it. The schema changes every `ddl_s` seconds."""
+    calm = stop.with_name("calm")
     writers = [Writer(connection, number, seed) for number in range(3)]
 
     def write(writer: Writer) -> None:
         while not stop.exists():
             writer.step()
-            time.sleep(pause_s)
+            time.sleep(CALM_S if calm.exists() else pause_s)
 
     def change() -> None:
         db = psycopg2.connect(connection)

@@ -24,6 +24,10 @@ connection = "${{SHOP}}"
 server_id = {server_id}
 
 [[route]]
+tables = "{name}\\\\.(copy|gone)"
+skip = true
+
+[[route]]
 tables = "{name}\\\\.(.*)"
 to = "shop.\\\\1"
 {route}
