@@ -414,12 +414,15 @@ def test_a_default_is_in_rows_of_older_files(catalog: SqlCatalog, lake: objcat.L
         change.add_column("kind", StringType())
     foreign.append(trips(range(3, 5)).append_column("kind", pa.array(["own", None])))
     schema = foreign.metadata.schema()
-    fields = [field.model_copy(update={"initial_default": "old"}) if field.name == "kind" else field for field in schema.fields]
+    defaults = {"initial_default": "old", "write_default": "new"}
+    fields = [field.model_copy(update=defaults) if field.name == "kind" else field for field in schema.fields]
     monkeypatch.setattr("pyiceberg.table.metadata.TableMetadataV2.schema", lambda _: Schema(*fields, schema_id=schema.schema_id))
     assert lake.adopt_iceberg(foreign, "t", key=["id"]).files_named == 2
     kinds = [row["kind"] for row in plain(lake.table("t").scan().to_arrow())]
     assert kinds == ["old", "old", "old", "own", None]
     assert lake.table("t").scan(where="kind = 'old'").count() == 3
+    lake.table("t").upsert(trips(range(7, 8)))
+    assert [row["kind"] for row in plain(lake.table("t").scan(where="id = 7").to_arrow())] == ["new"]
 
 
 def test_the_table_is_not_erased(catalog: SqlCatalog, lake: objcat.Lake) -> None:
