@@ -36,7 +36,7 @@ TRANSACTIONAL = {"innodb", "rocksdb", "tokudb"}
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTable:
+class MysqlTable:
     """A table with what its source alone needs.
 
     Args:
@@ -75,15 +75,15 @@ class MysqlCatalog:
         self._connection = connection
         self._key_of = key_of
 
-    def tables(self) -> dict[str, CatalogTable]:
+    def tables(self) -> dict[str, MysqlTable]:
         """All tables by name."""
         return self._read("", ())
 
-    def table(self, database: str, name: str) -> CatalogTable | None:
+    def table(self, database: str, name: str) -> MysqlTable | None:
         """One table; None when there is none."""
         return next(iter(self._read("and table_schema = %s and table_name = %s", (database, name)).values()), None)
 
-    def _read(self, more: str, arguments: Sequence[str]) -> dict[str, CatalogTable]:
+    def _read(self, more: str, arguments: Sequence[str]) -> dict[str, MysqlTable]:
         found = rows_of(self._connection, _TABLES.format(more=more), arguments)
         columns: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for row in rows_of(self._connection, _COLUMNS.format(more=more), arguments):
@@ -106,7 +106,7 @@ class MysqlCatalog:
         engine: str,
         columns: Sequence[Mapping[str, Any]],
         indexes: Mapping[str, Sequence[tuple[Any, ...]]],
-    ) -> CatalogTable:
+    ) -> MysqlTable:
         full = f"{database}.{name}"
         types = {row["column_name"]: type_of_catalog(row) for row in columns}
         key, problem = self._key(full, types, indexes)
@@ -122,7 +122,7 @@ class MysqlCatalog:
             # Floating-point keys are equal as the server prints them, and not as the lake compares them.
             sorts_by_bytes=all(types[one].name not in ("float", "double", "json", "geometry") for one in key),
         )
-        return CatalogTable(table, database, name, types, required)
+        return MysqlTable(table, database, name, types, required)
 
     def _key(
         self, name: str, types: Mapping[str, MysqlType], indexes: Mapping[str, Sequence[tuple[Any, ...]]]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from objcat.ingest.decoding import decode_column
 from objcat.ingest.model import BadRecord, KeyOrder, KeyValues, SnapshotChunk
-from objcat.ingest.mysql.catalog import CatalogTable, MysqlCatalog
+from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.connection import TABLE_CHANGED, MysqlConnector, is_mariadb, quoted, rows_of, run
 from objcat.ingest.mysql.gtids import Gtids, MariaDbGtids, MysqlGtids
 from objcat.ingest.mysql.key_order import compares_here, greater_than, key_arguments, key_literal, key_term, place_here, repeated
@@ -26,7 +26,7 @@ _VALUE_BYTES = 40
 _PLACED_KEYS = 500
 
 
-class ChunkReader:
+class MysqlChunkReader:
     """Reads chunks and single rows by one connection. For one thread.
 
     Args:
@@ -85,7 +85,7 @@ class ChunkReader:
         """A position from its text."""
         return MariaDbGtids.parse(text) if self._is_mariadb else MysqlGtids.parse(text)
 
-    def read(self, known: CatalogTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
+    def read(self, known: MysqlTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
         """See `ChangeSource.read_chunk`."""
         with self._connector.errors(f"reading {known.table.name}"):
             try:
@@ -118,7 +118,7 @@ class ChunkReader:
             bad=tuple(bad),
         )
 
-    def fetch(self, known: CatalogTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> dict[KeyValues, dict[str, Any]]:
+    def fetch(self, known: MysqlTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> dict[KeyValues, dict[str, Any]]:
         """See `ChangeSource.fetch_rows`."""
         names = list(dict.fromkeys([*known.table.key, *columns]))
         selected = ", ".join(_selected(name, known.types[name]) for name in names)
@@ -135,7 +135,7 @@ class ChunkReader:
                     found[key] = {name: values[name] for name in columns}
         return found
 
-    def place(self, known: CatalogTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], order: KeyOrder) -> list[int]:
+    def place(self, known: MysqlTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], order: KeyOrder) -> list[int]:
         """See `ChangeSource.place_keys`."""
         kinds = known.key_types
         if all(compares_here(kind, order) for kind in kinds):
@@ -164,7 +164,7 @@ class ChunkReader:
     def _executed(self) -> MysqlGtids:
         return MysqlGtids.parse(rows_of(self._connection, "select @@global.gtid_executed")[0][0])
 
-    def _rows(self, now: CatalogTable, after: KeyValues | None, rows_max: int, order: KeyOrder) -> tuple[list[tuple[Any, ...]], bool]:
+    def _rows(self, now: MysqlTable, after: KeyValues | None, rows_max: int, order: KeyOrder) -> tuple[list[tuple[Any, ...]], bool]:
         """Rows of a chunk, and whether there are more since they are large."""
         query, arguments = _select(now, after, rows_max, order)
         rows: list[tuple[Any, ...]] = []
@@ -180,7 +180,7 @@ class ChunkReader:
         return rows, is_cut
 
 
-def _select(now: CatalogTable, after: KeyValues | None, rows_max: int, order: KeyOrder) -> tuple[str, list[Any]]:
+def _select(now: MysqlTable, after: KeyValues | None, rows_max: int, order: KeyOrder) -> tuple[str, list[Any]]:
     columns = ", ".join(_selected(name, kind) for name, kind in now.types.items())
     query = f"select {columns} from {now.sql}"  # noqa: S608
     if not now.table.key:
@@ -204,7 +204,7 @@ def _size(row: Sequence[Any]) -> int:
     return sum(_VALUE_BYTES + (len(value) if isinstance(value, (str, bytes)) else 0) for value in row)
 
 
-def _decoded(now: CatalogTable, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[BadRecord]]:
+def _decoded(now: MysqlTable, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[BadRecord]]:
     """Rows with their types, without those that do not fit."""
     table = now.table
     values: Mapping[str, Sequence[Any]] = dict(zip(now.types, zip(*rows, strict=True), strict=True)) if rows else {}

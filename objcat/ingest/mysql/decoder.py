@@ -21,7 +21,7 @@ from objcat.ingest.model import (
     SourceTransaction,
     TableTruncated,
 )
-from objcat.ingest.mysql.catalog import CatalogTable, MysqlCatalog
+from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.gtids import Gtids
 from objcat.ingest.mysql.statements import AlteredTable, TableName, read_statement
 from objcat.ingest.mysql.types import MysqlType, keeps_values, type_of_binlog
@@ -37,7 +37,7 @@ VALUE_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _StreamedTable:
+class _BinlogTable:
     """A table of the stream. key: its key columns with their types. sets: columns of the type `set`."""
 
     table: SourceTable
@@ -64,7 +64,7 @@ class BinlogDecoder:
         self._follows = follows
         self._bytes_max = bytes_max
         self._gtids = gtids
-        self._tables: dict[str, _StreamedTable] = {}
+        self._tables: dict[str, _BinlogTable] = {}
         self._gtid: str | None = None
         self._is_standalone = False
         self._changes = SpooledChanges(bytes_max)
@@ -173,7 +173,7 @@ class BinlogDecoder:
     def _add(self, change: Any, size: int = ROW_BYTES) -> None:
         self._changes.add(change, size)
 
-    def _add_row(self, streamed: _StreamedTable, kind: ChangeKind, row: Mapping[str, Any]) -> None:
+    def _add_row(self, streamed: _BinlogTable, kind: ChangeKind, row: Mapping[str, Any]) -> None:
         new, new_gone = row.get("after_values", row.get("values")), row.get("after_none_sources", row.get("none_sources")) or {}
         old, old_gone = row.get("before_values"), row.get("before_none_sources") or {}
         assert new is not None
@@ -194,7 +194,7 @@ class BinlogDecoder:
         key = _key(streamed, values)
         self._add(RowChange(streamed.table, kind, key, values, unsent, old_key if old_key != key else None), size)
 
-    def _values(self, streamed: _StreamedTable, row: Mapping[str, Any], gone: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _values(self, streamed: _BinlogTable, row: Mapping[str, Any], gone: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The values of a row, and the columns that were not sent."""
         sources = self._library.none_source
         unsent = tuple(name for name, why in gone.items() if why in (sources.COLS_BITMAP, sources.JSON_PARTIAL_UPDATE))
@@ -207,7 +207,7 @@ class BinlogDecoder:
                 values[name] = ""
         return values, unsent
 
-    def _streamed(self, name: str, event: Any) -> _StreamedTable:
+    def _streamed(self, name: str, event: Any) -> _BinlogTable:
         known = self._tables.get(name)
         # The columns come with every event. As long as they are the same, rows name one object.
         if known is not None and known.columns == event.columns:
@@ -216,7 +216,7 @@ class BinlogDecoder:
         self._add(SchemaChanged(table=made.table))
         return made
 
-    def _describe(self, name: str, event: Any) -> _StreamedTable:
+    def _describe(self, name: str, event: Any) -> _BinlogTable:
         columns = event.columns
         if not all(column.name for column in columns):
             raise IngestStopped(
@@ -235,9 +235,9 @@ class BinlogDecoder:
             key=key,
         )
         sets = frozenset(one for one, kind in types.items() if kind.name == "set")
-        return _StreamedTable(table, types, tuple((one, types[one]) for one in key), sets, columns)
+        return _BinlogTable(table, types, tuple((one, types[one]) for one in key), sets, columns)
 
-    def _followed(self, table: TableName) -> CatalogTable | None:
+    def _followed(self, table: TableName) -> MysqlTable | None:
         """A table as the catalog has it now, when it is followed."""
         name = f"{table[0]}.{table[1]}"
         return self._catalog.table(*table) if self._follows(name) else None
@@ -275,7 +275,7 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def _keeps(before: _StreamedTable | None, now: CatalogTable, column: str) -> bool:
+def _keeps(before: _BinlogTable | None, now: MysqlTable, column: str) -> bool:
     """Whether all values of a column stayed as they are. What it was is known for sure from rows of the stream alone."""
     if before is None or column not in before.types or column not in now.types:
         return False
@@ -306,5 +306,5 @@ def _default(kind: MysqlType, text: str) -> Any:
     return kind.column("", nullable=True).decode([value], kind.arrow)[0]
 
 
-def _key(streamed: _StreamedTable, values: Mapping[str, Any]) -> KeyValues:
+def _key(streamed: _BinlogTable, values: Mapping[str, Any]) -> KeyValues:
     return tuple(kind.key_value(values[name]) for name, kind in streamed.key)

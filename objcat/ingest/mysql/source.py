@@ -29,8 +29,8 @@ from objcat.ingest.model import (
     SourceTable,
     SourceTransaction,
 )
-from objcat.ingest.mysql.catalog import CatalogTable, MysqlCatalog
-from objcat.ingest.mysql.chunks import ChunkReader
+from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
+from objcat.ingest.mysql.chunks import MysqlChunkReader
 from objcat.ingest.mysql.connection import MysqlConnector, is_mariadb, rows_of
 from objcat.ingest.mysql.decoder import FILE, GTIDS, OFFSET, BinlogDecoder
 from objcat.ingest.mysql.settings import MysqlSettings, mysql_settings
@@ -93,11 +93,11 @@ class MysqlSource:
         self._is_closed = False
         self._stream: Any = None
         self._connections: list[Connection[Any]] = []
-        self._known: dict[str, CatalogTable] = {}
+        self._known: dict[str, MysqlTable] = {}
         self._sql = self._connect()
         self._is_mariadb = is_mariadb(self._sql)
         self._catalog = MysqlCatalog(self._sql, router.key_of)
-        self._chunks = ChunkReader(self._connector, self._sql, self._catalog, gtids_field=GTIDS)
+        self._chunks = MysqlChunkReader(self._connector, self._sql, self._catalog, gtids_field=GTIDS)
         self._place = ("", 0)
 
     def check_settings(self) -> None:
