@@ -111,7 +111,9 @@ def test_a_batch_that_spark_brings_again_is_not_written_again(
     assert content(table) == expected(2)
     assert [list(version.values()) for version in versions(table)] == [[0], [1]]
     assert before < data_files(tmp_path)
-    assert not table.maintenance.rollback_failed_writes(older_than_s=0), "what the second try wrote is still there"
+    # The intent of a slow commit is deleted in the background, and may still be there.
+    rolled_back = [one for one in table.maintenance.rollback_failed_writes(older_than_s=0) if one.files]
+    assert not rolled_back, "what the second try wrote is still there"
 
 
 def test_a_stream_needs_a_name(spark: SparkSession, source: DataFrame, table: objcat.Table, arrivals, run, tmp_path: Path) -> None:
