@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.status import Status
 
 from fileio.env import default_env
 from objcat.cli.common import Json
 from objcat.cli.ingest_page import ingest_page
-from objcat.cli.output import draw, say, say_json, sheet, time_text, words
+from objcat.cli.output import ChangingLine, changing_line, draw, say, say_json, sheet, time_text, words
 from objcat.cli.report import write_page
 from objcat.errors import IngestStopped, InvalidInput
 from objcat.ingest.config import IngestConfig, read_config
@@ -117,8 +115,7 @@ def _text(value: object) -> str:
 def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
     config = read_config(path)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    console = Console(stderr=True)
-    shown = console.status(words(f"{config.name}: begins"), spinner="dots") if console.is_terminal and not as_json else None
+    shown = None if as_json else changing_line(f"{config.name}: begins")
     made = Ingest(config, _lake(config), open_source, tell=lambda at: _tell(config.name, at, shown, as_json=as_json))
     port, stop_metrics = config.run.metrics_port, None
     if port and not is_once:
@@ -151,7 +148,7 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
         say(f"set aside: {name}: {why}", error=True)
 
 
-def _tell(name: str, at: IngestProgress, shown: Status | None, *, as_json: bool) -> None:
+def _tell(name: str, at: IngestProgress, shown: ChangingLine | None, *, as_json: bool) -> None:
     if as_json:
         say_json({"source": name, **asdict(at)})
         sys.stdout.flush()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -59,6 +59,16 @@ def sheet(title: str | None = None, *, headed: bool = True) -> Sheet:
 def draw(shown: Sheet | Text) -> None:
     """Print a table, or a line with a style, to stdout. A line is never broken."""
     Console().print(shown, soft_wrap=isinstance(shown, Text))
+
+
+ChangingLine: TypeAlias = Status
+"""A line of the terminal that may change."""
+
+
+def changing_line(text: str) -> ChangingLine | None:
+    """A line of the terminal that may change, before it is started. None where standard error is no terminal."""
+    console = Console(stderr=True)
+    return console.status(words(text), spinner="dots") if console.is_terminal else None
 
 
 def width() -> int:

@@ -62,8 +62,11 @@ class LakeContext:
 
     def open_table(self, name: str) -> Table:
         """A table by its name. Raises as `Lake.table`."""
-        binding = self.newest_binding(name)
+        binding = self.binding_of(name).binding
         timeline, view = self.open_log(binding.prefix)
+        if view.log.marks(binding.table).moved_to is not msgspec.UNSET:
+            binding = self.newest_binding(name)
+            timeline, view = self.open_log(binding.prefix)
         try:
             snapshot_of(view, binding.table, where=timeline.fileio.url)
         except TableClosed as error:

@@ -91,6 +91,8 @@ def test_the_metadata_says_what_the_extras_are(built: Path) -> None:
         "azure",
         "connect",
         "gcs",
+        "ingest-mysql",
+        "ingest-postgres",
         "local",
         "mirrors",
         "s3",

@@ -34,7 +34,7 @@ OTHERWISE = {
     "inspect.commit_metadata": "DESCRIBE HISTORY",
     "set_properties": "ALTER TABLE ... SET TBLPROPERTIES",
     **dict.fromkeys((f"alter.{kind}_column" for kind in ("add", "drop", "rename", "move", "widen")), "ALTER TABLE"),
-    **dict.fromkeys(("alter.drop_not_null", "alter.apply"), "ALTER TABLE"),
+    **dict.fromkeys(("alter.drop_not_null", "alter.set_default", "alter.drop_default", "alter.apply"), "ALTER TABLE"),
     **dict.fromkeys(("incremental", "changes"), "rows of a feed are read in Python"),
     **dict.fromkeys(("refresh", "on_commit"), "of a handle, not of a table"),
     # Of a lake.

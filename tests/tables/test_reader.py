@@ -18,6 +18,7 @@ READS = {"get", "head", "list"}
 CALLS: dict[str, Callable[[TableReader], Any]] = {
     "refresh": lambda table: table.refresh(),
     "app_version": lambda table: table.app_version("job"),
+    "applied": lambda table: table.applied("job"),
     "scan": lambda table: table.scan(where="n > 1").to_arrow(),
     "incremental": lambda table: table.incremental(since=0).to_arrow(),
     "changes": lambda table: table.changes(since=0, net=True).to_arrow(),
