@@ -221,4 +221,4 @@ def _defaults_of(changed: SchemaChanged | None, routed: RoutedTable) -> Mapping[
     """The defaults of columns that are written as they are. Those of hidden columns come with a snapshot."""
     if changed is None:
         return {}
-    return {name: value for name, value in changed.defaults.items() if value.is_valid and name not in routed.route.mask}
+    return {name: value for name, value in changed.defaults.items() if value is not None and name not in routed.route.mask}

@@ -124,7 +124,8 @@ class SchemaChanged(msgspec.Struct, frozen=True):
 
     Args:
         table: with its new schema.
-        defaults: values by column: what rows that were there read in columns that joined. Columns that are not in it are null.
+        defaults: values by column: what rows that were there read in columns that joined. None says that a column joined without a
+            default. Columns that are not in it are null.
         needs_snapshot: rows changed without a change of each: the table has to be read again.
     """
 

@@ -189,7 +189,7 @@ def test_schema_changes_come_where_they_happened(database: Database) -> None:
                         found.append("truncated")
                     case SchemaChanged():
                         types = {column.name: str(column.type) for column in change.table.columns}
-                        defaults = {name: value.as_py() for name, value in change.defaults.items()}
+                        defaults = dict(change.defaults)
                         found.append((change.table.name.split(".")[1], types, defaults, change.needs_snapshot))
             if source.is_reached(transaction.position, head):
                 return found

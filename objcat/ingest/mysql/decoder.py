@@ -256,7 +256,7 @@ class BinlogDecoder:
         # The catalog may be ahead of the stream: what the statement says itself, and the rows before it, come first.
         base = known.table if before is None else before.table
         columns = {column.name: column for column in base.columns}
-        defaults = {}
+        defaults: dict[str, Any] = {}
         is_plain = altered.is_plain and all(_keeps(before, known, column) for column in altered.modified)
         for name, joined in altered.joined.items():
             kind = joined.kind or known.types.get(name)
@@ -264,7 +264,7 @@ class BinlogDecoder:
                 continue  # It is gone again, so no row that comes later has it.
             columns[name] = kind.column(name, nullable=True)
             try:
-                defaults[name] = pa.scalar(None, kind.arrow) if joined.default is None else _default(kind, joined.default)
+                defaults[name] = None if joined.default is None else _default(kind, joined.default)
             except UNFIT:
                 is_plain = False
         table = replace(base, columns=tuple(columns.values()))
@@ -284,7 +284,7 @@ def _keeps(before: _BinlogTable | None, now: MysqlTable, column: str) -> bool:
 
 
 def _default(kind: MysqlType, text: str) -> Any:
-    """A default as an Arrow scalar. text: a literal of SQL."""
+    """A default as a value of Python. text: a literal of SQL. Raises one of UNFIT."""
     value: Any = text
     if text.startswith("'"):
         value = text[1:-1].replace("''", "'")
@@ -301,9 +301,7 @@ def _default(kind: MysqlType, text: str) -> Any:
     if kind.name in ("bit", "binary", "varbinary", "blob", "time", "datetime", "timestamp", "json", "set", "geometry"):
         # How the server fits a literal into these is not repeated here.
         raise ValueError(kind.name)
-    if kind.name == "decimal":
-        return kind.column("", nullable=True).decode([value], kind.arrow).cast(kind.arrow)[0]
-    return kind.column("", nullable=True).decode([value], kind.arrow)[0]
+    return kind.column("", nullable=True).decode([value], kind.arrow)[0].as_py()
 
 
 def _key(streamed: _BinlogTable, values: Mapping[str, Any]) -> KeyValues:
