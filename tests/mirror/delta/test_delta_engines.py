@@ -204,7 +204,11 @@ def test_an_engine_refuses_a_restart_until_its_checkpoint_is_there(engine: str, 
     table = written.table
     with pytest.raises(ReadRefused, match="objcatNeedsCheckpoint"):
         engines[engine].read(Request("delta", table.url, "newest", NEWEST, ""))
-    check(table, 6, engines[engine].read(Request("delta", table.url, "travel", 6, "")), engine)
+    if engine == "spark":  # It looks at the newest version first, whichever is asked for.
+        with pytest.raises(ReadRefused, match="objcatNeedsCheckpoint"):
+            engines[engine].read(Request("delta", table.url, "travel", 6, ""))
+    else:
+        check(table, 6, engines[engine].read(Request("delta", table.url, "travel", 6, "")), engine)
     newest = written.mirror().newest()
     assert newest is not None and newest.slot == NEWEST
     check(table, NEWEST, engines[engine].read(Request("delta", table.url, "travel", NEWEST, "")), engine)
