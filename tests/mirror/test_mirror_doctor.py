@@ -341,7 +341,7 @@ DAMAGE = [
     Damage("the manifest list is cut", cut("metadata/snap-7-*.avro"), "cannot be read"),
     Damage("a manifest is cut", cut("metadata/m0-7-*.avro"), "slot 7 names it with"),
     Damage("a manifest has another byte", flip("metadata/m0-7-*.avro", at=0.75), "cannot be read"),
-    Damage("a manifest list has another byte", flip("metadata/snap-7-*.avro", at=0.85), "cannot be read"),
+    Damage("a manifest list has another byte", flip("metadata/snap-7-*.avro", at=0.997), "cannot be read"),
     Damage("a position file is cut", cut("metadata/pos-7-*.parquet"), "slot 7 names it with", "2"),
     Damage("a position file has another byte", flip("metadata/pos-7-*.parquet", at=0.99), "cannot be read", "2"),
     Damage("a Puffin file is cut", cut("metadata/dv-7-*.puffin"), "slot 7 names it with", "3"),
