@@ -61,6 +61,19 @@ REPLACED = StatementEffect(replaced=(T,))
         ("alter table t rename column a to b", altered(is_plain=False)),
         ("alter table t add primary key (a)", altered(is_plain=False)),
         ("alter table t drop column a, drop index x, alter column b set default 5", altered()),
+        # What stands beside a harmless action counts.
+        ("alter table t order by a, add column c int default 3", REPLACED),
+        ("alter table t rename index a to b", NOTHING),
+        ("alter table t rename index a to b, modify c bigint", altered(modified=("c",), is_plain=False)),
+        ("alter table t drop partition p0", REPLACED),
+        ("alter table t truncate partition p0", REPLACED),
+        ("alter table t exchange partition p0 with table u", REPLACED),
+        ("alter table t rename as u", StatementEffect(replaced=(T, ("shop", "u")))),
+        ("alter table t add column c int primary key", altered(joined={"c": JoinedColumn(None, INT)}, is_plain=False)),
+        # Dumps and tools wrap statements.
+        ("/*!40000 ALTER TABLE `t` DISABLE KEYS */", NOTHING),
+        ("/*!50100 alter table t add column n int default 7 */;", altered(joined={"n": JoinedColumn("7", INT)})),
+        ("SET STATEMENT lock_wait_timeout=5 FOR alter table t add column n int default 7", altered(joined={"n": JoinedColumn("7", INT)})),
         ("alter online table t add column x int first", REPLACED),
         ("alter table t discard tablespace", REPLACED),
         # A server that writes statements for rows does not say which rows.

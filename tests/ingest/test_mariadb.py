@@ -52,6 +52,10 @@ def test_columns_that_join_have_what_the_source_has(shop: MariaShop) -> None:
     shop.sql("insert into t values (3, 'c', 8, 'x'); alter table t add column at datetime(6) default current_timestamp(6)")
     shop.once()
     assert shop.differences("t") == []
+    shop.sql("set statement lock_wait_timeout = 9 for alter table t add column o int default 4")
+    shop.sql("alter table t add column p int default 5, order by v")
+    shop.once()
+    assert shop.differences("t") == []
     # A column that comes again has nothing of the old one.
     shop.sql("alter table t drop column w")
     shop.once()

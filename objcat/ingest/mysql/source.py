@@ -230,7 +230,7 @@ class MysqlSource:
         names = [name for name, _ in sizes]
         if file not in names:
             return SourceReport(head=head, state="binlog, not begun" if not file else f"binlog at {file}:{offset}")
-        behind = sum(size for name, size in sizes if name >= file) - offset
+        behind = sum(size for _, size in sizes[names.index(file) :]) - offset
         warnings = []
         if len(names) > 1 and file == names[0]:
             warnings.append(

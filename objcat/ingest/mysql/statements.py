@@ -28,6 +28,10 @@ _SILENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Statements that change no row and no column of a table."""
+_EXECUTABLE = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
+"""A comment that servers of a version and newer ones run, as dumps have them."""
+_SET_STATEMENT = re.compile(r"set\s+statement\s.*?\sfor\s+", re.IGNORECASE | re.DOTALL)
+"""Settings of MariaDB for the one statement that follows."""
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _QUALIFIED = rf"{_NAME}(?:\s*\.\s*{_NAME})?"
 _RENAME = re.compile(r"rename\s+tables?\s+(?:if\s+exists\s+)?(.*)", re.IGNORECASE | re.DOTALL)
@@ -39,11 +43,12 @@ _DROP = re.compile(r"drop\s+tables?\b", re.IGNORECASE)
 _ALTER = re.compile(
     rf"alter\s+(?:online\s+|ignore\s+)*table\s+(?:if\s+exists\s+)?({_QUALIFIED})\s*(?:wait\s+\d+|nowait)?\s+(.*)", re.IGNORECASE | re.DOTALL
 )
+_RENAMED_BY_ALTER = re.compile(rf"\brename\s+(?:to\s+|as\s+|=\s*)({_QUALIFIED})", re.IGNORECASE)
 _TRUNCATE = re.compile(rf"truncate\s+(?:table\s+)?({_QUALIFIED})", re.IGNORECASE)
 _HARMLESS_ALTER = re.compile(
-    r"(?:convert\s+to\s+character\s+set\s+\w+(?:\s+collate\s+\w+)?|force|(?:dis|en)able\s+keys|order\s+by\b.*|partition\s+by\b.*|"
+    r"(?:convert\s+to\s+character\s+set\s+\w+(?:\s+collate\s+\w+)?|force|(?:dis|en)able\s+keys|partition\s+by\b.*|"
     r"(?:re)?organize\s+partition\b.*|add\s+partition\b.*|remove\s+partitioning|coalesce\s+partition\b.*|rebuild\s+partition\b.*|"
-    r"analyze\s+partition\b.*|optimize\s+partition\b.*|rename\s+(?:index|key)\b.*)\s*;?\s*",
+    r"analyze\s+partition\b.*|optimize\s+partition\b.*|rename\s+(?:index|key)\s+[^,\s]+\s+to\s+[^,\s]+)\s*;?\s*",
     re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 
@@ -127,12 +132,13 @@ def read_statement(text: str, database: str) -> StatementEffect:
 def _altered(text: str, name: TableName, rest: str, database: str) -> StatementEffect:
     if _HARMLESS_ALTER.fullmatch(rest):
         return NOTHING
+    not_understood = StatementEffect(replaced=(name, *(_name(one, database) for one in _RENAMED_BY_ALTER.findall(rest))))
     try:
         parsed = sqlglot.parse_one(text, dialect="mysql", error_level=sqlglot.ErrorLevel.RAISE)
     except sqlglot.errors.SqlglotError:
-        return StatementEffect(replaced=(name,))
+        return not_understood
     if not isinstance(parsed, exp.Alter):
-        return StatementEffect(replaced=(name,))
+        return not_understood
     joined: dict[str, JoinedColumn] = {}
     modified: list[str] = []
     is_plain = True
@@ -160,6 +166,8 @@ def _altered(text: str, name: TableName, rest: str, database: str) -> StatementE
 
 
 _NOT_CONSTANT: Any = object()
+_OWN_VALUES = (exp.ComputedColumnConstraint, exp.AutoIncrementColumnConstraint, exp.PrimaryKeyColumnConstraint)
+"""What gives each row a value of its own, or another key."""
 _TYPES: Mapping[Any, MysqlType] = {
     **{exp.DType[name.upper()]: MysqlType(name=name) for name in INTEGERS},
     **{exp.DType[f"U{name.upper()}"]: MysqlType(name=name, unsigned=True) for name in INTEGERS},
@@ -190,7 +198,7 @@ def _type(kind: exp.DataType | None) -> MysqlType | None:
 def _default(column: exp.ColumnDef) -> Any:
     """The default of a column that joined, as a literal of SQL; None: null. _NOT_CONSTANT: rows may have anything."""
     kinds = [one.args.get("kind") for one in column.args.get("constraints") or []]
-    if any(isinstance(kind, (exp.ComputedColumnConstraint, exp.AutoIncrementColumnConstraint)) for kind in kinds):
+    if any(isinstance(kind, _OWN_VALUES) for kind in kinds):
         return _NOT_CONSTANT
     is_required = any(isinstance(kind, exp.NotNullColumnConstraint) and not kind.args.get("allow_null") for kind in kinds)
     default = next((kind.this for kind in kinds if isinstance(kind, exp.DefaultColumnConstraint)), None)
@@ -205,9 +213,11 @@ def _default(column: exp.ColumnDef) -> Any:
 
 
 def _without_comments(text: str) -> str:
+    text = _EXECUTABLE.sub(r" \1 ", text)
     while found := _COMMENT.match(text):
         text = text[found.end() :]
-    return text.strip().rstrip(";")
+    text = text.strip().rstrip(";").rstrip()
+    return _SET_STATEMENT.sub("", text, count=1) if _SET_STATEMENT.match(text) else text
 
 
 def _name(text: str, database: str) -> TableName:
