@@ -233,3 +233,16 @@ def test_a_change_beyond_the_chunks_is_left_to_them() -> None:
     source.write((5, 9), (1, 9))
     assert replica.apply_one() and replica.rows == {1: 9}
     assert replica.read_chunk(5) and replica.rows == {1: 9, 5: 9}
+
+
+def test_a_transaction_that_becomes_visible_after_a_chunk_is_not_in_the_chunk() -> None:
+    """It was applied before, where no chunk was; and by the time the chunk is judged, snapshots see it."""
+    source = ListedSource()
+    source.write((1, 0))
+    replica = Replica(source)
+    source.write((1, 1), hidden=True)
+    assert replica.apply_one()
+    chunk = source.read_chunk(ITEMS, None, rows_max=5, order=KeyOrder.SOURCE)
+    source.hidden.clear()
+    assert not replica.handover.is_usable(chunk)
+    assert replica.read_chunk(5) and replica.rows == source.rows() == {1: 1}
