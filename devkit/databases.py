@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol, Self
+from typing import IO, Self
 
 from devkit.install import InstallError
 from devkit.paths import cache_dir, file_lock
@@ -168,7 +169,90 @@ class DatabaseFolder:
         return self.log.read_text(errors="replace")[-1500:] if self.log.exists() else ""
 
 
-class PostgresServer:
+class DatabaseServer(ABC):
+    """A database that runs within a context, with its data in a folder of its own.
+
+    Args:
+        name: for people.
+        users: who it may run as.
+        settings: of the server, next to those that tests need.
+    """
+
+    def __init__(self, name: str, users: Sequence[str], settings: Mapping[str, str]) -> None:
+        self.port = 0
+        self._name = name
+        self._user = DatabaseUser.find(*users)
+        self._folder = DatabaseFolder(name.lower(), self._user)
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._initialize()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._folder.close()
+
+    @abstractmethod
+    def connection(self, database: str = "") -> str:
+        """How `objcat ingest` connects to it."""
+
+    def start(self) -> None:
+        """Start it, on a free port the first time and on the same one later. Raises ServerError."""
+        for _ in range(START_ATTEMPTS_MAX):
+            port = self.port or free_ports(1)[0]
+            self._process = self._user.start(self._command(port), log=self._folder.log)
+            if self._is_ready(port):
+                self.port = port
+                return
+            self.kill()
+            if self.port:
+                break
+        raise ServerError(f"{self._name} did not start. The end of its log: {self._folder.end_of_log()}")
+
+    def kill(self) -> None:
+        """End it at once, as a crash does. Its processes are gone afterwards, so it may be started again."""
+        if self._process is not None:
+            self._crash(self._process)
+            self._process = None
+
+    def _crash(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+
+    @abstractmethod
+    def _initialize(self) -> None:
+        """Make its data."""
+
+    @abstractmethod
+    def _command(self, port: int) -> list[str | Path]:
+        """What starts it."""
+
+    @abstractmethod
+    def _answers(self, port: int) -> bool:
+        """Whether it takes connections."""
+
+    def _run(self, command: Sequence[str | Path], *, script: IO[bytes] | None = None) -> None:
+        """Run a command that makes data. Raises ServerError."""
+        done = self._user.start(command, log=self._folder.log, script=script).wait()
+        if done != 0:
+            raise ServerError(f"{Path(command[0]).name} ended with status {done}. The end of its log: {self._folder.end_of_log()}")
+
+    def _is_ready(self, port: int) -> bool:
+        deadline = time.monotonic() + READY_S_MAX
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                return False
+            if self._answers(port):
+                return True
+            time.sleep(0.05)
+        return False
+
+
+class PostgresServer(DatabaseServer):
     """PostgreSQL with logical replication. A context manager.
 
     Args:
@@ -177,95 +261,45 @@ class PostgresServer:
 
     def __init__(self, **settings: str) -> None:
         self._programs = install_postgres()
-        self._user = DatabaseUser.find("postgres")
-        self._folder = DatabaseFolder("postgres", self._user)
-        self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        super().__init__("PostgreSQL", ("postgres",), settings)
 
-    def __enter__(self) -> Self:
-        self._initialize()
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._folder.close()
-
-    def connection(self, database: str = "postgres") -> str:
+    def connection(self, database: str = "") -> str:
         """A connection string of libpq."""
-        return f"host={HOST} port={self.port} user=objcat dbname={database}"
+        return f"host={HOST} port={self.port} user=objcat dbname={database or 'postgres'}"
 
-    def start(self) -> None:
-        """Start it, on a free port the first time and on the same one later. Raises ServerError."""
-        for _ in range(START_ATTEMPTS_MAX):
-            port = self.port or free_ports(1)[0]
-            fixed = {
-                "listen_addresses": HOST,
-                "port": str(port),
-                "unix_socket_directories": "",
-                "wal_level": "logical",
-                "max_wal_senders": "20",
-                "max_replication_slots": "20",
-                "fsync": "off",
-                "shared_buffers": "32MB",
-                "max_connections": "60",
-            }
-            options = [part for name, value in {**fixed, **self._settings}.items() for part in ("-c", f"{name}={value}")]
-            data = self._folder.path / "data"
-            self._process = self._user.start([self._programs / "postgres", "-D", data, *options], log=self._folder.log)
-            if self._is_ready(port):
-                self.port = port
-                return
-            self.kill()
-            if self.port:
-                break
-        raise ServerError(f"PostgreSQL did not start. The end of its log: {self._folder.end_of_log()}")
-
-    def kill(self) -> None:
-        """End it at once, without a checkpoint, as a crash does. Its processes are gone afterwards, so it may be started again."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGQUIT)
+    def _crash(self, process: subprocess.Popen[bytes]) -> None:
+        # Without a checkpoint. Unlike SIGKILL, it takes the processes of the server along.
+        process.send_signal(signal.SIGQUIT)
         try:
-            self._process.wait(timeout=10)
+            process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+            super()._crash(process)
+
+    def _command(self, port: int) -> list[str | Path]:
+        fixed = {
+            "listen_addresses": HOST,
+            "port": str(port),
+            "unix_socket_directories": "",
+            "wal_level": "logical",
+            "max_wal_senders": "20",
+            "max_replication_slots": "20",
+            "fsync": "off",
+            "shared_buffers": "32MB",
+            "max_connections": "60",
+        }
+        options = [part for name, value in {**fixed, **self._settings}.items() for part in ("-c", f"{name}={value}")]
+        return [self._programs / "postgres", "-D", self._folder.path / "data", *options]
 
     def _initialize(self) -> None:
-        command: list[str | Path] = [
-            self._programs / "initdb",
-            "-D",
-            self._folder.path / "data",
-            "-A",
-            "trust",
-            "-U",
-            "objcat",
-            "-E",
-            "UTF8",
-            "--no-sync",
-            "--locale=C.UTF-8",
-        ]
-        done = self._user.start(command, log=self._folder.log).wait()
-        if done != 0:
-            raise ServerError(f"initdb ended with status {done}. The end of its log: {self._folder.end_of_log()}")
+        options = ("-A", "trust", "-U", "objcat", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
+        self._run([self._programs / "initdb", "-D", self._folder.path / "data", *options])
 
-    def _is_ready(self, port: int) -> bool:
-        deadline = time.monotonic() + READY_S_MAX
+    def _answers(self, port: int) -> bool:
         check: list[str | Path] = [self._programs / "pg_isready", "-q", "-h", HOST, "-p", str(port), "-d", "postgres", "-U", "objcat"]
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                return False
-            if subprocess.run(check, capture_output=True, check=False).returncode == 0:
-                return True
-            time.sleep(0.05)
-        return False
+        return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-class MariaDbServer:
+class MariaDbServer(DatabaseServer):
     """MariaDB with a binlog that can be followed. A context manager. The user `objcat` has no password and every right.
 
     Args:
@@ -274,112 +308,49 @@ class MariaDbServer:
 
     def __init__(self, **settings: str) -> None:
         self._program = install_mariadb()
-        self._user = DatabaseUser.find("mysql")
-        self._folder = DatabaseFolder("mariadb", self._user)
-        self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        self._initialize()
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._folder.close()
+        super().__init__("MariaDB", ("mysql",), settings)
 
     def connection(self, database: str = "") -> str:
         """A connection string of `objcat ingest`."""
         return f"mysql://objcat@{HOST}:{self.port}/{database}"
 
-    def start(self) -> None:
-        """Start it, on a free port the first time and on the same one later. Raises ServerError."""
-        for _ in range(START_ATTEMPTS_MAX):
-            port = self.port or free_ports(1)[0]
-            fixed = {
-                "bind-address": HOST,
-                "port": str(port),
-                "socket": str(self._folder.path / "socket"),
-                "pid-file": str(self._folder.path / "pid"),
-                "server-id": "1",
-                "log-bin": "binlog",
-                "binlog-format": "ROW",
-                "binlog-row-image": "FULL",
-                "binlog-row-metadata": "FULL",
-                "innodb-buffer-pool-size": "64M",
-                "innodb-flush-log-at-trx-commit": "0",
-                "sync-binlog": "0",
-                "skip-name-resolve": "1",
-                "max-connections": "60",
-            }
-            options = [f"--{name}={value}" for name, value in {**fixed, **self._settings}.items()]
-            command: list[str | Path] = [self._program, "--no-defaults", f"--datadir={self._folder.path / 'data'}", *options]
-            self._process = self._user.start(command, log=self._folder.log)
-            if self._is_ready(port):
-                self.port = port
-                return
-            self.kill()
-            if self.port:
-                break
-        raise ServerError(f"MariaDB did not start. The end of its log: {self._folder.end_of_log()}")
-
-    def kill(self) -> None:
-        """End it at once, as a crash does. It may be started again."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    def _command(self, port: int) -> list[str | Path]:
+        fixed = {
+            "bind-address": HOST,
+            "port": str(port),
+            "socket": str(self._folder.path / "socket"),
+            "pid-file": str(self._folder.path / "pid"),
+            "server-id": "1",
+            "log-bin": "binlog",
+            "binlog-format": "ROW",
+            "binlog-row-image": "FULL",
+            "binlog-row-metadata": "FULL",
+            "innodb-buffer-pool-size": "64M",
+            "innodb-flush-log-at-trx-commit": "0",
+            "sync-binlog": "0",
+            "skip-name-resolve": "1",
+            "max-connections": "60",
+        }
+        options = [f"--{name}={value}" for name, value in {**fixed, **self._settings}.items()]
+        return [self._program, "--no-defaults", f"--datadir={self._folder.path / 'data'}", *options]
 
     def _initialize(self) -> None:
-        data = self._folder.path / "data"
+        data = f"--datadir={self._folder.path / 'data'}"
         install = shutil.which("mariadb-install-db") or self._program.with_name("mariadb-install-db")
-        command: list[str | Path] = [
-            install,
-            "--no-defaults",
-            f"--datadir={data}",
-            "--auth-root-authentication-method=normal",
-            "--skip-test-db",
-        ]
-        done = self._user.start(command, log=self._folder.log).wait()
-        if done != 0:
-            raise ServerError(f"mariadb-install-db ended with status {done}. The end of its log: {self._folder.end_of_log()}")
+        self._run([install, "--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db"])
         # One statement a line. Users can be made once the privileges are loaded.
         users = "flush privileges;\ncreate user objcat@'127.0.0.1';\ngrant all on *.* to objcat@'127.0.0.1' with grant option;\n"
         start = self._folder.path / "users.sql"
         start.write_text(users)
         start.chmod(0o644)
-        boot: list[str | Path] = [self._program, "--no-defaults", f"--datadir={data}", "--bootstrap"]
         with start.open("rb") as script:
-            done = self._user.start(boot, log=self._folder.log, script=script).wait()
-        if done != 0:
-            raise ServerError(f"The users of MariaDB were not made. The end of its log: {self._folder.end_of_log()}")
+            self._run([self._program, "--no-defaults", data, "--bootstrap"], script=script)
 
-    def _is_ready(self, port: int) -> bool:
-        deadline = time.monotonic() + READY_S_MAX
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                return False
-            with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
-                # A server that is ready greets.
-                if opened.recv(5):
-                    return True
-            time.sleep(0.05)
+    def _answers(self, port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
+            # A server that is ready greets.
+            return bool(opened.recv(5))
         return False
-
-
-class DatabaseServer(Protocol):
-    """A database that runs within a context."""
-
-    def __enter__(self) -> Self:
-        """Start it."""
-
-    def __exit__(self, *_: object) -> None:
-        """End it and remove its data."""
-
-    def connection(self) -> str:
-        """How `objcat ingest` connects to it."""
 
 
 DATABASES: Mapping[str, tuple[Callable[[], DatabaseServer], str]] = {
