@@ -92,7 +92,7 @@ def killed_run(shop: Shop, load: Any, folder: Path, seed: int, *, kills: int, bu
     stop = folder / "stop"
     try:
         shop.sql(load.SCHEMA)
-        shop.configure(chunk_rows=120, run="idle_commit_s = 1")
+        shop.configure(chunk_rows=30, run="idle_commit_s = 1")
         command = [
             sys.executable,
             "-m",
