@@ -127,7 +127,7 @@ class Handover:
 
     def is_usable(self, chunk: SnapshotChunk) -> bool:
         """Whether a chunk has seen everything that was applied. Otherwise it has to be read again."""
-        # The marks of before the chunk count. A transaction that became visible since is settled, and the chunk may lack it all the same.
+        # Marks count as they stood when the chunk was read. A transaction may be settled since, and be missing in the chunk all the same.
         is_usable = all(self._source.is_covered(chunk.covers, mark) for mark in self.state.marks)
         self.state.marks = self._source.unsettled(self.state.marks)
         return is_usable
