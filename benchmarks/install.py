@@ -10,7 +10,6 @@ from benchmarks.peers import Peer
 from devkit import environments, toolchain
 from devkit.environments import Artifact
 from devkit.install import InstallError
-from devkit.paths import REQUIREMENTS
 
 
 class PeerUnavailable(Exception):
@@ -47,8 +46,7 @@ def _s3_jars(peer: Peer) -> list[Artifact]:
     """From the file for the peer's Hadoop: on each line a coordinate and a SHA-256. None for a side without Spark."""
     if peer.hadoop is None:
         return []
-    lines = (REQUIREMENTS / f"s3a-{peer.hadoop}.jars").read_text().splitlines()
-    return [Artifact(*line.split()) for line in lines if not line.startswith("#")]
+    return environments.listed_artifacts(f"s3a-{peer.hadoop}")
 
 
 def worker_environment(python: Path) -> dict[str, str]:

@@ -20,7 +20,15 @@ from devkit import toolchain
 from devkit.install import InstallError
 from devkit.paths import REQUIREMENTS, cache_dir, file_lock
 
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+_PLUGIN = ("org.apache.maven.plugins", "maven-dependency-plugin", "3.6.1")
+_COPY = ":".join((*_PLUGIN, "copy"))
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>devkit</groupId><artifactId>files</artifactId><version>1</version><packaging>pom</packaging>
+<build><plugins><plugin><groupId>{plugin[0]}</groupId><artifactId>{plugin[1]}</artifactId><version>{plugin[2]}</version>
+<configuration><outputDirectory>{directory}</outputDirectory><artifactItems>{items}</artifactItems></configuration>
+</plugin></plugins></build></project>
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,9 @@ def locked_artifacts(artifacts: Sequence[Artifact]) -> list[Path]:
     directory = _artifacts_dir()
     directory.mkdir(parents=True, exist_ok=True)
     with file_lock(directory / ".lock", "another process is downloading jars"):
-        return [_artifact(artifact, directory) for artifact in artifacts]
+        if missing := [artifact for artifact in artifacts if not (directory / artifact.file).exists()]:
+            _fetch(missing, directory)
+        return [_check(directory / artifact.file, artifact) for artifact in artifacts]
 
 
 def _artifacts_dir() -> Path:
@@ -108,34 +118,48 @@ def _install(lock: str, target: Path) -> None:
         raise
 
 
-def _artifact(artifact: Artifact, directory: Path) -> Path:
-    target = directory / artifact.file
-    if not target.exists():
+def _fetch(artifacts: Sequence[Artifact], directory: Path) -> None:
+    """Download files by one run of Maven, check each, and put them into the cache."""
+    for artifact in artifacts:
         toolchain.check_may_install(artifact.coordinate)
-        mvn = shutil.which("mvn")
-        if mvn is None:
-            raise InstallError(
-                f"{artifact.coordinate} is fetched by Maven, which is not on PATH. Install it (on Debian: apt-get install maven)."
-            )
-        print(f"dev: downloading {artifact.coordinate} (once)", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(dir=directory) as building:
-            _run([mvn, "-q", "-B", _COPY, f"-Dartifact={artifact.coordinate}", f"-DoutputDirectory={building}"], artifact)
+    said = artifacts[0].coordinate if len(artifacts) == 1 else f"{len(artifacts)} files such as {artifacts[0].coordinate}"
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise InstallError(f"{said}: Maven fetches that, and it is not on PATH. Install it (on Debian: apt-get install maven).")
+    print(f"dev: downloading {said} (once)", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=directory) as building:
+        pom = Path(building, "pom.xml")
+        pom.write_text(_POM.format(plugin=_PLUGIN, items="".join(map(_item, artifacts)), directory=building))
+        done = subprocess.run(
+            [mvn, "-q", "-B", "-f", str(pom), _COPY], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
+        if done.returncode != 0:
+            raise InstallError(f"mvn could not fetch {said}: {(done.stdout + done.stderr)[-600:]}")
+        for artifact in artifacts:
             _check(Path(building, artifact.file), artifact)
-            os.replace(Path(building, artifact.file), target)
-    _check(target, artifact)
-    return target
+            os.replace(Path(building, artifact.file), directory / artifact.file)
 
 
-def _run(command: Sequence[str], artifact: Artifact) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
-        raise InstallError(f"mvn could not fetch {artifact.coordinate}: {(done.stdout + done.stderr)[-600:]}")
+def _item(artifact: Artifact) -> str:
+    group, name, version, *packaging = artifact.coordinate.split(":")
+    type_ = packaging[0] if packaging else "jar"
+    return (
+        f"<artifactItem><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"<type>{type_}</type></artifactItem>"
+    )
 
 
-def _check(path: Path, artifact: Artifact) -> None:
+def _check(path: Path, artifact: Artifact) -> Path:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != artifact.sha256:
         raise InstallError(
             f"{path} has the SHA-256 {found}, and {artifact.coordinate} is pinned to {artifact.sha256}. Delete the file and run again."
         )
+    return path
+
+
+def listed_artifacts(name: str) -> list[Artifact]:
+    """The files that `requirements/<name>.jars` pins: a coordinate and a SHA-256 on each line."""
+    lines = (REQUIREMENTS / f"{name}.jars").read_text().splitlines()
+    return [Artifact(*line.split()) for line in lines if not line.startswith("#")]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from devkit import nginx, toolchain
+from devkit import kafka, nginx, toolchain
 from devkit.databases import install_mariadb, install_postgres, mariadb_program, postgres_programs
 from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
 from devkit.install import PROGRAMS, InstallError, installed_program
@@ -189,6 +189,7 @@ NEEDS: Mapping[str, Need] = {
     "postgres": Need("PostgreSQL", lambda: postgres_programs() is not None, install_postgres),
     "nginx": Need("nginx", nginx.is_installed, nginx.nginx_program),
     "mariadb": Need("MariaDB", lambda: mariadb_program() is not None, install_mariadb),
+    "kafka": Need("Kafka and Kafka Connect", kafka.is_installed, kafka.install_kafka, ("java",)),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }
 """By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

@@ -6,20 +6,21 @@ import difflib
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from rich.console import Console
 from rich.table import Table
 
-from devkit.databases import DATABASES
+from devkit.databases import DATABASES, DatabaseServer
 from devkit.handle import ServerHandle
+from devkit.kafka import KAFKA_SERVERS, KafkaServers
 from devkit.servers import SERVERS, ServerError, Servers
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Start all servers, or those named, show how to reach them, and run them until Ctrl-C or SIGTERM."""
-    known = [*SERVERS, *DATABASES]
+    known = [*SERVERS, *DATABASES, *KAFKA_SERVERS]
     for name in arguments:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -37,10 +38,12 @@ def serve(arguments: Sequence[str]) -> int:
                         handles.append(servers.start(name))
             if handles:
                 _show(console, handles)
-            for name, (make, about) in DATABASES.items():
+            others: dict[str, tuple[Callable[[], DatabaseServer | KafkaServers], str]] = {**DATABASES, **KAFKA_SERVERS}
+            for name, (make, about) in others.items():
                 if not arguments or name in arguments:
                     with console.status(f"starting {name}"):
-                        database = databases.enter_context(make())
+                        database = make()
+                        databases.enter_context(database)
                     console.print(f"\n[bold]{name}[/bold]: {about}", highlight=False)
                     console.print(f"  {database.connection()}", highlight=False, markup=False)
             console.print("\nThe keys are for servers on loopback only. Ctrl-C stops all servers and removes their data.")

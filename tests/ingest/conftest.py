@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests of ingest, and a database of its own for each test."""
+"""Real servers for the tests of ingest, with a database or topics of its own for each test."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from devkit.databases import PostgresServer
+from devkit.kafka import KafkaBroker, KafkaConnect
+from devkit.schema_registry import SchemaRegistry
 from tests.conftest import check_needed
 from tests.ingest.shop import Shop
+from tests.ingest.topics import TopicShop
 
 
 @pytest.fixture(scope="session")
@@ -27,5 +30,36 @@ def postgres() -> Iterator[PostgresServer]:
 def shop(postgres: PostgresServer, tmp_path: Path) -> Iterator[Shop]:
     """A database with nothing in it, a configuration that follows all its tables, and a lake."""
     made = Shop(postgres, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaBroker]:
+    """The broker that tests share. Each uses topics of its own."""
+    check_needed("kafka")
+    with KafkaBroker() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def connect(broker: KafkaBroker) -> Iterator[KafkaConnect]:
+    """The worker of Kafka Connect that tests share. Each uses connectors of its own."""
+    check_needed("kafka")
+    with KafkaConnect(broker) as started:
+        yield started
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistry]:
+    """A schema registry with nothing in it."""
+    with SchemaRegistry() as started:
+        yield started
+
+
+@pytest.fixture
+def topics(broker: KafkaBroker, tmp_path: Path) -> Iterator[TopicShop]:
+    """Topics of one's own, a configuration that follows all of them, and a lake."""
+    made = TopicShop(broker, tmp_path)
     yield made
     made.close()

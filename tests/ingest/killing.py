@@ -26,9 +26,11 @@ _processes.set_forkserver_preload(
         "objcat.ingest.runner",
         "objcat.ingest.postgres.source",
         "objcat.ingest.mysql.source",
+        "objcat.ingest.kafka.source",
         "psycopg2.extras",
         "pymysql",
         "pymysqlreplication",
+        "confluent_kafka",
         "tests.ingest.planted",
     ]
 )
@@ -93,6 +95,7 @@ def killed_run(shop: Shop, load: Any, folder: Path, seed: int, *, kills: int, bu
     try:
         shop.sql(load.SCHEMA)
         shop.configure(chunk_rows=30, run="idle_commit_s = 1")
+        shop.begin()
         command = [
             sys.executable,
             "-m",
@@ -112,12 +115,8 @@ def killed_run(shop: Shop, load: Any, folder: Path, seed: int, *, kills: int, bu
             stop.touch()
             said, _ = writers.communicate(timeout=60)
         found.transactions = int(said)
-        last = _processes.Process(target=finish, args=(str(shop.config_path), shop.environment, bug))
-        last.start()
-        last.join(240)
-        if last.exitcode != 0:
-            last.kill()
-            found.problems.append(f"the last run ended with {last.exitcode}")
+        shop.settle()
+        run_to_the_end(shop, found, bug)
         compare(shop, load, found)
     finally:
         shop.close()
@@ -140,30 +139,58 @@ def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: s
     lake = shop.lake
     again = kills * 6 // 10
     for number in range(kills):
-        if number == again:
+        if number == again and shop.has_snapshots:
             for table in ("wallets", "scratch", "accounts"):
                 add_request(lake, shop.config(), "resnapshot", shop.source_name(table))
         streams = kills * 3 // 10 <= number < again or number >= kills * 8 // 10
-        process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
-        process.start()
-        wanted, end = drawn.choice([0, 1, 1, 2, 3, 5]), time.monotonic() + 30
-        start = before
-        while process.is_alive() and time.monotonic() < end:
-            version, is_reading = _version(lake)
-            if streams and is_reading:
-                start = version
-            elif version - start >= wanted:
-                break
-            time.sleep(0.05)
-        time.sleep(drawn.uniform(0, 0.2))
-        if not process.is_alive():
-            said = _log(shop.config_path).read_text()[-2000:]
-            found.problems.append(f"a process ended by itself with {process.exitcode}: {said}")
-        process.kill()
-        process.join()
-        now, is_reading = _version(lake)
-        found.kills.append((now - before, is_reading))
-        before = now
+        before = kill_once(shop, found, drawn, before, bug, streams=streams)
+
+
+def kill_once(shop: Shop, found: KilledRun, drawn: random.Random, before: int, bug: str | None, *, streams: bool) -> int:
+    """Start an ingest and kill it after some commits.
+
+    Args:
+        shop: what it follows.
+        found: takes the kill, and a problem when the process ends by itself.
+        drawn: how many commits, and the moment.
+        before: the version of the position before it.
+        bug: a planted one.
+        streams: whether commits count only from when all tables have been read.
+
+    Returns:
+        The version of the position after it.
+    """
+    lake = shop.lake
+    process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
+    process.start()
+    wanted, end = drawn.choice([0, 1, 1, 2, 3, 5]), time.monotonic() + 30
+    start = before
+    while process.is_alive() and time.monotonic() < end:
+        version, is_reading = _version(lake)
+        if streams and is_reading:
+            start = version
+        elif version - start >= wanted:
+            break
+        time.sleep(0.05)
+    time.sleep(drawn.uniform(0, 0.2))
+    if not process.is_alive():
+        said = _log(shop.config_path).read_text()[-2000:]
+        found.problems.append(f"a process ended by itself with {process.exitcode}: {said}")
+    process.kill()
+    process.join()
+    now, is_reading = _version(lake)
+    found.kills.append((now - before, is_reading))
+    return now
+
+
+def run_to_the_end(shop: Shop, found: KilledRun, bug: str | None) -> None:
+    """The last run, which nobody kills, in a process of its own."""
+    last = _processes.Process(target=finish, args=(str(shop.config_path), shop.environment, bug))
+    last.start()
+    last.join(240)
+    if last.exitcode != 0:
+        last.kill()
+        found.problems.append(f"the last run ended with {last.exitcode}")
 
 
 def _follow_whole(shop: Shop, slots: int, bug: str | None) -> None:
@@ -220,4 +247,6 @@ def is_consistent(shop: Shop, slot: int) -> bool:
 
 def _is_whole(state: Mapping[str, Any]) -> bool:
     tables = state["tables"].values()
+    if state.get("is_between"):
+        return False
     return not any(table.get("unread") or table.get("chunks") or table.get("incomplete") or table.get("aside") for table in tables)

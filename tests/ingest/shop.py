@@ -65,6 +65,9 @@ class Shop:
         lake: the folder of the lake; below `folder` when None.
     """
 
+    has_snapshots = True
+    """Whether a table can be read again."""
+
     def __init__(self, server: PostgresServer, folder: Path, lake: Path | None = None) -> None:
         self.server = server
         self.name = f"shop_{secrets.token_hex(4)}"
@@ -129,6 +132,12 @@ class Shop:
     def transaction(self, *statements: str) -> None:
         """Run statements in one transaction."""
         self.sql(f"begin; {'; '.join(statements)}; commit")
+
+    def begin(self) -> None:
+        """Let what is between the source and the ingest begin. Here nothing is."""
+
+    def settle(self) -> None:
+        """Wait until what is between the source and the ingest has all that was committed. Here nothing is."""
 
     def ingest(self, opener: Callable[[IngestConfig, Router, Env], ChangeSource] = open_source) -> Ingest:
         return Ingest(self.config(), self.lake, opener, env=default_env())
