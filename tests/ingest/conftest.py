@@ -12,7 +12,7 @@ from devkit.kafka import KafkaBroker, KafkaConnect
 from devkit.schema_registry import SchemaRegistry
 from tests.conftest import check_needed
 from tests.ingest.shop import Shop
-from tests.ingest.topics import TopicShop
+from tests.ingest.topic_shop import TopicShop
 
 
 @pytest.fixture(scope="session")
