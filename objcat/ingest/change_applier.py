@@ -14,13 +14,16 @@ from objcat.ingest.model import (
     ChangeSource,
     KeyValues,
     Row,
+    RowBatch,
     RowChange,
     SchemaChanged,
     SourceTable,
     SourceTransaction,
+    TableRead,
     TableTruncated,
 )
 from objcat.ingest.routes import HISTORY, RoutedTable
+from objcat.ingest.row_batches import write_batch
 from objcat.ingest.sink import LakeSink, equal_filter
 
 PIECE_ROWS = 100_000
@@ -43,6 +46,7 @@ class ChangeApplier:
         self._batch = ChangeBatch(self._find_row)
         self._pieces: list[TableWrite] = []
         self._bad: list[BadRecord] = []
+        self._sequence = 0
         self._spool = RowSpool(bytes_max=memory_bytes)
 
     def apply(self, transaction: SourceTransaction) -> None:
@@ -50,13 +54,18 @@ class ChangeApplier:
         position = self._source.position_text(transaction.position)
         state = self._tables.state
         if position in state.skips:
-            self._skip(transaction, position)
+            self._skip(transaction, ChangeStamp(transaction.committed_at_ms, position))
         else:
             stamp = ChangeStamp(transaction.committed_at_ms, position)
+            self._sequence = 0
             for change, moves_from, puts in self._tables.handover.wanted(iter(transaction.changes), transaction.mark):
                 match change:
                     case RowChange():
                         self._change_row(change, stamp, moves_from=moves_from, puts=puts)
+                    case RowBatch():
+                        self._put_batch(change, stamp)
+                    case TableRead():
+                        self._note_read(change)
                     case TableTruncated():
                         self._truncate(change.table, stamp)
                     case SchemaChanged():
@@ -81,17 +90,46 @@ class ChangeApplier:
         routed = self._tables.routed(change.table.name)
         if routed is None:
             return
-        if routed.appends and routed.route.deletes != HISTORY and change.kind is not ChangeKind.INSERT:
-            self._tables.set_aside(
-                change.table.name,
-                f"{change.table.name} has no key, and a row was changed ({change.kind}). Give it a primary key, name its key in the route, "
-                'or let the route keep every change by deletes = "history". Then run `objcat ingest resnapshot`.',
-            )
+        if not self._may_change(routed, change.table.name, change.kind):
             return
         self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
         incomplete = self._tables.state.tables[change.table.name].incomplete
         if incomplete:
             _complete(incomplete, change)
+
+    def _put_batch(self, change: RowBatch, stamp: ChangeStamp) -> None:
+        name = change.table.name
+        routed, progress = self._tables.routed(name), self._tables.state.tables.get(name)
+        if routed is None or progress is None or progress.aside is not None or not change.rows.num_rows:
+            return
+        if not self._may_change(routed, name, change.kind):
+            return
+        if self._batch.holds(routed):
+            self._spill()
+        missing = self._sink.missing_columns(routed, change.table, progress.columns)
+        self._pieces.append(write_batch(routed, change, stamp, missing, self._spool, sequence=self._sequence))
+        self._sequence += change.rows.num_rows
+        if progress.is_reading:
+            progress.rows += change.rows.num_rows
+
+    def _note_read(self, change: TableRead) -> None:
+        progress = self._tables.state.tables.get(change.table.name)
+        if progress is None:
+            return
+        if not change.is_done and not progress.is_reading:
+            progress.rows = 0
+        progress.is_reading = not change.is_done
+
+    def _may_change(self, routed: RoutedTable, name: str, kind: ChangeKind) -> bool:
+        """Whether a table can take a change. A table without a key that cannot is set aside."""
+        if not routed.appends or routed.route.deletes == HISTORY or kind is ChangeKind.INSERT:
+            return True
+        self._tables.set_aside(
+            name,
+            f"{name} has no key, and a row was changed ({kind}). Give it a primary key, name its key in the route, "
+            'or let the route keep every change by deletes = "history". Then run `objcat ingest resnapshot`.',
+        )
+        return False
 
     def _truncate(self, table: SourceTable, stamp: ChangeStamp) -> None:
         routed = self._tables.routed(table.name)
@@ -101,7 +139,7 @@ class ChangeApplier:
         was_read = bool(progress.rows) or progress.is_handed_over
         self._tables.begin_if_truncated(table.name)
         progress.incomplete = []
-        if was_read and routed.appends:
+        if was_read and routed.route.deletes == HISTORY:
             self._batch.append_mark(routed, table, "truncate", stamp)
         elif was_read:
             self._batch.truncate(routed)
@@ -116,15 +154,22 @@ class ChangeApplier:
         if routed is not None and progress is not None and progress.aside is None:
             self._batch.set_null_columns(change.table, self._sink.missing_columns(routed, change.table, progress.columns))
 
-    def _skip(self, transaction: SourceTransaction, position: str) -> None:
-        """Leave a transaction out, on request. Its tables are read again, so that nothing of it is missing in the end."""
-        names = {change.table.name for change in transaction.changes if isinstance(change, (RowChange, TableTruncated))}
-        for name in sorted(names):
-            if self._tables.routed(name) is not None:
-                self._tables.resnapshot(name)
-        said = f"The transaction at {position} was left out on request. Read again: {', '.join(sorted(names))}."
+    def _skip(self, transaction: SourceTransaction, stamp: ChangeStamp) -> None:
+        """Leave a transaction out, on request. Its tables are read again where they can be, so that nothing of it is missing in the end."""
+        names = set()
+        for change in transaction.changes:
+            if isinstance(change, RowChange) and change.table.is_record:
+                self._change_row(change, stamp, moves_from=True, puts=True)
+            elif isinstance(change, (RowChange, RowBatch, TableTruncated)):
+                names.add(change.table.name)
+        said = f"The transaction at {stamp.position} was left out on request."
+        if self._source.has_snapshots:
+            for name in sorted(names):
+                if self._tables.routed(name) is not None:
+                    self._tables.resnapshot(name)
+            said = f"{said} Read again: {', '.join(sorted(names))}."
         self._bad.append(BadRecord(table=None, payload=b"", error=said))
-        self._tables.state.skips.remove(position)
+        self._tables.state.skips.remove(stamp.position)
 
     def _spill(self) -> None:
         """Put what was combined so far aside, as the first steps of the commit."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from objcat.engine.spooled_batch import Rows
 from objcat.ingest.decoding import ChangeStamp, RowWrite, decode_rows
 from objcat.ingest.model import BadRecord, ChangeKind, KeyValues, Row, RowChange, SourceTable
-from objcat.ingest.routes import RoutedTable
+from objcat.ingest.routes import HISTORY, RoutedTable
 
 FindRow: TypeAlias = Callable[[RoutedTable, SourceTable, KeyValues, KeyValues, Sequence[str]], Row]
 """Finds values of a row before the batch: of a table and its schema, the old key, the new key, and the columns. The runner looks into the
@@ -94,14 +94,19 @@ class ChangeBatch:
         """All rows of a table are gone. Changes before count for nothing, except where every change is kept."""
         self.count += 1
         changes = self._of(routed)
-        if not routed.appends:
+        if routed.route.deletes != HISTORY:
             changes.is_truncated = True
             changes.last.clear()
+            changes.appended.clear()
 
     def is_truncated(self, routed: RoutedTable) -> bool:
         """Whether the batch truncates a table."""
         changes = self._tables.get(routed.name)
         return changes is not None and changes.is_truncated
+
+    def holds(self, routed: RoutedTable) -> bool:
+        """Whether the batch has changes of a table."""
+        return routed.name in self._tables
 
     def append_mark(self, routed: RoutedTable, table: SourceTable, kind: str, stamp: ChangeStamp) -> None:
         """Append a row without values to a history, such as of a truncation."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from objcat.errors import IngestStopped
 from objcat.ingest.handover import Handover, IngestState, TableProgress
 from objcat.ingest.ingest_metrics import IngestMetrics
-from objcat.ingest.model import ChangeSource, KeyOrder, SchemaChanged, SourceTable
-from objcat.ingest.routes import RoutedTable, Router
+from objcat.ingest.model import ChangeSource, KeyOrder, ReplayedSource, SchemaChanged, SourceTable
+from objcat.ingest.routes import RECORD_PROFILE, RoutedTable, Router
 from objcat.ingest.sink import LakeSink, TableUnfit
 
 logger = logging.getLogger("objcat")
@@ -56,7 +56,7 @@ class FollowedTables:
         self.state = state
         self.handover = Handover(self._source, state)
         self._committed_position = dict(state.position)
-        if self._sink.was_restored:
+        if self._sink.was_restored and self._source.has_snapshots:
             logger.warning("A RESTORE took tables back, so all tables are read again.")
             for name in self._followable():
                 self._begin_snapshot(name)
@@ -96,7 +96,8 @@ class FollowedTables:
 
     def limits(self) -> tuple[int, float]:
         """Changes and seconds of a batch: the smallest ones of all profiles, since a commit holds all tables."""
-        profiles = [routed.profile for routed in self._routed.values()]
+        every = [routed.profile for routed in self._routed.values()]
+        profiles = [profile for profile in every if profile is not RECORD_PROFILE] or every
         return min(profile.batch_rows for profile in profiles), min(profile.batch_s for profile in profiles)
 
     def discover(self) -> None:
@@ -131,7 +132,7 @@ class FollowedTables:
         comes_again = set(changed.defaults) & {*routed.route.mask, *progress.columns}
         if changed.needs_snapshot or comes_again:
             self._begin_snapshot(table.name)
-        if self._sink.has_table(routed.name):
+        if not self._source.has_snapshots or self._sink.has_table(routed.name):
             self.ensure(table, changed)
 
     def ensure(self, table: SourceTable, changed: SchemaChanged | None = None) -> bool:
@@ -170,6 +171,23 @@ class FollowedTables:
             return
         self._begin_snapshot(name)
 
+    def check_restored(self) -> None:
+        """Raises IngestStopped where a RESTORE took rows back that the stream does not bring again by itself."""
+        if self._sink.was_restored and not self._source.has_snapshots:
+            raise IngestStopped(
+                "A RESTORE took back rows of the lake that this source does not bring again by itself. Nothing was done. Run `objcat "
+                "ingest resnapshot CONFIG --all`, which empties the tables and reads what the source still has. Then start it again."
+            )
+
+    def read_again(self, name: str) -> bool:
+        """Let a source without snapshots bring a table again. Returns whether it will: a name that is not followed is logged."""
+        if name not in self._followable():
+            logger.warning("The table %s is not read again: it is not followed.", name)
+            return False
+        self.state.position = dict(cast("ReplayedSource", self._source).read_again(self.state.position, [name]))
+        self._begin_snapshot(name)
+        return True
+
     def begin_if_truncated(self, name: str) -> bool:
         """A table that is being read was truncated: it is read from the beginning. Returns whether it was being read."""
         progress = self.state.tables[name]
@@ -200,21 +218,36 @@ class FollowedTables:
         names = [name for name in self._followable() if self._is_followed(name)]
         unrecorded = set(self._source.follow_tables(names))
         for name in names:
-            if name not in self.state.tables or name in unrecorded:
+            progress = self.state.tables.get(name)
+            came_again = progress is not None and progress.aside == GONE and not self._source.has_snapshots
+            if progress is None or name in unrecorded or came_again:
                 self._begin_snapshot(name)
 
     def _is_followed(self, name: str) -> bool:
         progress = self.state.tables.get(name)
         return progress is None or progress.aside in (None, GONE)
 
+    def _begin_stream(self, name: str, table: SourceTable) -> None:
+        """Follow a table of which everything comes by the stream."""
+        before = self.state.tables.get(name)
+        progress = self.state.tables.setdefault(name, TableProgress())
+        if before is None or before.aside is not None:
+            progress.is_reading = cast("ReplayedSource", self._source).reads_first
+        progress.aside, progress.version = None, table.version
+        if table.is_record:
+            self.ensure(table)
+
     def _begin_snapshot(self, name: str) -> None:
         routed, table = self._routed[name], self._described[name]
+        self.has_changed = True
+        if not self._source.has_snapshots:
+            self._begin_stream(name, table)
+            return
         replaces = self._sink.has_table(routed.name)
         # A range of keys is replaced by the order of the lake. Where that cannot be, the table is emptied first.
         by_bytes = replaces and table.sorts_by_bytes and bool(routed.key) and not set(routed.key) & set(routed.route.mask)
         self.handover.begin_snapshot(name, replaces=replaces, order=KeyOrder.BYTES if by_bytes else KeyOrder.SOURCE)
         self.state.tables[name].version = table.version
-        self.has_changed = True
 
 
 def _defaults_of(changed: SchemaChanged | None, routed: RoutedTable) -> Mapping[str, Any]:

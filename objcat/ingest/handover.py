@@ -55,6 +55,7 @@ class TableProgress(msgspec.Struct, kw_only=True, omit_defaults=True):
         columns: all columns that the source ever had.
         version: the `SourceTable.version` that was read last.
         aside: why the table is set aside; None: it is followed.
+        is_reading: whether a source without chunks has not handed over all rows that the table had before.
     """
 
     unread: UnreadRange | None = None
@@ -65,11 +66,12 @@ class TableProgress(msgspec.Struct, kw_only=True, omit_defaults=True):
     columns: list[str] = []
     version: Any = None
     aside: str | None = None
+    is_reading: bool = False
 
     @property
     def is_consistent(self) -> bool:
         """Whether slots show what the source had at one moment."""
-        return self.unread is None and not self.chunks and not self.incomplete and self.aside is None
+        return self.is_handed_over and not self.is_reading and not self.incomplete and self.aside is None
 
     @property
     def is_handed_over(self) -> bool:
@@ -146,13 +148,18 @@ class Handover:
         """A transaction was applied, or the stream has come as far as `position` without one."""
         self.state.position = dict(position)
         if mark is not None:
-            self.state.marks.append(mark)
             self.state.transactions += 1
-            if len(self.state.marks) > MARKS_MAX:
-                self.state.marks = self._source.unsettled(self.state.marks)
+            self._note_mark(mark)
         for progress in self.state.tables.values():
             if progress.chunks:
                 progress.chunks = [chunk for chunk in progress.chunks if not self._source.is_reached(position, chunk.until)]
+
+    def _note_mark(self, mark: Mark) -> None:
+        if not self._source.has_snapshots:
+            return
+        self.state.marks.append(mark)
+        if len(self.state.marks) > MARKS_MAX:
+            self.state.marks = self._source.unsettled(self.state.marks)
 
     def wanted(self, changes: Iterator[Change], mark: Mark) -> Iterator[tuple[Change, bool, bool]]:
         """The changes of a transaction, each with whether its old key is to be deleted and whether its key is to be written.

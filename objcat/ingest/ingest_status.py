@@ -128,7 +128,7 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
 def _table(name: str, progress: TableProgress) -> TableStatus:
     if progress.aside is not None:
         return TableStatus(name, "set aside", progress.rows, progress.aside)
-    if progress.unread is not None:
+    if progress.unread is not None or progress.is_reading:
         return TableStatus(name, "reading", progress.rows, None)
     return TableStatus(name, "consistent" if progress.is_consistent else "waiting", progress.rows, None)
 

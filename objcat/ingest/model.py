@@ -17,6 +17,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from objcat.engine.spooled_batch import Rows
+
 Position: TypeAlias = Mapping[str, Any]
 """Where a stream goes on: a JSON object of its source."""
 Mark: TypeAlias = Any
@@ -76,6 +78,8 @@ class SourceTable:
         problem: why its changes cannot be followed, and what to do; None when they can.
         version: by which the source knows this schema, JSON. The runner stores it and passes it back.
         sorts_by_bytes: whether `read_chunk` can read it in the order that the lake compares its keys by.
+        is_record: whether it is the source's own record of what it has read. It needs no route, and is written also when a transaction is
+            left out on request.
     """
 
     name: str
@@ -84,6 +88,7 @@ class SourceTable:
     problem: str | None = None
     version: Any = None
     sorts_by_bytes: bool = False
+    is_record: bool = False
 
     def column(self, name: str) -> SourceColumn:
         """The column of that name. Raises KeyError."""
@@ -148,7 +153,33 @@ class BadRecord(msgspec.Struct, frozen=True):
     error: str
 
 
-Change: TypeAlias = RowChange | TableTruncated | SchemaChanged | BadRecord
+class RowBatch(msgspec.Struct, frozen=True):
+    """Many rows of one table and one kind at once, decoded. Large ones are on disk.
+
+    Args:
+        table: the table, with the schema of the rows.
+        kind: an insert and an update put rows under their keys, and the last one of a key counts. A delete needs the key columns alone.
+        rows: by the names and types of the table. Columns that are missing become null.
+    """
+
+    table: SourceTable
+    kind: ChangeKind
+    rows: Rows
+
+
+class TableRead(msgspec.Struct, frozen=True):
+    """How far a source without chunks is with the rows that a table had before its stream. Until it is done, no slot is consistent.
+
+    Args:
+        table: the table.
+        is_done: whether all of these rows have been handed over.
+    """
+
+    table: SourceTable
+    is_done: bool
+
+
+Change: TypeAlias = RowChange | RowBatch | TableTruncated | TableRead | SchemaChanged | BadRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +257,11 @@ class ChangeSource(Protocol):
     """
 
     has_snapshots: bool
-    """Whether `read_chunk` can read tables. A log of messages has nothing but its stream."""
+    """Whether `read_chunk` can read tables.
+
+    A source without snapshots has nothing but its stream. It sends `SchemaChanged` before the first rows of each schema, also after each
+    start. `is_covered`, `unsettled` and `place_keys` are not called. It is a `ReplayedSource` as well.
+    """
 
     def check_settings(self) -> None:
         """Check what the source needs: rights, settings of the server. Changes nothing.
@@ -309,3 +344,17 @@ class ChangeSource(Protocol):
 
     def close(self) -> None:
         """End the stream and all connections. May be called by any thread, and again."""
+
+
+class ReplayedSource(ChangeSource, Protocol):
+    """A source without snapshots: what a table had before comes by the stream too."""
+
+    reads_first: bool
+    """Whether rows that a table had come before its changes. Then it is not consistent until `TableRead` says that they have."""
+
+    def read_again(self, position: Position, tables: Sequence[str]) -> Position:
+        """A position after which the stream truncates these tables, brings all their rows, and then goes on as after `position`.
+
+        Raises:
+            IngestStopped: tables of this source cannot be read alone.
+        """

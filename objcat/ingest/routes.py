@@ -29,6 +29,9 @@ LINEAGE = (
 HISTORY: Deletes = "history"
 SOFT: Deletes = "soft"
 
+RECORD_PROFILE = ProfileConfig(index="bucket(1)", properties={"compact_after_commits": "64"})
+"""How the record of a source is written."""
+
 _BUCKETS = re.compile(r"bucket\((\d{1,5})\)")
 _INDEXES: Mapping[str, Callable[[], Index]] = {"simple": SimpleIndex, "bloom": BloomIndex, "memory": MemoryIndex, "record": RecordIndex}
 
@@ -117,6 +120,8 @@ class Router:
         Raises:
             InvalidConfig: the name in the lake, the key or a column of the route does not fit.
         """
+        if table.is_record:
+            return self._record(table)
         for pattern, route in zip(self._patterns, self._config.routes, strict=True):
             if found := pattern.fullmatch(table.name):
                 return None if route.skip else self._routed(table, route, found)
@@ -154,9 +159,24 @@ class Router:
                 return route.key
         return ()
 
+    def keeps_history(self, name: str) -> bool:
+        """Whether the route of a table of the source keeps every change."""
+        for pattern, route in zip(self._patterns, self._config.routes, strict=True):
+            if pattern.fullmatch(name):
+                return route.deletes == HISTORY
+        return False
+
     def dead_table(self) -> str:
         """The name of the table of dead letters."""
         return self._config.dead_letters.table or f"{self._config.name.replace('-', '_')}.ingest_dead"
+
+    def record_table(self, name: str) -> str:
+        """The name in the lake of a record that the source itself keeps, see `SourceTable.is_record`."""
+        return f"{self._config.name.replace('-', '_')}{name}"
+
+    def _record(self, table: SourceTable) -> RoutedTable:
+        name = self.record_table(table.name)
+        return RoutedTable(source=table.name, name=name, route=RouteConfig(tables="", to=name), profile=RECORD_PROFILE, key=table.key)
 
     def _routed(self, table: SourceTable, route: RouteConfig, found: re.Match[str]) -> RoutedTable:
         said = f"The route {route.tables!r} in {self._config.path}"

@@ -20,7 +20,7 @@ from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.handover import IngestState
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import BadRecord, ChangeSource, Position, SourceTransaction
-from objcat.ingest.requests import requests_after
+from objcat.ingest.requests import IngestRequest, requests_after
 from objcat.ingest.routes import Router
 from objcat.ingest.sink import LakeSink
 from objcat.ingest.snapshots import SnapshotReader
@@ -185,6 +185,7 @@ class IngestSession:
         self._sink.ensure_dead_letters()
         self._tables.load(self._sink.load())
         self._take_requests()
+        self._tables.check_restored()
         if self._tables.has_changed:
             self._commit()
         self._reader = StreamReader(self._source, self._tables.state.position, bytes_max=self._config.run.queue_bytes, env=self._env)
@@ -289,9 +290,22 @@ class IngestSession:
                 raise BeginAgain
             if request.kind == "skip":
                 state.skips.append(request.what)
+            elif not self._source.has_snapshots:
+                self._read_again(request)
             else:
                 self._tables.resnapshot(request.what)
             state.requests = request.number
+
+    def _read_again(self, request: IngestRequest) -> None:
+        """Let a source without snapshots bring a table again, from what is committed."""
+        if self._sink.was_restored:
+            return  # All tables have to be read again.
+        if self._has_rows():
+            self._commit()
+        if self._tables.read_again(request.what):
+            self._tables.state.requests = request.number
+            self._commit()
+            raise BeginAgain
 
     # ---- commit
 

@@ -149,7 +149,10 @@ class LakeSink:
             # Another process may have been faster.
             changes = _changes(opened.schema, wanted, routed, defaults or {})
             if changes:
-                opened.alter.apply(changes)
+                try:
+                    opened.alter.apply(changes)
+                except InvalidSchema as error:
+                    raise TableUnfit(f"The columns of {routed.name} cannot follow those of {routed.source}: {error}") from error
             have = opened.schema
         self._schemas[routed.name] = have
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from objcat.ingest.routes import Router
 
 KINDS: Mapping[str, str] = {
+    "folder": "objcat.ingest.folder.source",
+    "objcat": "objcat.ingest.lake_tables.source",
     "postgres": "objcat.ingest.postgres.source",
     "mariadb": "objcat.ingest.mysql.source",
     "mysql": "objcat.ingest.mysql.source",

@@ -91,6 +91,7 @@ def test_the_metadata_says_what_the_extras_are(built: Path) -> None:
         "azure",
         "connect",
         "gcs",
+        "ingest-folder",
         "ingest-mysql",
         "ingest-postgres",
         "local",

@@ -1,0 +1,1 @@
+"""A landing folder of Parquet, CSV, JSON and Avro files as a source."""

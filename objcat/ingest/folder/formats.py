@@ -1,0 +1,215 @@
+"""Opens a file of any format as a stream of batches with bad rows set apart. `open_rows` is the beginning.
+
+A file is read a piece at a time: a row group of Parquet, a block of the others. Nothing here holds a whole file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fileio.contract import ObjectMeta
+from fileio.optional import library
+from fileio.store import FileIO
+from objcat.ingest.folder.avro_types import avro_schema
+from objcat.ingest.folder.file_batch import BadRow, BrokenFile, FileBatch
+from objcat.ingest.folder.settings import FileRule
+from objcat.ingest.folder.text_files import CsvRows, JsonRows
+from objcat.ingest.folder.values import arrow_cast, canonical, cast_rows, python_column
+
+BATCH_ROWS = 32 * 1024
+BUFFER_BYTES = 1024 * 1024
+
+
+class OpenedFile:
+    """A file whose rows are read, one batch after the other.
+
+    Attributes:
+        schema: the columns that its batches have, with the types of the lake.
+    """
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[FileBatch]) -> None:
+        self.schema = schema
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[FileBatch]:
+        return self._batches
+
+
+def open_rows(fileio: FileIO, meta: ObjectMeta, kind: str, rule: FileRule) -> OpenedFile:
+    """Open a file.
+
+    Args:
+        fileio: the folder.
+        meta: the file, as it was listed. Reads raise ObjectChanged when it is another one.
+        kind: its format.
+        rule: which columns to take.
+
+    Raises:
+        BrokenFile: it cannot be read. Its batches raise that too.
+        MissingDependency: the library of the format is not installed.
+    """
+    match kind:
+        case "parquet":
+            return _parquet(fileio, meta, rule)
+        case "avro":
+            return _avro(fileio, meta, rule)
+        case _ if not rule.columns:
+            raise BrokenFile(f"the columns of {kind} have to be declared: add `columns` to its [[source.files]]")
+        case "csv":
+            return _text(CsvRows(fileio, meta, rule))
+        case _:
+            return _text(JsonRows(fileio, meta, rule))
+
+
+def _text(rows: CsvRows | JsonRows) -> OpenedFile:
+    return OpenedFile(pa.schema(list(rows.types.items())), rows.batches())
+
+
+# ---- Parquet
+
+
+def _parquet(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
+    def opened(footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        try:
+            stream = fileio.open_read(meta.key, meta=meta)
+            return pq.ParquetFile(stream, metadata=footer, pre_buffer=True, page_checksum_verification=True)
+        except pa.ArrowException as error:
+            raise BrokenFile(f"it is no Parquet file ({_short(error)})") from error
+
+    with opened() as file:
+        footer, theirs = file.metadata, file.schema_arrow
+    schema = _chosen(theirs, rule)
+
+    def batches() -> Iterator[FileBatch]:
+        at = 1
+        for number in range(footer.num_row_groups):
+            # A reader requests all its row groups at once, and caches them until it is closed.
+            with opened(footer) as file:
+                try:
+                    for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=schema.names):
+                        yield _converted(batch, schema, at)
+                        at += batch.num_rows
+                except (pa.ArrowException, OSError) as error:
+                    if not isinstance(error, pa.ArrowException) and not _is_damage(error):
+                        raise
+                    raise BrokenFile(f"it cannot be read from row {at} on ({_short(error)})") from error
+
+    return OpenedFile(schema, batches())
+
+
+def _is_damage(error: OSError) -> bool:
+    """Whether an error is of the bytes, and not of their transport: Arrow raises OSError without a number for damaged pages."""
+    return error.errno is None
+
+
+def _chosen(theirs: pa.Schema, rule: FileRule) -> pa.Schema:
+    """The columns of a file that has its schema with it, as the lake has them."""
+    if len(set(theirs.names)) != len(theirs.names):
+        raise BrokenFile("two of its columns have the same name")
+    names = [name for name in rule.columns if name in theirs.names] if rule.columns else theirs.names
+    if rule.columns and rule.settings.delete_column in theirs.names and rule.settings.delete_column not in names:
+        names = [*names, rule.settings.delete_column]
+    fields = []
+    for name in names:
+        data_type = rule.columns.get(name) or canonical(theirs.field(name))
+        if data_type is not None:
+            fields.append(pa.field(name, data_type))
+    if not fields:
+        raise BrokenFile("it has none of the columns that are wanted")
+    return pa.schema(fields)
+
+
+def _converted(batch: pa.RecordBatch, schema: pa.Schema, first: int) -> FileBatch:
+    """A batch of typed rows with the types of the lake, without the rows that do not fit."""
+    arrays, errors = [], dict[int, str]()
+    for field in schema:
+        array, bad = cast_rows(batch.column(field.name), arrow_cast(field.type), field.type)
+        arrays.append(array)
+        errors |= {place: f"{field.name}: {why}" for place, why in bad.items()}
+    made = pa.Table.from_arrays(arrays, schema=schema)
+    numbers = range(first, first + batch.num_rows)
+    if not errors:
+        return FileBatch(made, numbers, [])
+    bad_rows = [BadRow(first + place, _shown(batch.slice(place, 1)), why) for place, why in sorted(errors.items())]
+    keep = [place not in errors for place in range(batch.num_rows)]
+    return FileBatch(made.filter(pa.array(keep)), [number for number, kept in zip(numbers, keep, strict=True) if kept], bad_rows)
+
+
+def _shown(row: pa.RecordBatch) -> bytes:
+    return json.dumps(row.to_pylist()[0], default=repr).encode()
+
+
+# ---- Avro
+
+
+def _avro(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
+    fastavro: Any = library("fastavro", needed_by="Avro files need", extra="ingest-folder")
+    stream = io.BufferedReader(fileio.open_read(meta.key, meta=meta), BUFFER_BYTES)
+    try:
+        reader = fastavro.reader(stream)
+        theirs = avro_schema(reader.writer_schema)
+    except BrokenFile:
+        raise
+    except _AVRO_DAMAGE as error:
+        raise BrokenFile(f"it is no Avro file ({_short(error)})") from error
+    schema = _chosen(theirs, rule)
+
+    def batches() -> Iterator[FileBatch]:
+        at = 1
+        records = iter(reader)
+        while True:
+            try:
+                piece: list[Mapping[str, Any]] = list(islice(records, BATCH_ROWS))
+            except _AVRO_DAMAGE as error:
+                raise BrokenFile(f"it cannot be read from about row {at} on ({_short(error)})") from error
+            if not piece:
+                return
+            yield _records(piece, theirs, schema, at)
+            at += len(piece)
+
+    return OpenedFile(schema, batches())
+
+
+_AVRO_DAMAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    StopIteration,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+    zlib.error,
+)
+"""What fastavro raises for bytes that are no Avro."""
+
+
+def _records(piece: Sequence[Mapping[str, Any]], theirs: pa.Schema, schema: pa.Schema, first: int) -> FileBatch:
+    arrays, errors = [], dict[int, str]()
+    for field in schema:
+        raw = [record.get(field.name) for record in piece]
+        array, bad = python_column(raw, theirs.field(field.name).type)
+        errors |= {place: f"{field.name}: {why}" for place, why in bad.items()}
+        cast, worse = cast_rows(array, arrow_cast(field.type), field.type)
+        errors |= {place: f"{field.name}: {why}" for place, why in worse.items()}
+        arrays.append(cast)
+    made = pa.Table.from_arrays(arrays, schema=schema)
+    numbers = range(first, first + len(piece))
+    if not errors:
+        return FileBatch(made, numbers, [])
+    bad_rows = [BadRow(first + place, json.dumps(dict(piece[place]), default=repr).encode(), why) for place, why in sorted(errors.items())]
+    keep = [place not in errors for place in range(len(piece))]
+    return FileBatch(made.filter(pa.array(keep)), [number for number, kept in zip(numbers, keep, strict=True) if kept], bad_rows)
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

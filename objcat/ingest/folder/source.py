@@ -1,0 +1,270 @@
+"""`FolderSource`: a folder of files as a `ChangeSource`. Each file is one transaction. Begin with `transactions`.
+
+The folder has no log, so its stream is a series of looks: what is there, and what of it is not in the record of taken files
+(`FileRecord`). A position has the number of the last look that was taken whole, and the last file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fileio.env import Env
+from fileio.errors import CredentialsError, FileIOError, NotFound, ObjectChanged, PermissionDenied, Throttled, Unavailable
+from fileio.registry import open_store
+from objcat.errors import IngestStopped, SourceAway, SourceUnfit
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
+from objcat.ingest.folder.file_record import RECORD_TABLE, FileRecord
+from objcat.ingest.folder.looks import FolderLooks
+from objcat.ingest.folder.settings import FileRule, FolderSettings, folder_settings
+from objcat.ingest.folder.table_schemas import TableSchemas
+from objcat.ingest.model import (
+    Change,
+    KeyOrder,
+    KeyValues,
+    Mark,
+    Position,
+    Row,
+    SchemaChanged,
+    SnapshotChunk,
+    SourceReport,
+    SourceTable,
+    SourceTransaction,
+    TableTruncated,
+)
+from objcat.ingest.routes import Router
+from objcat.lake.lake import connect
+
+LOOK, FILE, AGAIN = "look", "file", "again"
+"""Fields of a position: the last whole look, the last file, and tables that are to be emptied and taken again."""
+EVERY = "*"
+MARK = 0
+"""The mark of every file: there are no chunks that have to know one from another."""
+
+
+def open_source(config: IngestConfig, router: Router, env: Env) -> FolderSource:
+    """Open a folder. See `objcat.ingest.sources.open_source`."""
+    settings, rules = folder_settings(config)
+    return FolderSource(config, settings, rules, router, env)
+
+
+class FolderSource:
+    """See `ChangeSource` and `ReplayedSource`."""
+
+    has_snapshots = False
+    reads_first = False
+
+    def __init__(self, config: IngestConfig, settings: FolderSettings, rules: Sequence[FileRule], router: Router, env: Env) -> None:
+        self._config = config
+        self._settings = settings
+        self._router = router
+        self._env = env
+        self._fileio = open_store(settings.url, settings.options, env=env)
+        self._lake = connect(config.lake.url, config.lake.options)
+        self._schemas = TableSchemas(router.key_of)
+        self._record = FileRecord(self._lake, router.record_table(RECORD_TABLE.name))
+        self._looks = FolderLooks(self._fileio, settings, rules, router, self._record, env)
+        self._reader = FileReader(
+            self._fileio, self._schemas, bytes_max=config.run.transaction_bytes, bad_max=config.dead_letters.records_max
+        )
+        self._wake = threading.Condition()
+        self._is_closed = False
+        self._is_wanted = False
+        self._waiting = 0
+        stored = self._stored()
+        # Looks are counted on from the last commit, so that the next one is greater before the stream has begun.
+        self._number: int = stored.get("position", {}).get(LOOK, 0)
+        self._schemas.load({name: table.get("version") for name, table in stored.get("tables", {}).items()})
+
+    # ---- what there is
+
+    def check_settings(self) -> None:
+        """See `ChangeSource`."""
+        with self._errors("listing"):
+            try:
+                next(iter(self._fileio.list(page_size=1)), None)
+            except (NotFound, PermissionDenied, CredentialsError) as error:
+                raise SourceUnfit(
+                    f"The folder {self._fileio.url} of {self._config.name!r} cannot be listed: {error} Correct url, options or rights. "
+                    "Then start the ingest again."
+                ) from error
+
+    def describe_tables(self) -> Sequence[SourceTable]:
+        """See `ChangeSource`: the record, and the tables of which files have been read."""
+        return [RECORD_TABLE, *(table for table in self._schemas.tables() if self._router.follows(table.name))]
+
+    def compare_schemas(self, version: Any, table: SourceTable) -> SchemaChanged | None:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. Columns only join and widen."""
+        return SchemaChanged(table)
+
+    def begin(self, tables: Sequence[str]) -> Position:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. Files that were taken are taken again, after their tables were emptied."""
+        return {LOOK: self._number, FILE: "", AGAIN: [EVERY]}
+
+    def read_again(self, position: Position, tables: Sequence[str]) -> Position:
+        """See `ReplayedSource`."""
+        return {**position, AGAIN: sorted({*position.get(AGAIN, []), *tables})}
+
+    def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. Files of tables that were not followed are not in the record, so they are found."""
+        return []
+
+    # ---- the stream
+
+    def transactions(self, position: Position) -> Iterator[SourceTransaction]:
+        """See `ChangeSource`."""
+        with self._wake:
+            self._number = max(self._number, position[LOOK])
+        reached, file = position[LOOK], position[FILE]
+        if position.get(AGAIN):
+            yield from self._emptied(position)
+        with self._errors("reading the record"):
+            again = position.get(AGAIN, [])
+            self._record.load(but=again, nothing=EVERY in again)
+        while not self._is_closed:
+            with self._wake:
+                self._number += 1
+                self._is_wanted = False
+                number = self._number
+            with self._errors("listing"):
+                look = self._looks.look(number)
+            is_missed = False
+            self._waiting = len(look.files)
+            for found in look.files:
+                if self._is_closed:
+                    return
+                read = self._read(found)
+                self._waiting -= 1
+                if read is None:
+                    is_missed = True
+                    continue
+                file = found.meta.key
+                self._record.note(read.recorded)
+                yield SourceTransaction(
+                    position={LOOK: reached, FILE: file},
+                    mark=MARK,
+                    changes=read.changes,
+                    count=read.count,
+                    size_bytes=read.size_bytes,
+                    committed_at_ms=found.meta.modified_ms,
+                )
+            if look.is_whole and not is_missed:
+                reached = max(reached, look.reached)
+                yield SourceTransaction(position={LOOK: reached, FILE: file})
+                self._pause()
+
+    def _emptied(self, position: Position) -> Iterator[SourceTransaction]:
+        """What comes before the first look where files are to be taken again."""
+        with self._errors("reading the record"):
+            taken = self._record.tables()
+        asked: Sequence[str] = position[AGAIN]
+        known = {table.name: table for table in self._schemas.tables()}
+        names = [name for name in taken if name in known and (EVERY in asked or name in asked)]
+        changes: list[Change] = [TableTruncated(known[name]) for name in names]
+        forgotten: Iterable[Change] = self._record.forget_all() if EVERY in asked and taken else self._record.forget(asked)
+        changes += forgotten
+        at = {LOOK: position[LOOK], FILE: position[FILE]}
+        yield SourceTransaction(position=at, mark=MARK if changes else None, changes=changes, count=len(changes))
+
+    def _read(self, found: FoundFile) -> ReadFile | None:
+        """A file; None when it is another one by now, or gone: the next look decides."""
+        if found.is_repeated and (found.keeps_all or not self._router.key_of(found.table)):
+            return self._reader.refuse(found)
+        with self._errors(f"reading {found.meta.key}"):
+            try:
+                return self._reader.read(found)
+            except (ObjectChanged, NotFound):
+                return None
+
+    def _pause(self) -> None:
+        """Wait for the next look."""
+        pause_s = self._settings.poll_s
+        if self._looks.is_settling:
+            pause_s = min(pause_s, max(0.05, self._looks.settle_s / 4))
+        with self._wake:
+            self._wake.wait_for(lambda: self._is_closed or self._is_wanted, timeout=pause_s)
+
+    # ---- positions
+
+    def is_reached(self, position: Position, target: Position) -> bool:
+        """See `ChangeSource`."""
+        return bool(position[LOOK] >= target[LOOK] and not position.get(AGAIN))
+
+    def head(self) -> Position:
+        """See `ChangeSource`: the next look that begins."""
+        with self._wake:
+            self._is_wanted = True
+            self._wake.notify_all()
+            return {LOOK: self._number + 1, FILE: ""}
+
+    def confirm(self, position: Position) -> None:
+        """See `ChangeSource`. Files stay where they are."""
+
+    def beat(self) -> None:
+        """See `ChangeSource`. Every look moves the stream."""
+
+    def report(self) -> SourceReport:
+        """See `ChangeSource`."""
+        with self._wake:
+            head = {LOOK: self._number, FILE: ""}
+        return SourceReport(head=head, behind_events=self._waiting, state=f"folder {self._fileio.url}, {self._waiting:,} files wait")
+
+    def position_text(self, position: Position) -> str:
+        """See `ChangeSource`: the last file."""
+        return str(position[FILE]) or f"look {position[LOOK]}"
+
+    def close(self) -> None:
+        """See `ChangeSource`."""
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify_all()
+
+    # ---- what a folder does not have
+
+    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
+        """See `ChangeSource`. Not called: there are no snapshots."""
+        raise NotImplementedError
+
+    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
+        """See `ChangeSource`. Not called: there are no snapshots."""
+        raise NotImplementedError
+
+    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:  # noqa: ARG002
+        """See `ChangeSource`. A file has all of a row."""
+        return {}
+
+    def is_covered(self, covers: Any, mark: Mark) -> bool:
+        """See `ChangeSource`. Not called: there are no snapshots."""
+        raise NotImplementedError
+
+    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`."""
+        return []
+
+    # ---- helpers
+
+    def _stored(self) -> Mapping[str, Any]:
+        """The state of the last commit."""
+        with self._errors("reading the position"):
+            stored = self._lake.source_position(self._config.name, shared_log=self._config.shared_log)
+        return {} if stored is None else stored.state
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (Throttled, Unavailable) as error:
+            raise SourceAway(f"The folder {self._fileio.url} of {self._config.name!r} failed while {doing}: {error}") from error
+        except (PermissionDenied, CredentialsError) as error:
+            raise SourceUnfit(
+                f"The folder {self._fileio.url} of {self._config.name!r} refused {doing}: {error} Correct the rights. Then start the "
+                "ingest again."
+            ) from error
+        except FileIOError as error:
+            raise IngestStopped(
+                f"The folder {self._fileio.url} of {self._config.name!r} failed while {doing}: {error} What is committed stays. "
+                "Start again."
+            ) from error

@@ -1,0 +1,1 @@
+"""Tables of another objcat lake as a source."""

@@ -1,0 +1,61 @@
+"""Columns of a table of another lake: as a table of a source, and what became of them since they were read last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from objcat.ingest.model import SourceColumn, SourceTable
+from objcat.ingest.routes import Router
+from objcat.metadata.schema import TableSchema
+from objcat.table.reader import TableReader
+
+PARTITION = "partition"
+
+
+def describe(table: TableReader, router: Router) -> SourceTable:
+    """A table as its source describes it."""
+    key = tuple(table.key or router.key_of(table.name))
+    problem = None
+    if table.key and table.key_scope == PARTITION and not router.key_of(table.name):
+        problem = (
+            f"The key of {table.name} is unique within a partition alone. Name the columns that identify a row, with those of the "
+            "partition, by `key` in its route."
+        )
+    if table.key and table.key_scope == PARTITION:
+        key = router.key_of(table.name) or key
+    return source_table(table.name, table.spec.table_schema, key, problem)
+
+
+def source_table(name: str, schema: TableSchema, key: tuple[str, ...], problem: str | None = None) -> SourceTable:
+    """A table of the source with the columns of a schema."""
+    return SourceTable(
+        name=name,
+        columns=tuple(SourceColumn(name=field.name, type=field.type, nullable=field.name not in key) for field in schema.to_arrow()),
+        key=key,
+        problem=problem,
+        version={str(column.id): [column.name, str(field.type)] for column, field in zip(schema.columns, schema.to_arrow(), strict=True)},
+    )
+
+
+def has_to_be_read(schema: TableSchema, before: Mapping[str, str]) -> bool:
+    """Whether rows that did not change read otherwise under a newer schema, so that the table has to be read again.
+
+    A column that was renamed does, one that joined with a default, and one that has the name of another one before it.
+
+    Args:
+        schema: the newer one.
+        before: names by id, as they were.
+    """
+    taken = {name: column_id for column_id, name in before.items()}
+    for column in schema.columns:
+        own = str(column.id)
+        if own in before and before[own] != column.name:
+            return True
+        if own not in before and (column.has_default or column.name in taken):
+            return True
+    return False
+
+
+def names_of(schema: TableSchema, before: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Names by id, with those of columns that are gone."""
+    return {**(before or {}), **{str(column.id): column.name for column in schema.columns}}

@@ -1,0 +1,480 @@
+"""A landing folder: each file once, whatever its name and time, in every format; broken files and rows are set apart."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import gzip
+import io
+import json
+import os
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from fileio.env import default_env
+from fileio.errors import InvalidConfig
+from objcat.errors import IngestStopped, InvalidInput, SourceUnfit, TooManyBadRecords
+from objcat.ingest.requests import add_request
+from tests.ingest.landing import Landing, parquet_bytes
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    return Landing(tmp_path)
+
+
+def ids(landing: Landing, table: str = "orders") -> list[int]:
+    return [row["id"] for row in landing.rows(table)]
+
+
+# ---- which files
+
+
+def test_each_file_is_taken_once(landing: Landing) -> None:
+    landing.once()
+    assert landing.record() == {}
+    landing.parquet("orders/b.parquet", [{"id": 1, "n": 1}, {"id": 2, "n": 1}])
+    landing.parquet("orders/c.parquet", [{"id": 2, "n": 2}])
+    landing.parquet("items/2024/a.parquet", [{"id": 7, "n": 0}])
+    state = landing.once()
+    assert landing.rows("orders") == [{"id": 1, "n": 1}, {"id": 2, "n": 2}] and landing.rows("items") == [{"id": 7, "n": 0}]
+    assert state.is_consistent and state.transactions == 3
+    assert {name: (row["state"], row["rows"], row["source_table"]) for name, row in landing.record().items()} == {
+        "orders/b.parquet": ("taken", 2, "orders"),
+        "orders/c.parquet": ("taken", 1, "orders"),
+        "items/2024/a.parquet": ("taken", 1, "items"),
+    }
+    assert landing.once().transactions == 3
+
+
+def test_a_file_that_comes_late_under_an_earlier_name_and_with_an_earlier_time(landing: Landing) -> None:
+    landing.configure(key=[])
+    landing.parquet("log/m.parquet", [{"id": 1}])
+    landing.once()
+    late = landing.parquet("log/a.parquet", [{"id": 2}])
+    os.utime(late, (1_000_000_000, 1_000_000_000))
+    landing.once()
+    assert ids(landing, "log") == [1, 2]
+    landing.once()
+    assert ids(landing, "log") == [1, 2]
+
+
+def test_hidden_files_and_other_names_are_left(landing: Landing) -> None:
+    for name in ("orders/_SUCCESS", "orders/.x.parquet", "_temporary/orders/a.parquet", "orders/a.parquet.tmp", "orders/readme.txt"):
+        landing.write(name, b"x")
+    landing.parquet("orders/a.parquet", [{"id": 1}])
+    assert landing.once().dead == 0 and ids(landing) == [1] and list(landing.record()) == ["orders/a.parquet"]
+
+
+def test_an_overwritten_file_replaces_rows_by_their_key(landing: Landing) -> None:
+    landing.parquet("orders/a.parquet", [{"id": 1, "n": 1}, {"id": 2, "n": 1}])
+    landing.once()
+    landing.parquet("orders/a.parquet", [{"id": 1, "n": 5}])
+    landing.once()
+    assert landing.rows("orders") == [{"id": 1, "n": 5}, {"id": 2, "n": 1}]
+    assert landing.record()["orders/a.parquet"]["rows"] == 1
+
+
+def test_an_overwritten_file_of_a_table_without_a_key_is_refused(landing: Landing) -> None:
+    landing.configure(key=[])
+    landing.parquet("log/a.parquet", [{"id": 1}])
+    landing.once()
+    landing.parquet("log/a.parquet", [{"id": 1}, {"id": 2}])
+    assert landing.once().dead == 1
+    assert ids(landing, "log") == [1] and landing.record()["log/a.parquet"]["state"] == "refused"
+    assert "overwritten" in landing.dead()[0]["error"]
+    assert landing.once().dead == 1
+    landing.parquet("log/a.parquet", [{"id": 3}])
+    assert landing.once().dead == 2 and ids(landing, "log") == [1]
+
+
+def test_a_file_that_is_being_written_is_waited_for(landing: Landing) -> None:
+    landing.configure(key=[], settle_s=0.4)
+    whole = parquet_bytes([{"id": 1}, {"id": 2}])
+    path = landing.files / "log" / "a.parquet"
+    path.parent.mkdir()
+    made = landing.ingest()
+    runner = threading.Thread(target=made.run)
+    runner.start()
+    with path.open("wb", buffering=0) as file:
+        for start in range(0, len(whole), len(whole) // 8):
+            file.write(whole[start : start + len(whole) // 8])
+            default_env().sleep(0.1)
+    for _ in range(200):
+        if (made.metrics.value("rows_total") or 0) >= 3:
+            break
+        default_env().sleep(0.05)
+    made.stop()
+    runner.join(30)
+    assert not runner.is_alive() and ids(landing, "log") == [1, 2] and landing.dead() == []
+
+
+def test_once_waits_for_a_file_that_may_still_be_written(landing: Landing) -> None:
+    landing.configure(settle_s=0.3)
+    path = landing.parquet("orders/a.parquet", [{"id": 1}])
+    os.utime(path)
+    landing.once()
+    assert ids(landing) == [1]
+
+
+def test_an_order_by_name(landing: Landing) -> None:
+    landing.configure(source='order = "name"')
+    landing.parquet("orders/2.parquet", [{"id": 1, "n": 2}])
+    landing.parquet("orders/1.parquet", [{"id": 1, "n": 1}])
+    landing.once()
+    assert landing.rows("orders") == [{"id": 1, "n": 2}]
+
+
+def test_more_files_than_one_look_finds(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objcat.ingest.folder.looks.LOOK_FILES_MAX", 7)
+    for number in range(40):
+        landing.write(f"log/{number}.json", json.dumps({"id": number}))
+    landing.configure(key=[], files="[[source.files]]\ncolumns = { id = 'bigint' }")
+    assert landing.once().transactions == 40
+    assert sorted(ids(landing, "log")) == list(range(40))
+
+
+# ---- formats
+
+
+FILES = """
+[[source.files]]
+columns = { id = "bigint", name = "string", price = "decimal(10, 2)", at = "timestamp", day = "date", ok = "boolean", x = "double" }
+"""
+ROW = {
+    "id": 1,
+    "name": 'a "quoted",\nname',
+    "price": Decimal("12345678.90"),
+    "at": dt.datetime(2024, 5, 6, 7, 8, 9, 123456, dt.UTC),
+    "day": dt.date(2024, 2, 29),
+    "ok": True,
+    "x": 0.1,
+}
+EMPTY = dict.fromkeys(ROW, None) | {"id": 2}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_csv(landing: Landing, zipped: bool) -> None:
+    landing.configure(files=FILES)
+    text = (
+        "name,id,unknown,price,at,day,ok,x\r\n"
+        '"a ""quoted"",\nname",1,?,12345678.90,2024-05-06T09:08:09.123456+02:00,2024-02-29,true,0.1\r\n'
+        ",2,?,,,,,\r\n"
+        '"",3,?,,2024-05-06 07:08:09,,,\r\n'
+    )
+    data = ("\ufeff" + text).encode()
+    landing.write("orders/a.csv" + ".gz" * zipped, gzip.compress(data) if zipped else data)
+    landing.once()
+    first, second, third = landing.rows("orders")
+    assert first == ROW and second == EMPTY
+    assert third["name"] == "" and third["at"] == dt.datetime(2024, 5, 6, 7, 8, 9, 0, dt.UTC)
+
+
+def test_csv_without_a_header(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\nheader = false\ndelimiter = ";"\nnulls = ["NULL"]\ncolumns = { id = "int", n = "string" }')
+    landing.write("orders/a.csv", "1;x\n2;NULL\n3;\n")
+    landing.once()
+    assert [row["n"] for row in landing.rows("orders")] == ["x", None, ""]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_json_lines(landing: Landing, zipped: bool) -> None:
+    landing.configure(files=FILES.replace("x = ", 'tags = "array<struct<k:string,v:double>>", doc = "string", x = '))
+    lines = (
+        '{"id": 1, "name": "a \\"quoted\\",\\nname", "price": 12345678.90, "at": "2024-05-06T07:08:09.123456Z", "day": "2024-02-29", '
+        '"ok": true, "x": 0.1, "tags": [{"k": "a", "v": 0.5}], "doc": {"deep": [1.50]}, "unknown": 1}\n\n{"id": 2}\n'
+    )
+    landing.write("orders/a.jsonl" + ".gz" * zipped, gzip.compress(lines.encode()) if zipped else lines)
+    landing.once()
+    first, second = landing.rows("orders")
+    assert {name: first[name] for name in ROW} == ROW and first["tags"] == [{"k": "a", "v": 0.5}]
+    assert json.loads(first["doc"]) == {"deep": [1.5]} and second["name"] is None and second["tags"] is None
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "ok", "type": ["null", "boolean"]},
+        {"name": "x", "type": ["null", "double"]},
+        {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}]},
+        {"name": "tags", "type": ["null", {"type": "map", "values": "long"}]},
+        {
+            "name": "lines",
+            "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}},
+        },
+    ],
+}
+
+
+def avro_bytes(schema: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
+    target = io.BytesIO()
+    fastavro.writer(target, fastavro.parse_schema(schema), rows)
+    return target.getvalue()
+
+
+def test_avro(landing: Landing) -> None:
+    more = {"kind": "B", "tags": {"a": 1}, "lines": [{"n": 1}, {"n": 2}]}
+    landing.write("orders/a.avro", avro_bytes(AVRO, [ROW | more, EMPTY | {"kind": None, "tags": None, "lines": []}]))
+    landing.once()
+    first, second = landing.rows("orders")
+    assert {name: first[name] for name in ROW} == ROW and {name: second[name] for name in ROW} == EMPTY
+    assert first["kind"] == "B" and dict(first["tags"]) == {"a": 1} and first["lines"] == [{"n": 1}, {"n": 2}] and second["lines"] == []
+
+
+def test_types_of_parquet_that_a_lake_does_not_have(landing: Landing) -> None:
+    table = pa.table(
+        {
+            "id": pa.array([1], pa.uint64()),
+            "t": pa.array([dt.time(1, 2, 3)], pa.time64("us")),
+            "ns": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns")),
+            "words": pa.array(["a"]).dictionary_encode(),
+            "nothing": pa.nulls(1),
+        }
+    )
+    landing.parquet("orders/a.parquet", table)
+    landing.once()
+    (row,) = landing.rows("orders")
+    assert row["id"] == Decimal(1) and row["t"].startswith("01:02:03") and row["words"] == "a" and "nothing" not in row
+    assert row["ns"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123456)
+
+
+def test_columns_that_are_declared_are_all_that_is_taken_of_parquet(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\ncolumns = { id = "bigint", n = "decimal(20, 0)" }')
+    landing.parquet("orders/a.parquet", [{"id": 1, "n": 5, "secret": "x"}])
+    landing.once()
+    assert landing.rows("orders") == [{"id": 1, "n": Decimal(5)}]
+
+
+# ---- schemas
+
+
+def test_columns_join_and_widen(landing: Landing) -> None:
+    landing.parquet("orders/1.parquet", [{"id": 1, "n": 1}], pa.schema([("id", pa.int64()), ("n", pa.int32())]))
+    landing.once()
+    landing.parquet(
+        "orders/2.parquet", [{"id": 2, "n": 2**40, "new": "x"}], pa.schema([("id", pa.int64()), ("n", pa.int64()), ("new", pa.string())])
+    )
+    landing.parquet("orders/3.parquet", [{"id": 3, "n": 3}], pa.schema([("id", pa.int64()), ("n", pa.int32())]))
+    landing.once()
+    assert landing.rows("orders") == [
+        {"id": 1, "n": 1, "new": None},
+        {"id": 2, "n": 2**40, "new": "x"},
+        {"id": 3, "n": 3, "new": None},
+    ]
+    landing.parquet("orders/4.parquet", [{"id": 1, "n": "text"}])
+    assert landing.once().dead == 1
+    (letter,) = landing.dead()
+    assert "'n' is string, and bigint in files before it" in letter["error"] and landing.record()["orders/4.parquet"]["state"] == "broken"
+
+
+def test_a_file_without_the_key_is_broken(landing: Landing) -> None:
+    landing.parquet("orders/a.parquet", [{"n": 1}])
+    landing.parquet("orders/b.parquet", [{"id": 1}])
+    assert landing.once().dead == 1 and ids(landing) == [1] and "no column 'id'" in landing.dead()[0]["error"]
+
+
+# ---- deletes
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_deletes_by_a_column(landing: Landing, deletes: str) -> None:
+    files = '[[source.files]]\ncolumns = { id = "bigint", n = "bigint" }\ndelete_column = "op"\n'
+    landing.configure(files=files, route=f'deletes = "{deletes}"')
+    landing.write("orders/1.csv", "id,n,op\n1,1,I\n2,1,I\n3,1,\n4,1,I\n4,2,D\n5,1,D\n5,2,I\n")
+    landing.once()
+    landing.write("orders/2.csv", "op,id\nD,1\ndelete,3\n")
+    landing.once()
+    rows = landing.rows("orders")
+    if deletes == "hard":
+        assert rows == [{"id": 2, "n": 1}, {"id": 5, "n": 2}]
+    else:
+        alive = [(row["id"], row["n"]) for row in rows if not row["_deleted"]]
+        assert alive == [(2, 1), (5, 2)] and {row["id"] for row in rows if row["_deleted"]} >= {1, 3}
+
+
+def test_deletes_by_a_column_of_true_and_false(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\ndelete_column = "_deleted"\n')
+    landing.parquet("orders/1.parquet", [{"id": 1, "_deleted": False}, {"id": 2, "_deleted": None}, {"id": 3, "_deleted": False}])
+    landing.parquet("orders/2.parquet", [{"id": 1, "_deleted": True}])
+    landing.once()
+    assert landing.rows("orders") == [{"id": 2}, {"id": 3}]
+
+
+def test_a_history_keeps_every_row(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\ncolumns = { id = "bigint" }\ndelete_column = "op"\n', route='deletes = "history"')
+    landing.write("orders/1.csv", "id,op\n1,I\n1,I\n1,D\n1,I\n")
+    landing.once()
+    rows = sorted(landing.rows("orders"), key=lambda row: row["_source_seq"])
+    assert [row["_op"] for row in rows] == ["insert", "insert", "delete", "insert"] and rows[0]["_source_pos"] == "orders/1.csv"
+
+
+# ---- what is broken
+
+
+def test_a_broken_row_goes_to_the_dead_letters(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\ncolumns = { id = "bigint", n = "int" }\n')
+    landing.write("orders/1.csv", "id,n\n1,1\n2,x\n,3\n4,4,4\n5,5\n")
+    landing.write("orders/2.json", '{"id": 6, "n": 6}\n{"id": 7\n[1]\n{"id": 8, "n": {"a": 1}}\n{"id": 9, "n": 9}\n')
+    landing.parquet("orders/3.parquet", [{"id": 10, "n": 2**40}, {"id": None, "n": 1}, {"id": 11, "n": 11}])
+    state = landing.once()
+    assert sorted(ids(landing)) == [1, 5, 6, 9, 11] and state.dead == 8
+    said = sorted(letter["error"] for letter in landing.dead())
+    assert [text.split(":")[0] for text in said] == [
+        "orders/1.csv, row 2",
+        "orders/1.csv, row 3",
+        "orders/1.csv, row 4",
+        "orders/2.json, row 2",
+        "orders/2.json, row 3",
+        "orders/2.json, row 4",
+        "orders/3.parquet, row 1",
+        "orders/3.parquet, row 2",
+    ]
+    assert {(name, row["rows"], row["bad"]) for name, row in landing.record().items()} == {
+        ("orders/1.csv", 2, 3),
+        ("orders/2.json", 2, 3),
+        ("orders/3.parquet", 1, 2),
+    }
+
+
+def test_a_broken_file_does_not_stop_others(landing: Landing) -> None:
+    whole = parquet_bytes([{"id": number} for number in range(1000)])
+    landing.write("orders/1.parquet", b"PAR1 is no file")
+    landing.write("orders/2.parquet", whole[:-20])
+    landing.write("orders/3.avro", avro_bytes(AVRO, [EMPTY | {"kind": None, "tags": None, "lines": []}])[:-30])
+    landing.write("orders/4.json", '{"id": 1}')
+    landing.parquet("orders/5.parquet", [{"id": 1}])
+    assert landing.once().dead == 4 and ids(landing) == [1]
+    assert {name for name, row in landing.record().items() if row["state"] == "broken"} == {
+        "orders/1.parquet",
+        "orders/2.parquet",
+        "orders/3.avro",
+        "orders/4.json",
+    }
+    assert landing.once().dead == 4
+    landing.write("orders/2.parquet", whole)
+    assert landing.once().dead == 4 and len(ids(landing)) == 1000
+
+
+def test_nothing_is_taken_of_a_file_that_breaks_in_its_middle(landing: Landing) -> None:
+    data = bytearray(parquet_bytes(pa.table({"id": pa.array(range(100_000), pa.int64())})))
+    data[len(data) // 2 : len(data) // 2 + 200] = b"\xff" * 200
+    landing.write("orders/1.parquet", bytes(data))
+    landing.write("orders/2.csv.gz", gzip.compress(b"id\n" + b"".join(b"%d\n" % number for number in range(200_000)))[:-2000])
+    landing.configure(files="[[source.files]]\ncolumns = { id = 'bigint' }")
+    assert landing.once().dead == 2
+    assert {row["state"] for row in landing.record().values()} == {"broken"} and "land.orders" not in landing.lake.tables()
+
+
+def test_a_file_with_too_many_bad_rows_is_broken_as_a_whole(landing: Landing) -> None:
+    landing.configure(files="[[source.files]]\ncolumns = { id = 'bigint' }", more="[dead_letters]\nrecords_max = 3\n")
+    landing.write("orders/1.csv", "id\n1\n" + "x\n" * 5)
+    landing.write("orders/2.csv", "id\n2\n")
+    assert landing.once().dead == 1 and ids(landing) == [2]
+    for number in range(5):
+        landing.write(f"orders/b{number}.parquet", b"broken")
+    with pytest.raises(TooManyBadRecords, match="records_max"):
+        landing.once()
+
+
+# ---- operation
+
+
+def test_a_file_that_is_larger_than_the_memory_for_it(landing: Landing) -> None:
+    landing.configure(run="transaction_bytes = 100000\nqueue_bytes = 100000")
+    rows = pa.table({"id": pa.array(range(300_000), pa.int64()), "n": pa.array([0] * 300_000, pa.int64())})
+    landing.parquet("orders/1.parquet", rows)
+    landing.once()
+    table = landing.lake.table("land.orders")
+    assert table.scan().count() == 300_000
+    counts = set()
+    for slot in range(table.refresh().slot + 1):
+        with contextlib.suppress(InvalidInput):
+            counts.add(table.scan(as_of=slot).count())
+    assert counts == {0, 300_000}
+
+
+def test_killed_after_every_commit(landing: Landing) -> None:
+    landing.configure(key=[])
+    for number in range(12):
+        landing.parquet(f"log/{number * 7 % 12}.parquet", [{"id": number * 10 + place} for place in range(10)])
+    for commits in (0, 1, 2, 1, 3):
+        landing.killed_after_commits(commits)
+    landing.once()
+    assert sorted(ids(landing, "log")) == list(range(120))
+
+
+def test_a_table_is_taken_again(landing: Landing) -> None:
+    landing.configure(key=[])
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    landing.parquet("other/1.parquet", [{"id": 1}])
+    landing.once()
+    (landing.files / "log" / "1.parquet").unlink()
+    landing.parquet("log/2.parquet", [{"id": 2}])
+    add_request(landing.lake, landing.config(), "resnapshot", "log")
+    state = landing.once()
+    assert ids(landing, "log") == [2] and ids(landing, "other") == [1] and state.is_consistent
+    assert set(landing.record()) == {"log/2.parquet", "other/1.parquet"}
+    add_request(landing.lake, landing.config(), "resnapshot_all")
+    landing.once()
+    assert ids(landing, "log") == [2] and ids(landing, "other") == [1] and len(landing.record()) == 2
+
+
+def test_a_restore_stops_the_run(landing: Landing) -> None:
+    landing.parquet("orders/1.parquet", [{"id": 1}])
+    landing.once()
+    slot = landing.lake.table("land.orders").snapshot.slot
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    landing.once()
+    landing.lake.table("land.orders").restore(to=slot)
+    with pytest.raises(IngestStopped, match="resnapshot CONFIG --all"):
+        landing.once()
+    add_request(landing.lake, landing.config(), "resnapshot_all")
+    landing.once()
+    assert ids(landing) == [1, 2]
+
+
+def test_a_table_that_is_set_aside_loses_no_file(landing: Landing) -> None:
+    landing.lake.create_table("land.orders", pa.schema([("id", pa.int64()), ("n", pa.date32())]), key=["id"], shared_log="landing")
+    landing.parquet("orders/1.parquet", [{"id": 1, "n": "text"}])
+    landing.parquet("items/1.parquet", [{"id": 1}])
+    state = landing.once()
+    assert state.tables["orders"].aside is not None and ids(landing, "items") == [1]
+    landing.lake.table("land.orders").alter.drop_column("n")
+    add_request(landing.lake, landing.config(), "resnapshot", "orders")
+    assert landing.once().tables["orders"].aside is None
+    assert landing.rows("orders") == [{"id": 1, "n": "text"}]
+
+
+def test_a_folder_that_cannot_be_listed(landing: Landing) -> None:
+    landing.configure(folder="s3://bucket/x?nothing")
+    with pytest.raises((SourceUnfit, InvalidConfig, IngestStopped)):
+        landing.once()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ("[[source.files]]\npath = '('", "not a regular expression"),
+        ("[[source.files]]\ntable = '\\2'", "names a group"),
+        ("[[source.files]]\ncolumns = { id = 'words' }", "'words'"),
+        ("[[source.files]]\nheader = false", "without a header"),
+        ("[[source.files]]\ndelimiter = ';;'", "one character"),
+        ("[[source.files]]\ncolumn = 1", "column"),
+    ],
+)
+def test_settings_that_do_not_fit(landing: Landing, files: str, said: str) -> None:
+    landing.configure(files=files)
+    with pytest.raises(InvalidConfig, match=said):
+        landing.once()
