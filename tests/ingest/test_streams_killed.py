@@ -102,6 +102,7 @@ def test_a_folder(tmp_path: Path, seed: int) -> None:
             'columns = { id = "bigint", n = "bigint" }\n'
         ),
         source='order = "name"',
+        more="[dead_letters]\nrecords_max = 100000\n",
     )
     text = landing.config_path.read_text()
     items = '[[route]]\ntables = "items"\nto = "land.items"\nkey = ["id"]\n\n'
