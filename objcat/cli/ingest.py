@@ -18,7 +18,7 @@ from objcat.cli.report import write_page
 from objcat.errors import IngestStopped, InvalidInput
 from objcat.ingest.config import IngestConfig, read_config
 from objcat.ingest.ingest_metrics import serve_metrics
-from objcat.ingest.ingest_status import IngestStatus, read_status
+from objcat.ingest.ingest_status import IngestStatus, position_line, read_status
 from objcat.ingest.requests import add_request
 from objcat.ingest.routes import Router
 from objcat.ingest.runner import Ingest, IngestProgress
@@ -132,7 +132,7 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
     values = made.metrics.values()
     done = {
         "source": config.name,
-        "position": " ".join(map(str, state.position.values())),
+        "position": position_line(state.position),
         "consistent": state.is_consistent,
         "commits": int(values.get("commits_total", 0)),
         "changes": int(values.get("changes_total", 0)),

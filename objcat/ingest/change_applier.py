@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from objcat.engine.spooled_batch import RowSpool
 from objcat.ingest.change_batch import ChangeBatch, TableWrite, WriteAction
-from objcat.ingest.decoding import ChangeStamp, DecodedValue
+from objcat.ingest.decoding import DecodedValue
 from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.model import (
     BadRecord,
     ChangeKind,
     ChangeSource,
+    ChangeStamp,
     KeyValues,
     Row,
     RowBatch,
@@ -61,7 +62,7 @@ class ChangeApplier:
             for change, moves_from, puts in self._tables.handover.wanted(iter(transaction.changes), transaction.mark):
                 match change:
                     case RowChange():
-                        self._change_row(change, stamp, moves_from=moves_from, puts=puts)
+                        self._change_row(change, change.stamp or stamp, moves_from=moves_from, puts=puts)
                     case RowBatch():
                         self._put_batch(change, stamp)
                     case TableRead():
@@ -75,7 +76,7 @@ class ChangeApplier:
                 if self._batch.count >= PIECE_ROWS:
                     self._spill()
         self.count += transaction.count
-        self._tables.handover.note_transaction(transaction.position, transaction.mark)
+        self._tables.handover.note_transaction(transaction.position, transaction.mark, is_consistent=transaction.is_consistent)
 
     def drain(self) -> tuple[list[TableWrite], list[BadRecord]]:
         """The steps of everything so far, and the records that are bad. Nothing is left after it."""
@@ -88,7 +89,7 @@ class ChangeApplier:
 
     def _change_row(self, change: RowChange, stamp: ChangeStamp, *, moves_from: bool, puts: bool) -> None:
         routed = self._tables.routed(change.table.name)
-        if routed is None:
+        if routed is None or not self._has_rows(change.table, routed):
             return
         if not self._may_change(routed, change.table.name, change.kind):
             return
@@ -134,7 +135,7 @@ class ChangeApplier:
     def _truncate(self, table: SourceTable, stamp: ChangeStamp) -> None:
         routed = self._tables.routed(table.name)
         progress = self._tables.state.tables.get(table.name)
-        if routed is None or progress is None or progress.aside is not None:
+        if routed is None or progress is None or progress.aside is not None or not self._has_rows(table, routed):
             return
         was_read = bool(progress.rows) or progress.is_handed_over
         self._tables.begin_if_truncated(table.name)
@@ -146,13 +147,18 @@ class ChangeApplier:
 
     def _change_schema(self, change: SchemaChanged) -> None:
         name = change.table.name
-        if self._tables.routed(name) is None or name not in self._tables.state.tables or self._tables.has_new_columns(change.table):
+        is_known = self._tables.routed(name) is not None and self._tables.described(name).has_schema
+        if not is_known or name not in self._tables.state.tables or self._tables.has_new_columns(change.table):
             # What the rows of the past read in a new column is in the catalog of the source alone.
             self._tables.discover()
         self._tables.take_schema(change)
         routed, progress = self._tables.routed(name), self._tables.state.tables.get(name)
         if routed is not None and progress is not None and progress.aside is None:
             self._batch.set_null_columns(change.table, self._sink.missing_columns(routed, change.table, progress.columns))
+
+    def _has_rows(self, table: SourceTable, routed: RoutedTable) -> bool:
+        """Whether there can be rows of a table of which nothing but the key is known: it has a table in the lake."""
+        return table.has_schema or self._sink.has_table(routed.name)
 
     def _skip(self, transaction: SourceTransaction, stamp: ChangeStamp) -> None:
         """Leave a transaction out, on request. Its tables are read again where they can be, so that nothing of it is missing in the end."""

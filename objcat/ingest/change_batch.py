@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.engine.spooled_batch import Rows
-from objcat.ingest.decoding import ChangeStamp, RowWrite, decode_rows
-from objcat.ingest.model import BadRecord, ChangeKind, KeyValues, Row, RowChange, SourceTable
+from objcat.ingest.decoding import RowWrite, decode_rows
+from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, KeyValues, Row, RowChange, SourceTable
 from objcat.ingest.routes import HISTORY, RoutedTable
 
 FindRow: TypeAlias = Callable[[RoutedTable, SourceTable, KeyValues, KeyValues, Sequence[str]], Row]
@@ -176,6 +176,7 @@ class ChangeBatch:
         changes = self._tables.get(routed.name)
         if changes is None:
             changes = self._tables[routed.name] = _TableChanges(routed)
+        changes.routed = routed  # Its key may have become known meanwhile.
         return changes
 
     def _completed(self, changes: _TableChanges, change: RowChange, old: _LastRow | None) -> Row:

@@ -155,6 +155,7 @@ class IngestConfig:
         kind: of the source.
         source: its other settings, with the variables of the environment in place. They may be secret, so no `repr` shows them.
         secrets: every text that came from the environment.
+        is_careful: whether a source is to hand over as few changes at once as it can, since a larger batch was refused.
     """
 
     path: str
@@ -167,6 +168,7 @@ class IngestConfig:
     run: RunConfig
     source: Mapping[str, Any] = field(repr=False)
     secrets: tuple[Secret, ...] = ()
+    is_careful: bool = False
 
     @property
     def shared_log(self) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.ingest.config import Mask
-from objcat.ingest.model import BadRecord, ChangeKind, KeyValues, Row, SourceColumn, SourceTable
+from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, KeyValues, Row, SourceColumn, SourceTable
 from objcat.ingest.routes import DELETED, OPERATION, SEQUENCE, SOURCE_POSITION, SOURCE_TIME, RoutedTable
 
 UNFIT = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError, pa.ArrowException)
@@ -29,14 +29,6 @@ class DecodedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeStamp:
-    """Which transaction of the source a change belongs to: when it was committed, and its position as text."""
-
-    committed_at_ms: int | None
-    position: str
-
-
-@dataclass(frozen=True, slots=True)
 class RowWrite:
     """A row to write.
 
@@ -44,7 +36,7 @@ class RowWrite:
         key: its raw key.
         row: raw values by column; the key columns may be missing, then `key` has them.
         kind: by which operation it came.
-        stamp: of its transaction.
+        stamp: of the change.
         sequence: greater than that of an earlier change of the transaction.
     """
 
@@ -163,7 +155,7 @@ def _own_columns(routed: RoutedTable, rows: Sequence[RowWrite]) -> list[tuple[st
 
 def _record(table: SourceTable, row: RowWrite, why: str) -> BadRecord:
     said = {"key": row.key, "row": {name: _plain(value) for name, value in row.row.items()}, "operation": str(row.kind)}
-    return BadRecord(table=table.name, payload=json.dumps(said, default=repr).encode(), error=why)
+    return BadRecord(table=table.name, payload=json.dumps(said, default=repr).encode(), error=why, position=row.stamp.position)
 
 
 def _plain(value: Any) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from objcat.errors import IngestStopped
 from objcat.ingest.handover import Handover, IngestState, TableProgress
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import ChangeSource, KeyOrder, ReplayedSource, SchemaChanged, SourceTable
-from objcat.ingest.routes import RECORD_PROFILE, RoutedTable, Router
+from objcat.ingest.routes import HISTORY, RECORD_PROFILE, RoutedTable, Router
 from objcat.ingest.sink import LakeSink, TableUnfit
 
 logger = logging.getLogger("objcat")
@@ -130,9 +131,9 @@ class FollowedTables:
         self._metrics.add("schema_changes_total")
         # A column that was dropped and joins again would show its old values.
         comes_again = set(changed.defaults) & {*routed.route.mask, *progress.columns}
-        if changed.needs_snapshot or comes_again:
+        if self._source.has_snapshots and (changed.needs_snapshot or comes_again):
             self._begin_snapshot(table.name)
-        if not self._source.has_snapshots or self._sink.has_table(routed.name):
+        if table.has_schema and (not self._source.has_snapshots or self._sink.has_table(routed.name)):
             self.ensure(table, changed)
 
     def ensure(self, table: SourceTable, changed: SchemaChanged | None = None) -> bool:
@@ -199,9 +200,17 @@ class FollowedTables:
     # ---- helpers
 
     def _describe(self) -> None:
-        described = self._source.describe_tables()
+        described = [self._with_key(table) for table in self._source.describe_tables()]
         self._routed = dict(self._router.route_all(described))
         self._described = {table.name: table for table in described}
+
+    def _with_key(self, table: SourceTable) -> SourceTable:
+        """A table whose schema is not known yet has the key that its table of the lake has."""
+        if table.has_schema:
+            return table
+        routed = self._router.route(table)
+        key = None if routed is None or routed.route.deletes == HISTORY else self._sink.key_of(routed.name)
+        return table if key is None else replace(table, key=key)
 
     def _followable(self) -> list[str]:
         return [name for name in self._routed if self._described[name].problem is None]

@@ -90,6 +90,7 @@ class IngestState(msgspec.Struct, kw_only=True, omit_defaults=True):
         skips: positions of transactions that are not applied.
         dead: records that went to the dead letters so far.
         transactions: of the source that were applied so far.
+        is_between: whether the source says that its tables are not those of one moment.
     """
 
     position: dict[str, Any]
@@ -99,11 +100,12 @@ class IngestState(msgspec.Struct, kw_only=True, omit_defaults=True):
     skips: list[str] = []
     dead: int = 0
     transactions: int = 0
+    is_between: bool = False
 
     @property
     def is_consistent(self) -> bool:
         """Whether all tables are, so that sums over tables hold. Tables that are set aside do not count."""
-        return all(table.is_consistent for table in self.tables.values() if table.aside is None)
+        return not self.is_between and all(table.is_consistent for table in self.tables.values() if table.aside is None)
 
 
 class Handover:
@@ -144,9 +146,11 @@ class Handover:
         progress.rows += chunk.rows.num_rows
         progress.unread = None if last is None else msgspec.structs.replace(progress.unread, after=last)
 
-    def note_transaction(self, position: Position, mark: Mark) -> None:
-        """A transaction was applied, or the stream has come as far as `position` without one."""
+    def note_transaction(self, position: Position, mark: Mark, *, is_consistent: bool | None = None) -> None:
+        """A transaction was applied, or the stream has come as far as `position` without one. For the rest see `SourceTransaction`."""
         self.state.position = dict(position)
+        if is_consistent is not None:
+            self.state.is_between = not is_consistent
         if mark is not None:
             self.state.transactions += 1
             self._note_mark(mark)

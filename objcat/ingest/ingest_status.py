@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from objcat.errors import IngestStopped, TableNotFound
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.handover import IngestState, TableProgress
-from objcat.ingest.model import ChangeSource, SourceReport
+from objcat.ingest.model import ChangeSource, Position, SourceReport
 from objcat.ingest.routes import Router
 from objcat.lake.lake import Lake
 
@@ -110,7 +110,7 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         ) from error
     return IngestStatus(
         source=config.name,
-        position=" ".join(str(value) for value in state.position.values()),
+        position=position_line(state.position),
         version=stored.version,
         slot=stored.slot,
         committed_at_ms=stored.committed_at_ms,
@@ -123,6 +123,11 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         away=away,
         dead_letters=tuple(_dead_letters(config, lake)) if state.dead else (),
     )
+
+
+def position_line(position: Position) -> str:
+    """A position for people: what of it is text or a number."""
+    return " ".join(str(value) for value in position.values() if isinstance(value, (str, int)))
 
 
 def _table(name: str, progress: TableProgress) -> TableStatus:

@@ -80,6 +80,7 @@ class SourceTable:
         sorts_by_bytes: whether `read_chunk` can read it in the order that the lake compares its keys by.
         is_record: whether it is the source's own record of what it has read. It needs no route, and is written also when a transaction is
             left out on request.
+        has_schema: whether the columns are known. Otherwise they come with the first row, and those here are of the key at most.
     """
 
     name: str
@@ -89,6 +90,7 @@ class SourceTable:
     version: Any = None
     sorts_by_bytes: bool = False
     is_record: bool = False
+    has_schema: bool = True
 
     def column(self, name: str) -> SourceColumn:
         """The column of that name. Raises KeyError."""
@@ -96,6 +98,14 @@ class SourceTable:
             if column.name == name:
                 return column
         raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStamp:
+    """Where a change came from: when the source committed it, and its position as text."""
+
+    committed_at_ms: int | None
+    position: str
 
 
 class RowChange(msgspec.Struct, frozen=True):
@@ -108,6 +118,7 @@ class RowChange(msgspec.Struct, frozen=True):
         row: the values after the change. Of a delete: what the source sent of the old row, None when that is the key alone.
         unsent: columns of `row` that did not change and were not sent. They are not in `row`.
         old_key: the key before an update that changed it, otherwise None.
+        stamp: of the change, where the source knows it more exactly than that of its transaction.
     """
 
     table: SourceTable
@@ -116,6 +127,7 @@ class RowChange(msgspec.Struct, frozen=True):
     row: Row | None
     unsent: tuple[str, ...] = ()
     old_key: KeyValues | None = None
+    stamp: ChangeStamp | None = None
 
 
 class TableTruncated(msgspec.Struct, frozen=True):
@@ -146,11 +158,13 @@ class BadRecord(msgspec.Struct, frozen=True):
         table: of the source, None when that is not known.
         payload: the bytes of the record.
         error: what is wrong, in a sentence.
+        position: of the record; None: that of its commit.
     """
 
     table: str | None
     payload: bytes
     error: str
+    position: str | None = None
 
 
 class RowBatch(msgspec.Struct, frozen=True):
@@ -193,6 +207,8 @@ class SourceTransaction:
         count: of the changes.
         size_bytes: about how much memory the changes take, or would.
         committed_at_ms: when the source committed it, by the source's clock; None when that is not known.
+        is_consistent: whether the tables are after it what the source had at one moment. False: slots are not called consistent until a
+            transaction says True. None: as before.
     """
 
     position: Position
@@ -201,6 +217,7 @@ class SourceTransaction:
     count: int = 0
     size_bytes: int = 0
     committed_at_ms: int | None = None
+    is_consistent: bool | None = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,7 @@ class Router:
         name = check_name(found.expand(route.to))
         names = {column.name for column in table.columns}
         for column in (*route.key, *route.mask):
-            if column not in names:
+            if column not in names and table.has_schema:
                 raise InvalidConfig(f"{said} names the column {column!r}, which {table.name} does not have. Correct it.")
         key = () if route.deletes == HISTORY else table.key
         for column in key:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from objcat.engine.spooled_batch import Rows, RowSpool
 from objcat.ingest.change_batch import TableWrite, WriteAction
-from objcat.ingest.decoding import ChangeStamp, masked, own_columns
-from objcat.ingest.model import ChangeKind, RowBatch, SourceColumn
+from objcat.ingest.decoding import masked, own_columns
+from objcat.ingest.model import ChangeKind, ChangeStamp, RowBatch, SourceColumn
 from objcat.ingest.routes import HISTORY, SEQUENCE, RoutedTable
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 
 from fileio.env import Env, default_env
 from objcat.errors import IngestStopped, InvalidInput, SourceAway, TooManyBadRecords
@@ -113,7 +113,7 @@ class Ingest:
         while True:
             session: IngestSession | None = None
             try:
-                source = self._open_source(self._config, self._router, self._env)
+                source = self._open_source(replace(self._config, is_careful=is_careful), self._router, self._env)
                 session = IngestSession(self, source, is_careful=is_careful)
                 return session.follow(is_once=is_once)
             except InvalidInput as error:

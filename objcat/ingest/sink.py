@@ -119,6 +119,14 @@ class LakeSink:
             return False
         return True
 
+    def key_of(self, name: str) -> tuple[str, ...] | None:
+        """The key columns of a table of the lake; None when there is no such table."""
+        try:
+            spec = self.lake.table(name).snapshot.spec
+        except TableNotFound:
+            return None
+        return tuple(column.name for column in spec.key_columns) if spec.has_key else ()
+
     def ensure_table(self, routed: RoutedTable, table: SourceTable, defaults: Mapping[str, Any] | None = None) -> None:
         """Create a table of the lake, or add and widen its columns. Columns that the source no longer has stay.
 
@@ -227,7 +235,7 @@ class LakeSink:
         rows = [
             {
                 "source": self._config.name,
-                "position": position,
+                "position": record.position or position,
                 "table": record.table,
                 "at": now.as_py(),
                 "error": self._config.hide(record.error),

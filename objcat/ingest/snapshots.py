@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from fileio.env import Env
 from objcat.ingest.change_batch import TableWrite, WriteAction
-from objcat.ingest.decoding import ChangeStamp, masked, own_columns
+from objcat.ingest.decoding import masked, own_columns
 from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.handover import UnreadRange
 from objcat.ingest.ingest_metrics import IngestMetrics
-from objcat.ingest.model import BadRecord, ChangeSource, KeyOrder, SnapshotChunk
+from objcat.ingest.model import BadRecord, ChangeSource, ChangeStamp, KeyOrder, SnapshotChunk
 from objcat.ingest.routes import HISTORY, RoutedTable
 from objcat.ingest.sink import range_filter
 

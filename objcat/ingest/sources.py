@@ -21,6 +21,7 @@ KINDS: Mapping[str, str] = {
     "postgres": "objcat.ingest.postgres.source",
     "mariadb": "objcat.ingest.mysql.source",
     "mysql": "objcat.ingest.mysql.source",
+    "kafka": "objcat.ingest.kafka.source",
 }
 """The module of each kind. Its function `open_source(config, router, env)` opens one."""
 
