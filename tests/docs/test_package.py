@@ -92,6 +92,7 @@ def test_the_metadata_says_what_the_extras_are(built: Path) -> None:
         "connect",
         "gcs",
         "ingest-folder",
+        "ingest-kafka",
         "ingest-mysql",
         "ingest-postgres",
         "local",

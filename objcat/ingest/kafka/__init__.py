@@ -1,0 +1,1 @@
+"""Kafka as a source, by offsets that are committed with the rows. Begin with `source.py`."""

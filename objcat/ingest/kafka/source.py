@@ -1,0 +1,201 @@
+"""`KafkaSource`: topics of Kafka as a `ChangeSource`. Begin with `transactions`.
+
+The position is the offset of every partition, in the commit with the rows. No consumer group is joined, and none is asked for offsets: a
+message is written once, whatever the brokers remember of this reader.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fileio.env import Env
+from objcat.ingest.config import IngestConfig
+from objcat.ingest.kafka.cluster import KafkaCluster, TopicInfo
+from objcat.ingest.kafka.position import KafkaPosition, TopicPosition
+from objcat.ingest.kafka.settings import KafkaSettings, kafka_settings
+from objcat.ingest.kafka.topic_reader import TopicReader
+from objcat.ingest.model import (
+    KeyOrder,
+    KeyValues,
+    Mark,
+    Position,
+    Row,
+    SchemaChanged,
+    SnapshotChunk,
+    SourceReport,
+    SourceTable,
+    SourceTransaction,
+)
+from objcat.ingest.routes import Router
+
+logger = logging.getLogger("objcat")
+
+
+def open_source(config: IngestConfig, router: Router, env: Env) -> KafkaSource:
+    """Open Kafka. See `objcat.ingest.sources.open_source`."""
+    return KafkaSource(config, kafka_settings(config), router, env)
+
+
+class KafkaSource:
+    """See `ChangeSource`."""
+
+    has_snapshots = False
+    reads_first = False
+
+    def __init__(self, config: IngestConfig, settings: KafkaSettings, router: Router, env: Env) -> None:
+        self._config = config
+        self._settings = settings
+        self._router = router
+        self._env = env
+        self._cluster = KafkaCluster(config, settings)
+        self._is_closed = False
+        self._topics: dict[str, TopicInfo] = {}
+        self._followed: frozenset[str] | None = None
+        self._described: dict[str, SourceTable] = {}
+        self._committed: KafkaPosition | None = None
+        self._group: Any = None
+        self._find_topics()
+
+    def check_settings(self) -> None:
+        """See `ChangeSource`. What is wrong shows when topics are asked for and read."""
+
+    def describe_tables(self) -> Sequence[SourceTable]:
+        """See `ChangeSource`. The schema of a topic is known from its first message on."""
+        self._find_topics()
+        return [self._described.get(name) or self._unknown(name) for name in self._topics if name != self._settings.transactions]
+
+    def compare_schemas(self, version: Any, table: SourceTable) -> SchemaChanged | None:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. Messages have their schemas, so there is nothing to find here."""
+        return None
+
+    def begin(self, tables: Sequence[str]) -> Position:
+        """See `ChangeSource`."""
+        # Tables that were followed before are read again: from the oldest message, into empty tables.
+        is_again = self._followed is not None
+        self._followed = frozenset(tables)
+        made = KafkaPosition(at="beginning", is_unsettled=True, truncate=sorted(tables) if is_again else [])
+        read = self._read_topics()
+        for name, info in read.items():
+            made.topics[name] = TopicPosition(id=info.id)
+        if self._settings.begin == "latest" and not is_again:
+            for name, partitions in self._cluster.heads(read).items():
+                made.topics[name].next |= partitions
+        return made.stored()
+
+    def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
+        """See `ChangeSource`. A topic that joins is read from its oldest message on."""
+        self._followed = frozenset(tables)
+        return []
+
+    def transactions(self, position: Position) -> Iterator[SourceTransaction]:
+        """See `ChangeSource`."""
+        reader = TopicReader(
+            self._config,
+            self._settings,
+            self._router,
+            self._cluster,
+            self._env,
+            read_topics=self._read_topics,
+            describe=self._describe,
+        )
+        yield from reader.transactions(KafkaPosition.of(position), is_closed=lambda: self._is_closed)
+
+    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
+        """See `ChangeSource`. A log has no snapshots."""
+        raise NotImplementedError
+
+    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
+        """See `ChangeSource`. A log has no snapshots."""
+        raise NotImplementedError
+
+    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:  # noqa: ARG002
+        """See `ChangeSource`. A log cannot be asked for a row."""
+        return {}
+
+    def is_covered(self, covers: Any, mark: Mark) -> bool:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. A log has no snapshots."""
+        return False
+
+    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:  # noqa: ARG002 - the Protocol has it
+        """See `ChangeSource`. A log has no snapshots."""
+        return []
+
+    def is_reached(self, position: Position, target: Position) -> bool:
+        """See `ChangeSource`."""
+        return KafkaPosition.of(position).has_passed(_offsets(target))
+
+    def head(self) -> Position:
+        """See `ChangeSource`."""
+        made = KafkaPosition(at="head")
+        for name, partitions in self._cluster.heads(self._read_topics()).items():
+            made.topics[name] = TopicPosition(next=partitions)
+        return made.stored()
+
+    def confirm(self, position: Position) -> None:
+        """See `ChangeSource`. The brokers keep messages by their own settings; a group is told on request, for those who watch it."""
+        self._committed = KafkaPosition.of(position)
+        if self._settings.commit_group:
+            if self._group is None:
+                self._group = self._cluster.consumer()
+            self._cluster.commit_group(self._group, _offsets(position))
+
+    def beat(self) -> None:
+        """See `ChangeSource`. The brokers keep nothing for this reader."""
+
+    def report(self) -> SourceReport:
+        """See `ChangeSource`."""
+        heads = self._cluster.heads(self._read_topics())
+        head = KafkaPosition(at="head", topics={name: TopicPosition(next=partitions) for name, partitions in heads.items()})
+        partitions = sum(len(one) for one in heads.values())
+        state = f"{len(heads):,} topics with {partitions:,} partitions"
+        behind = None
+        if self._committed is not None:
+            behind = sum(self._committed.behind(heads))
+            state += f", {behind:,} messages behind"
+        return SourceReport(head=head.stored(), behind_events=behind, state=state)
+
+    def position_text(self, position: Position) -> str:
+        """See `ChangeSource`."""
+        return str(position["at"])
+
+    def close(self) -> None:
+        """See `ChangeSource`. The stream ends by itself: its consumer belongs to one thread."""
+        self._is_closed = True
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def read_again(self, position: Position, tables: Sequence[str]) -> Position:
+        """See `ReplayedSource`."""
+        made = KafkaPosition.of(position)
+        for name in tables:
+            made.topics.pop(name, None)
+        made.truncate = sorted({*made.truncate, *tables})
+        made.is_unsettled = True
+        return made.stored()
+
+    # ---- helpers
+
+    def _find_topics(self) -> None:
+        self._topics = self._cluster.topics()
+
+    def _describe(self, table: SourceTable) -> None:
+        known = self._described.get(table.name)
+        if table.has_schema or known is None or not known.has_schema:
+            self._described[table.name] = table
+
+    def _unknown(self, topic: str) -> SourceTable:
+        return SourceTable(name=topic, columns=(), key=self._router.key_of(topic), has_schema=False)
+
+    def _read_topics(self) -> dict[str, TopicInfo]:
+        """The topics that are read now: those that are followed, and that of transactions."""
+        followed = self._followed
+        if followed is None:
+            followed = frozenset(name for name in self._topics if self._router.follows(name))
+        return {name: info for name, info in self._topics.items() if name in followed or name == self._settings.transactions}
+
+
+def _offsets(position: Position) -> dict[str, dict[str, int]]:
+    return {name: topic.next for name, topic in KafkaPosition.of(position).topics.items()}
