@@ -55,8 +55,8 @@ class MergeSource:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Its columns by number, with the key in the table's types, and the partition. Raises InvalidBatch and NullKey."""
         schema, position = self.schema(), 0
-        for rows in self._tables():
-            found = self._found(rows)
+        for rows in self.tables():
+            found = self.found(rows)
             keys = [found.column(column.physical) for column in self.spec.key_columns]
             count = rows.num_rows
             positions = pa.array(np.arange(position, position + count))
@@ -67,8 +67,8 @@ class MergeSource:
     def group_ids(self, snapshot: Snapshot) -> frozenset[FileGroupId]:
         """The file groups that may store keys of the source. Raises as `batches`."""
         found = set()
-        for rows in self._tables():
-            fitted = self._found(rows)
+        for rows in self.tables():
+            fitted = self.found(rows)
             places = self.places(fitted).dictionary_encode().combine_chunks()
             codes = np.asarray(places.indices.to_numpy(zero_copy_only=False))
             for code, place in enumerate(places.dictionary.to_pylist()):
@@ -82,12 +82,14 @@ class MergeSource:
         """The partition of every row. found: under physical names."""
         return _places(found, self.spec, self.former)
 
-    def _tables(self) -> Iterable[pa.Table]:
+    def tables(self) -> Iterable[pa.Table]:
+        """The rows, in parts."""
         if isinstance(self.rows, pa.Table):
             return [self.rows] if self.rows.num_rows else []
         return (pa.Table.from_batches([batch]) for batch in self.rows.to_batches())
 
-    def _found(self, rows: pa.Table) -> pa.Table:
+    def found(self, rows: pa.Table) -> pa.Table:
+        """The columns that locate rows, under physical names, in the types of the table. Raises InvalidBatch and NullKey."""
         names = list(self.program.located)
         return conform_delete(pa.table([rows.column(self.program.located[name]) for name in names], names=names), self.spec)
 

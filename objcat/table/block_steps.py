@@ -6,8 +6,9 @@ rows of others it depends (`reach_of`). If another commit changes these, it runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,10 @@ from objcat.datafile.casting import cast_rows, repeated
 from objcat.dml.computed_write import former_of
 from objcat.dml.duckdb import MergeSource, check_program, evaluate
 from objcat.dml.program import Clause, ClauseAction, When, delete_program, merge_program
+from objcat.dml.source_parts import SourcePart, cut_source, gathered
 from objcat.engine.local import NAME as LOCAL
 from objcat.engine.local import to_arrow_batch
-from objcat.engine.spooled_batch import Rows, RowSpool, SpooledBatch, spooled
+from objcat.engine.spooled_batch import SPOOL_SHARE, Rows, RowSpool, SpooledBatch, spooled
 from objcat.errors import InvalidBatch, InvalidInput
 from objcat.metadata.column_defaults import write_value
 from objcat.metadata.schema import arrow_type
@@ -116,8 +118,9 @@ class DeleteStep:
         snapshot = table.snapshot
         spec = snapshot.spec
         pushed, rest = self._parts(spec)
-        group_ids, partitions = reach_of(parse_filter(pushed, spec.table_schema), snapshot)
-        table.depend(group_ids=group_ids, partitions=partitions)
+        where = parse_filter(pushed, spec.table_schema)
+        group_ids, partitions = reach_of(where, snapshot)
+        table.depend(group_ids=group_ids, partitions=partitions, where=where)
         if not spec.has_key:
             self._rewrite(table, pushed, rest)
             return
@@ -140,11 +143,14 @@ class DeleteStep:
         names = _identifying(snapshot.spec)
         if rest is None:
             plan = plan_scan(snapshot, table.manifests, where=pushed, columns=names)
-            return self._without(spooled(_batches(table, plan)), snapshot.spec)
+            return self._without(_spooled(table, plan), snapshot.spec)
         program = delete_program(snapshot.spec, rest)
         plan = plan_scan(snapshot, table.manifests, where=pushed, columns=program.target_columns(snapshot.spec))
-        outcome = evaluate(program, snapshot, _batches(table, plan), former_of(snapshot, table.manifests), None)
-        return snapshot.spec.table_schema.to_arrow().empty_table().select(names) if outcome is None else outcome.rows.select(names)
+        former = former_of(snapshot, table.manifests)
+        read = (pa.Table.from_batches([batch]) for batch in _batches(table, plan))
+        parts = (evaluate(program, snapshot, rows.to_batches(), former, None) for rows in gathered(read, _part_bytes(table)))
+        found = _held(table, (part.rows.select(names) for part in parts if part is not None))
+        return snapshot.spec.table_schema.to_arrow().empty_table().select(names) if found is None else found
 
     def _without(self, found: Rows, spec: TableSpec) -> Rows:
         """The rows without those whose key is in the batch that is written next."""
@@ -188,6 +194,8 @@ class DeleteStep:
 
 
 _NUMBER = "_objcat_number"
+PART_SHARE = 16
+"""The part of the memory for rows that are computed at once. A join holds them a few times."""
 
 
 def without_ordering(data: Any, spec: TableSpec) -> Any:
@@ -314,15 +322,49 @@ class PartialStep:
         check_program(program, spec, rows.schema)
         source = MergeSource(rows, program, spec, former)
         plan = plan_scan(snapshot, table.manifests, where=None, columns=program.target_columns(spec))
+        near: Collection[FileGroupId] = () if spec.is_located else source.group_ids(snapshot)
+        table.depend(group_ids=near)
         if not spec.is_located:
-            near = source.group_ids(snapshot)
-            table.depend(group_ids=near)
             plan = near_plan(plan, near)
-        outcome = evaluate(program, snapshot, _batches(table, plan), former, source)
-        if outcome is None:
+        parts = cut_source(source, bytes_max=_part_bytes(table))
+        become = _held(table, (outcome for part in parts if (outcome := _evaluated(table, part, plan)) is not None))
+        if become is None:
             return
-        change = prepare_batch(table.fileio, outcome.rows, spec, Operation.UPSERT, table=self.name)
+        change = prepare_batch(table.fileio, become, spec, Operation.UPSERT, table=self.name)
         table.write_batch(change, computed=True)
+
+
+def _evaluated(table: BlockWriter, part: SourcePart, plan: ScanPlan) -> pa.Table | None:
+    """The rows that a part of a source results in. None if nothing changes."""
+    source, snapshot = part.source, table.snapshot
+    if part.count > 1 and not source.spec.is_located:
+        plan = near_plan(plan, source.group_ids(snapshot))
+    outcome = evaluate(source.program, snapshot, part.matching(_batches(table, plan)), source.former, source)
+    return None if outcome is None else outcome.rows
+
+
+def _held(table: BlockWriter, results: Iterator[pa.Table]) -> Rows | None:
+    """Rows in several tables of one schema: in memory if they are few, else on local disk. None without any."""
+    first = next(results, None)
+    if first is None:
+        return None
+    batches = (batch for rows in chain([first], results) for batch in rows.to_batches())
+    return _spool(table).take(first.schema, batches)
+
+
+def _spooled(table: BlockWriter, plan: ScanPlan) -> Rows:
+    reader = _batches(table, plan)
+    return _spool(table).take(reader.schema, reader)
+
+
+def _spool(table: BlockWriter) -> RowSpool:
+    """What holds the rows that a step has computed: as many in memory as of those that the block was given."""
+    return RowSpool(bytes_max=table.fileio.env.memory_bytes // SPOOL_SHARE)
+
+
+def _part_bytes(table: BlockWriter) -> int:
+    """Arrow bytes that are computed at once."""
+    return table.fileio.env.memory_bytes // PART_SHARE
 
 
 _PARTIAL: tuple[Clause, ...] = (

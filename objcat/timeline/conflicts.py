@@ -45,6 +45,11 @@ class Conflict:
     group_ids: tuple[FileGroupId, ...]
     table: str = ""
 
+    @property
+    def is_of_rows_read(self) -> bool:
+        """Whether it is only about rows that the attempt has read. Who knows which these are may find that they are the same."""
+        return RULES.get(self.rule) in (computed_from_changed, read_changed)
+
 
 @dataclass(frozen=True, slots=True)
 class ConflictSide:

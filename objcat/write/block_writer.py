@@ -6,8 +6,8 @@ its own. At the end the files of all calls become one change of the table. Of a 
 base file, and the log rows on top of it, in the order of the calls.
 
 A *step* is one call: rows (`RowsStep`), a change of columns (`AlterStep`), an end of all rows (`TruncateStep`), or what is computed from
-rows (`objcat.table.block_steps`). A step says on which rows it depends (`depend`). If another commit changes these, the steps run again.
-Begin with `BlockWriter.write`.
+rows (`objcat.table.block_steps`). A step says on which rows it depends (`depend`). If another commit may have changed these, the steps
+run again. Begin with `BlockWriter.write`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Protocol
 
 from fileio.store import FileIO
 from objcat.errors import EmptyBatch
-from objcat.metadata.files import TableDelta
+from objcat.metadata.files import TableDelta, decode_delta
+from objcat.metadata.group_filter import GroupFilter
 from objcat.metadata.key_index_table import index_spec
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.replay import state_after
@@ -27,9 +28,11 @@ from objcat.metadata.schema_evolution import ColumnChange, evolve
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import TableState
-from objcat.tasks.model import Operation, WriteLayout, WriteResult
+from objcat.tasks.model import Filter, Operation, WriteLayout, WriteResult
+from objcat.timeline.conflicts import Conflict
 from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, FileGroupId, Footprint, Keys, SchemaChange, Summary, Txn
 from objcat.write.index_lookup import keys_of
+from objcat.write.rows_read import RowsRead
 from objcat.write.table_writer import TableWriter, WriteBatch, group_ids_of, named_files, paths_of
 
 WHOLE = ("",)
@@ -132,6 +135,9 @@ class BlockWriter:
         self._computed: set[FileGroupId] = set()
         self._reads: set[FileGroupId] = set()
         self._partitions: set[str] = set()
+        self._where: Filter | None = None
+        self._filters: list[Filter | None] = []
+        self._unfiltered: set[FileGroupId] = set()
         self._ends_all = False
         self._ended: tuple[FileGroupId, ...] = ()
         self._schema: SchemaChange | None = None
@@ -183,6 +189,8 @@ class BlockWriter:
         self._written.append(written)
         if computed:
             self._computed |= group_ids_of([written])
+            if self._where is None:
+                self._unfiltered |= group_ids_of([written])
         index = TableDelta(logs=written.index) if written.index else None
         changed = None if spec is None or spec == self._state.spec else spec
         self._replay(TableDelta(spec=changed, bases=written.bases, as_of=self._turn, logs=written.logs, index=index))
@@ -195,17 +203,27 @@ class BlockWriter:
         """End all rows."""
         self._ends_all = True
         self._written, self._computed = [], set()
-        self._reads, self._partitions = set(), set()
+        self._forget_reads()
         spec = self._state.spec
         of_index = index_spec(spec)
         # Nothing is live, and partitions keep their bucket counts.
         self._state = TableState(spec, self._state.bucket_counts, index=None if of_index is None else TableState(of_index))
 
-    def depend(self, *, group_ids: Iterable[FileGroupId] = (), partitions: Iterable[str] = ()) -> None:
-        """Declare the rows that a step reads: those of file groups, which need not exist, and of partitions with all below them."""
-        if not self._ends_all:
-            self._reads |= set(group_ids)
-            self._partitions |= set(partitions)
+    def depend(self, *, group_ids: Iterable[FileGroupId] = (), partitions: Collection[str] = (), where: Filter | None = None) -> None:
+        """Declare the rows that a step reads, before it writes: those of file groups, which need not exist, and of partitions
+        with all below them.
+
+        where: it reads only rows that pass, and writes only keys that can pass. None: any.
+        """
+        if self._ends_all:
+            return
+        self._where = where
+        self._reads |= set(group_ids)
+        self._partitions |= set(partitions)
+        if where is None:
+            self._unfiltered |= set(group_ids)
+        if where is not None or partitions:
+            self._filters.append(where)
 
     # ---- for the commit
 
@@ -225,13 +243,24 @@ class BlockWriter:
         named = set(paths_of(named_files(self._written)))
         self.superseded = [path for path in dict.fromkeys([*self.superseded, *self._paths]) if path not in named]
 
-    def rewrite(self, snapshot: Snapshot, txn: Txn, group_ids: Collection[FileGroupId]) -> None:  # noqa: ARG002 - see `is_whole`
-        """Run all steps again above a later snapshot, unless a truncation makes that needless. Raises as `write`."""
-        if self._stays_right(snapshot):
-            self._ended = self._live_group_ids(snapshot)
-            self._read = snapshot
-        else:
-            self.write(snapshot, txn)
+    def rewrite(
+        self,
+        snapshot: Snapshot,
+        txn: Txn,
+        group_ids: Collection[FileGroupId],  # noqa: ARG002 - see `is_whole`
+        met: Sequence[tuple[Entry, Conflict]],
+    ) -> bool:
+        """Run all steps again above a later snapshot, unless the files are right there too. See `TablePart`. Raises as `write`."""
+        if self._is_alike(snapshot):
+            if self._ends_all:
+                # The files replace all rows, whatever these are.
+                self._ended = self._live_group_ids(snapshot)
+                self._read = snapshot
+                return False
+            if not self._may_disturb(met):
+                return False
+        self.write(snapshot, txn)
+        return True
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
         """What the steps change, and on which rows they depend. computed: whether all rows may depend on rows that the block read."""
@@ -242,14 +271,13 @@ class BlockWriter:
         if bases and not self._ends_all:
             live = snapshot.live_group_ids(self.manifests, group_ids=bases)
         rmw = appends if computed else appends & self._computed
-        unchanged = {one.group_id for result in self._written for one in result.rewritten if not one.changed}
         return Footprint(
             creates=tuple(group_id for group_id in bases if group_id not in live),
             replaces=tuple(group_id for group_id in bases if group_id in live),
             appends=tuple(sorted(appends.difference(bases))),
             retires=self._ended,
             rmw=tuple(sorted(rmw)),
-            reads=() if self._ends_all else tuple(sorted((self._reads | unchanged).difference(bases))),
+            reads=() if self._ends_all else tuple(sorted((self._reads | self._unchanged()).difference(bases))),
             overwrites=WHOLE if self._ends_all else (),
             read_partitions=tuple(sorted(self._partitions)),
             keys=self._keys,
@@ -284,8 +312,12 @@ class BlockWriter:
         self._base, self._state = snapshot, snapshot.table
         self._turn = snapshot.slot
         self._written, self._computed = [], set()
-        self._reads, self._partitions = set(), set()
+        self._forget_reads()
         self._ends_all, self._ended, self._schema = False, (), None
+
+    def _forget_reads(self) -> None:
+        self._reads, self._partitions = set(), set()
+        self._where, self._filters, self._unfiltered = None, [], set()
 
     def _replay(self, delta: TableDelta) -> None:
         """Take the changes of a step as those of the next slot. Nobody else has a slot in between."""
@@ -304,13 +336,39 @@ class BlockWriter:
     def _live_group_ids(self, snapshot: Snapshot) -> tuple[FileGroupId, ...]:
         return tuple(sorted(snapshot.live_group_ids(self.manifests)))
 
-    def _stays_right(self, snapshot: Snapshot) -> bool:
-        """Whether the files are right for a later snapshot too: they replace all rows, whatever these are."""
+    def _is_alike(self, snapshot: Snapshot) -> bool:
+        """Whether the steps would find the same columns and settings in a later snapshot, and the same bucket counts where they wrote."""
         before = self._base
-        if before is None or not self._ends_all or before.spec != snapshot.spec:
+        if before is None or before.spec != snapshot.spec:
             return False
         partitions = {group_id.partition for group_id in group_ids_of(self._written)}
         return all(before.table.bucket_count(name) == snapshot.table.bucket_count(name) for name in partitions)
+
+    def _may_disturb(self, met: Sequence[tuple[Entry, Conflict]]) -> bool:
+        """Whether other commits may have changed rows on which the steps depend. met: their conflicts with what the footprint says."""
+        spec = self._state.spec
+        if self._schema is not None or spec.former or spec.lateness_ms is not None:
+            return True
+        if not all(conflict.is_of_rows_read for _, conflict in met):
+            return True
+        count_of = self._state.bucket_count
+        written = GroupFilter.of(group_ids_of(self._written), count_of)
+        unfiltered = GroupFilter.of({*self._unfiltered, *self._unchanged()}, count_of)
+        for entry in {entry.slot: entry for entry, _ in met}.values():
+            theirs = entry.footprint[self.table]
+            if theirs.overwrites or theirs.splits or theirs.schema is not None or self.table not in entry.changes:
+                return True
+            touched = (*theirs.creates, *theirs.appends, *theirs.replaces, *theirs.retires)
+            if any(map(unfiltered.has, touched)):
+                return True
+            delta = decode_delta(entry.changes[self.table])
+            if any(where is None or RowsRead(where, spec).may_change(delta, theirs, written) for where in self._filters):
+                return True
+        return False
+
+    def _unchanged(self) -> set[FileGroupId]:
+        """File groups of which a step found that nothing in them changes."""
+        return {one.group_id for result in self._written for one in result.rewritten if not one.changed}
 
     def _name_keys(self, snapshot: Snapshot, txn: Txn) -> None:
         """Record the digests of inserted, moved and deleted keys, and of the others."""

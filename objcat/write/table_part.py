@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from objcat.metadata.files import TableDelta
 from objcat.metadata.snapshot import Snapshot
-from objcat.timeline.entry import FileGroupId, Footprint, Summary, Txn
+from objcat.timeline.conflicts import Conflict
+from objcat.timeline.entry import Entry, FileGroupId, Footprint, Summary, Txn
 
 
 class TablePart(Protocol):
@@ -39,8 +40,18 @@ class TablePart(Protocol):
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Write all files, in place of those written before. Raises InvalidBatch, NullKey and storage errors."""
 
-    def rewrite(self, snapshot: Snapshot, txn: Txn, group_ids: Collection[FileGroupId]) -> None:
-        """Make the files right for a later snapshot, in which others have changed these file groups. Raises as `write`."""
+    def rewrite(self, snapshot: Snapshot, txn: Txn, group_ids: Collection[FileGroupId], met: Sequence[tuple[Entry, Conflict]]) -> bool:
+        """Make the files right for a later snapshot, in which others have changed these file groups. Raises as `write`.
+
+        Args:
+            snapshot: of the table, above all entries that were met.
+            txn: of the transaction.
+            group_ids: file groups in conflict.
+            met: the conflicts, with the entries of others.
+
+        Returns:
+            Whether work was repeated. False: the files were right as they are.
+        """
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
         """What it changes and depends on. computed: whether its rows may depend on rows that the transaction read."""

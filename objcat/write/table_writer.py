@@ -29,7 +29,8 @@ from objcat.tasks.append_rows import fill_group
 from objcat.tasks.model import Operation, WriteLayout, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.write_log_rows import written_columns
-from objcat.timeline.entry import FileGroupId, Footprint, Keys, SchemaChange, Summary, Txn
+from objcat.timeline.conflicts import Conflict
+from objcat.timeline.entry import Entry, FileGroupId, Footprint, Keys, SchemaChange, Summary, Txn
 from objcat.write.bucket_size_warning import BucketSizeWarning
 from objcat.write.engine import Engine
 from objcat.write.file_sizing import assign_file_groups, row_bytes_of, size_of
@@ -161,18 +162,23 @@ class TableWriter:
         if snapshot.spec.is_located:
             self._name_keys(txn)
 
-    def rewrite(self, snapshot: Snapshot, txn: Txn, group_ids: Collection[FileGroupId]) -> None:
+    def rewrite(
+        self,
+        snapshot: Snapshot,
+        txn: Txn,
+        group_ids: Collection[FileGroupId],
+        met: Sequence[tuple[Entry, Conflict]] = (),  # noqa: ARG002 - file groups say enough
+    ) -> bool:
         """Write the rows of these file groups again, as of the snapshot. Files of the other file groups stay.
 
         Everything is written again under an index without hash buckets, since keys may have moved, and if the columns of the table
-        changed, since
-        names in the batch may have another meaning.
+        changed, since names in the batch may have another meaning. Returns that work was repeated.
         """
         earlier_spec = self._spec
         self._plan(snapshot)
         if earlier_spec is None or self._spec is None or self._spec.is_located or not _is_alike(earlier_spec, self._spec):
             self.write(snapshot, txn)
-            return
+            return True
         before, self.written = self.written, []
         for number, earlier in enumerate(before):
             if not self._spec.has_key:
@@ -187,6 +193,7 @@ class TableWriter:
                 )
             self.written.append(msgspec.structs.replace(_without(earlier, group_ids) + again, rows=earlier.rows))
         self._supersede(before)
+        return True
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
         """What the writer changes. computed: whether its rows may depend on rows that the transaction read."""

@@ -357,7 +357,8 @@ class _WriteTransaction:
             if isinstance(outcome, Committed):
                 return outcome
             group_ids = self._conflicting_groups(outcome)
-            if not group_ids or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
+            is_over = self.number >= policy.attempts_max or self.slots_lost >= policy.slots_max
+            if not group_ids or is_over or env.monotonic_s() - began_s > policy.deadline_s:
                 raise outcome.error(attempts=self.number)
             if self.number > 1:
                 pause_s = self._committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / self.number)
@@ -373,12 +374,23 @@ class _WriteTransaction:
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)
-            self.number += 1
-            for table, redone in group_ids.items():
-                if table in rewritten_whole and not self._parts[table].is_whole:
-                    self._parts[table].write(self._snapshot(table), self.txn)
-                else:
-                    self._parts[table].rewrite(self._snapshot(table), self.txn, redone)
+            self.number += self._repeat(group_ids, outcome, rewritten_whole)
+
+    def _repeat(self, group_ids: Mapping[str, Collection[FileGroupId]], outcome: Conflicted, rewritten_whole: Collection[str]) -> bool:
+        """Make the files right for the newest state, by table. Returns whether any work was repeated.
+
+        rewritten_whole: tables in which file groups do not say what is in conflict.
+        """
+        repeated = False
+        for table, redone in group_ids.items():
+            part = self._parts[table]
+            if table in rewritten_whole and not part.is_whole:
+                part.write(self._snapshot(table), self.txn)
+                repeated = True
+            else:
+                met = [(found, overlap) for found, overlap in outcome.overlaps if overlap.table == table]
+                repeated |= part.rewrite(self._snapshot(table), self.txn, redone, met)
+        return repeated
 
     def _action(self) -> Action:
         rewrites = all(self._snapshot(table).spec.rewrites for table in self._parts)

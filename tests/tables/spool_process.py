@@ -1,6 +1,7 @@
 """Runs a block with many rows: `python -m tests.tables.spool_process URL HOW MEMORY_BYTES ROWS`.
 
-HOW: "stream" (one upsert of a generator), "calls" (many upserts), or "die" (it waits to be killed before the block ends).
+HOW: "stream" (one upsert of a generator), "calls" (many upserts), "partial" (an upsert_partial of a generator), or "die" (it waits to be
+killed before the block ends).
 Prints by how many bytes the peak of the resident memory grew while the block was open and committed.
 """
 
@@ -57,6 +58,8 @@ def main() -> None:
         if how == "calls":
             for batch in batches(count):
                 tx["large"].upsert(batch)
+        elif how == "partial":
+            tx["large"].upsert_partial(batch.select(["id", "text"]) for batch in batches(count))
         else:
             tx["large"].upsert(batches(count))
         if how == "die":

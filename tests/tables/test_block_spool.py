@@ -133,7 +133,7 @@ def test_a_full_disk_is_said_in_one_sentence_and_leaves_nothing(tmp_path: Path, 
 
 
 @INTEGRATION
-@pytest.mark.parametrize("how", ["stream", "calls"])
+@pytest.mark.parametrize("how", ["stream", "calls", "partial"])
 def test_memory_is_bounded_with_five_times_the_limit(tmp_path: Path, how: str) -> None:
     limit = 128 * 1024**2
     count = 5 * limit // ROW_BYTES // STEP * STEP
