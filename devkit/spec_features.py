@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import objcat
 from devkit.spec_adopted import adopted
+from devkit.spec_blocks import blocks
 from devkit.spec_defaults import column_defaults
 from devkit.spec_tables import NINE, Feature, Maker
 from devkit.spec_values import zoneless
@@ -575,4 +576,5 @@ FEATURES: Sequence[Feature] = [
     Feature("adopted-files", "files that another tool wrote, read under the names and with the values of the log", adopted),
     Feature("column-defaults", "columns that join with a default, for rows of older files and for batches", column_defaults),
     Feature("positions", "positions of two sources, in the log of two tables", positions),
+    Feature("blocks", "slots with several calls on one table: blocks of transactions", blocks),
 ]

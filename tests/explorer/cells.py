@@ -21,6 +21,7 @@ from tests.explorer.cast import (
     slow_writer,
     writer,
 )
+from tests.explorer.cells_blocks import BLOCK_CELLS
 from tests.explorer.cells_erasures import ERASURE_CELLS
 from tests.explorer.cells_indexes import INDEX_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
@@ -320,6 +321,7 @@ CELLS = (
     *MERGE_CELLS,
     *MOVE_CELLS,
     *POSITION_CELLS,
+    *BLOCK_CELLS,
     *INDEX_CELLS,
     *WITHOUT_KEY_CELLS,
     *ERASURE_CELLS,

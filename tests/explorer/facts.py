@@ -451,6 +451,11 @@ def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
             twice = [key for key in keys if key in rows]
             broken = f"P9: slot {slot.number} inserts key {twice[0]}, which is there: one key has two places" if twice else None
             return {**rows, **dict.fromkeys(keys, mark)}, {}, broken
+        case "range":
+            # Blocks replace all keys from the greatest of theirs on.
+            return {**{key: value for key, value in rows.items() if key < max(keys)}, **dict.fromkeys(keys, mark)}, {}, None
+        case "only":
+            return dict.fromkeys(keys, mark), {}, None
         case "end":
             return {key: value for key, value in rows.items() if key not in keys}, {}, None
         case "add":

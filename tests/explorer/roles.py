@@ -50,7 +50,7 @@ from tests.explorer.actors import (
     Undecided,
     owner_of,
 )
-from tests.explorer.toyfiles import encode_rows, get_base
+from tests.explorer.toyfiles import bounds_of, encode_rows, get_base
 
 BUCKETS = 2
 TABLE_NAME = "t"
@@ -123,8 +123,10 @@ class OneFile:
         if old:
             path = log_path(task.txn, task="explorer", attempt=fileio.env.new_id())
             group_ids = tuple(LogRows(task.group_id(bucket), i, i + 1) for i, bucket in enumerate(old))
-            self._put(path, k=[KEYS[bucket] for bucket in old], v=[mark] * len(old), _objcat_op=[0] * len(old))
-            log = LogObject(path=path, bytes=4, rows=len(old), row_group_rows=16, slices=group_ids)
+            keys, values = [KEYS[bucket] for bucket in old], [mark] * len(old)
+            self._put(path, k=keys, v=values, _objcat_op=[0] * len(old))
+            bounds = bounds_of({"k": keys, "v": values})
+            log = LogObject(path=path, bytes=4, rows=len(old), row_group_rows=16, slices=group_ids, bounds=bounds)
             result += WriteResult(logs=(log,), rows=len(old))
         for bucket in new:
             group_id = task.group_id(bucket)
@@ -133,7 +135,9 @@ class OneFile:
             path = base_path(task.txn, group_id, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
             self._put(path, k=list(rows), v=list(rows.values()))
             rewritten = (GroupRewrite(group_id, 1, 0, 1, 0, changed=True),) if task.spec.rewrites else ()
-            result += WriteResult(bases=(BaseFile(path=path, bytes=4, rows=1, group_id=group_id),), rows=1, rewritten=rewritten)
+            bounds = bounds_of({"k": list(rows), "v": list(rows.values())})
+            base = BaseFile(path=path, bytes=4, rows=1, group_id=group_id, bounds=bounds)
+            result += WriteResult(bases=(base,), rows=1, rewritten=rewritten)
         return result
 
     def _put(self, path: str, **columns: list[Any]) -> None:

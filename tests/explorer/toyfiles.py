@@ -6,7 +6,7 @@ Whole tables run under the explorer with them, and what their files hold can be 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any, Self
@@ -21,7 +21,7 @@ from fileio.store import FileIO
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN
 from objcat.errors import CorruptTable
-from objcat.metadata.files import BaseFile, LogObject, LogRows, Order
+from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, Order
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
 from objcat.metadata.properties import Statistics
 from objcat.timeline.entry import FileGroupId, Txn
@@ -36,11 +36,21 @@ TYPES = {
 }
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 ROW_GROUP_ROWS = 16
+BOUNDED = False
+"""Whether files have bounds. Without them nobody knows which rows a file may have; some cells set it."""
 
 
 def encode_rows(**columns: Sequence[object]) -> bytes:
     """The bytes of a file."""
     return json.dumps(columns, separators=(",", ":")).encode()
+
+
+def bounds_of(columns: Mapping[str, Sequence[Any]]) -> dict[int, Bound]:
+    """The bounds of a file, where files have any: of the columns `k` and `v`, by their ids in the tables of the explorer."""
+    if not BOUNDED or not {"k", "v"} <= columns.keys() or not columns["k"]:
+        return {}
+    known = {n: [value for value in columns[name] if value is not None] for n, name in enumerate(("k", "v"), 1)}
+    return {n: (min(values, default=None), max(values, default=None), len(columns["k"]) - len(values)) for n, values in known.items()}
 
 
 def put_base(
@@ -49,7 +59,8 @@ def put_base(
     """As `objcat.datafile.parquet.write_base`."""
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
-    return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, group_id=group_id)
+    size = _put(fileio, path, columns)
+    return BaseFile(path=path, bytes=size, rows=rows.num_rows, group_id=group_id, bounds=bounds_of(columns))
 
 
 class ToyBaseWriter:
@@ -83,8 +94,9 @@ def put_log(
     fileio: FileIO, path: str, rows: pa.Table, group_ids: tuple[LogRows, ...], *, statistics: Statistics | None = None
 ) -> LogObject:
     """As `objcat.datafile.parquet.write_log`."""
-    size = _put(fileio, path, rows.to_pydict())
-    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, slices=group_ids)
+    columns = rows.to_pydict()
+    size, bounds = _put(fileio, path, columns), bounds_of(columns)
+    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, slices=group_ids, bounds=bounds)
 
 
 def get_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tests.mutations.bugs_blocks
 import tests.mutations.bugs_mirrors
 import tests.mutations.bugs_positions
 import tests.mutations.bugs_services
