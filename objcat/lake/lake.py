@@ -118,6 +118,7 @@ class Lake(SharedLogsLake):
         index: Index | None = None,
         table_type: TableType = "merge_on_read",
         properties: Mapping[str, str] | None = None,
+        defaults: dict[str, Any] | None = None,
         shared_log: str | None = None,
     ) -> Table:
         """Create a table. Of several processes that create one name, exactly one wins.
@@ -139,6 +140,7 @@ class Lake(SharedLogsLake):
             index: `BucketIndex(16)` for each partition by default; or `SimpleIndex()`, `BloomIndex()`, `MemoryIndex()`, `RecordIndex()`.
             table_type: "merge_on_read" or "copy_on_write".
             properties: settings and notes, see `docs/reference/properties.md`.
+            defaults: by column, its value in batches that leave it out, see `TableAlterer.set_default`.
             shared_log: tables with one shared log can change together in one transaction. None: the table has a log of its own.
 
         Returns:
@@ -162,6 +164,7 @@ class Lake(SharedLogsLake):
             index=index,
             table_type=table_type,
             properties=properties,
+            defaults=defaults,
         )
         return create_named_table(self._context, name, spec, shared_log)
 

@@ -13,6 +13,7 @@ from fileio.store import FileIO
 from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
 from objcat.errors import InvalidInput
 from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.schema_evolution import SetDefault, evolve
 from objcat.metadata.table_spec import (
     KEY_SCOPES,
     MERGE_ON_READ,
@@ -43,6 +44,7 @@ class TableSettings(TypedDict, total=False):
     index: Index | None
     table_type: TableType
     properties: Mapping[str, str] | None
+    defaults: dict[str, Any] | None
 
 
 class NamedTableSettings(TableSettings, total=False):
@@ -74,7 +76,7 @@ def new_spec(fileio: FileIO, schema: pa.Schema | StructType, *, key: Sequence[st
         )
         if index.columns is not None:
             name_list(index.columns, what="BucketIndex(columns)")
-    return make_spec(
+    spec = make_spec(
         fileio.env.new_id(),
         columns,
         key=None if key is None else name_list(key, what="key"),
@@ -86,3 +88,8 @@ def new_spec(fileio: FileIO, schema: pa.Schema | StructType, *, key: Sequence[st
         table_type=one_of(settings.get("table_type", MERGE_ON_READ), TABLE_TYPES, what="table_type"),
         properties={} if properties is None else text_mapping(properties, what="properties"),
     )
+    defaults = settings.get("defaults")
+    if defaults is None:
+        return spec
+    instance(defaults, dict, what="defaults", such_as="{'status': 'new'}, by column")
+    return evolve(spec, [SetDefault(text(name, what="defaults"), value) for name, value in defaults.items()])

@@ -65,7 +65,7 @@ def create(context: Context, tree: sql.Create) -> Any:
         else:
             return context.done()
     query = tree.expression
-    declared = _Declared(tree)
+    declared = _Declared(context, tree)
     try:
         if query is None:
             context.lake.create_table(name, declared.schema(), **declared.settings)
@@ -85,8 +85,10 @@ def create(context: Context, tree: sql.Create) -> Any:
 class _Declared:
     """What CREATE TABLE declares."""
 
-    def __init__(self, tree: sql.Create) -> None:
+    def __init__(self, context: Context, tree: sql.Create) -> None:
         self.fields: list[pa.Field] = []
+        self._context = context
+        self._defaults: dict[str, Any] = {}
         self.settings: dict[str, Any] = {"key": None}
         for item in tree.this.expressions if isinstance(tree.this, sql.Schema) else ():
             self._item(item)
@@ -100,6 +102,8 @@ class _Declared:
                 self.settings[name] = [part.strip() for part in value.split(",")] if name == "key" else value
         if self._properties:
             self.settings["properties"] = self._properties
+        if self._defaults:
+            self.settings["defaults"] = self._defaults
 
     def schema(self) -> pa.Schema:
         if not self.fields:
@@ -111,7 +115,11 @@ class _Declared:
         if isinstance(item, sql.PrimaryKey):
             self.settings["key"] = [column.name for column in item.expressions]
         elif isinstance(item, sql.ColumnDef):
-            self.fields.append(field_of(item))
+            field = field_of(item, has_default=True)
+            self.fields.append(field)
+            default = _said_default(self._context, item, field)
+            if default is not None:
+                self._defaults[field.name] = default
             if any(
                 isinstance(constraint.args["kind"], sql.PrimaryKeyColumnConstraint) for constraint in item.args.get("constraints") or ()
             ):
@@ -254,15 +262,20 @@ ALTERS = (
 
 def _added(context: Context, column: sql.ColumnDef) -> AddColumn:
     field = field_of(column, has_default=True)
-    kinds = [constraint.args["kind"] for constraint in column.args.get("constraints") or ()]
-    said = [kind.this for kind in kinds if isinstance(kind, sql.DefaultColumnConstraint)]
-    default = _default(context, said[0], field.type, field.name) if said else None
+    default = _said_default(context, column, field)
     if not field.nullable and default is None:
         raise InvalidSql(f"ADD COLUMN {field.name} NOT NULL has no value for existing rows. Leave out NOT NULL, or write a DEFAULT.")
     position = column.args.get("position")
     after = None if position is None or position.this is None else position.this.name
     first = position is not None and position.args["position"].lower() == "first"
     return AddColumn(column_path(column.this), field.type, after=after, first=first, default=default, nullable=field.nullable)
+
+
+def _said_default(context: Context, column: sql.ColumnDef, field: pa.Field) -> Any:
+    """The default that a column is declared with. None: there is none. Raises InvalidSql."""
+    kinds = [constraint.args["kind"] for constraint in column.args.get("constraints") or ()]
+    said = [kind.this for kind in kinds if isinstance(kind, sql.DefaultColumnConstraint)]
+    return _default(context, said[0], field.type, field.name) if said else None
 
 
 def _typed_default(context: Context, change: ColumnChange, types: Mapping[str, pa.DataType]) -> ColumnChange:

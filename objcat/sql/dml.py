@@ -9,6 +9,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.common.validation import OnExisting
+from objcat.dml.default_terms import default_term
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.predicate.arrow import with_moments
 from objcat.predicate.dialect import spark_sql
@@ -50,7 +51,7 @@ def insert(context: Context, tree: sql.Insert) -> Any:
     rows = incoming(
         context,
         table,
-        _with_fixed(tree.expression, fixed),
+        _with_fixed(_without_default(tree.expression, table, listed or table.schema.names), fixed),
         None if listed is None else [*listed, *fixed],
         by_name=bool(tree.args.get("by_name")),
     )
@@ -96,6 +97,42 @@ def _fixed(target: sql.Expr) -> dict[str, sql.Expr]:
             raise InvalidSql(f"PARTITION ({item.sql('spark')}) has no value. Write PARTITION (column = value), or leave it out.")
         found[item.this.name] = item.expression
     return found
+
+
+def _without_default(query: sql.Expr, table: Table, names: Sequence[str]) -> sql.Expr:
+    """VALUES in which each DEFAULT is the value that a write stores if it leaves the column out. `names`: of the columns, in order.
+
+    Raises InvalidSql where DEFAULT is a part of an expression.
+    """
+    if not isinstance(query, sql.Values):
+        return query
+    query = query.copy()
+    for row in query.expressions:
+        for name, value in zip(names, list(row.expressions) if isinstance(row, sql.Tuple) else [row], strict=False):
+            become = _value(value, name, table)
+            if become is not value:
+                value.replace(become)
+    return query
+
+
+def _value(value: sql.Expr, name: str, table: Table) -> sql.Expr:
+    """A value for a column, with DEFAULT replaced. Raises InvalidSql where DEFAULT is a part of an expression."""
+    if _is_default(value):
+        known = [column for column in table.spec.table_schema.columns if column.name == name]
+        term = default_term(known[0]) if known else None
+        return sql.Null() if term is None else term
+    if any(map(_is_default, value.find_all(sql.Column, sql.Var))):
+        raise InvalidSql(
+            f"{value.sql('spark')!r} has DEFAULT within an expression. DEFAULT stands for a whole value. A column of that name goes in "
+            "backticks."
+        )
+    return value
+
+
+def _is_default(value: sql.Expr) -> bool:
+    """Whether a value is the word DEFAULT, and not a column of that name in backticks."""
+    is_word = isinstance(value, sql.Var) or (isinstance(value, sql.Column) and len(value.parts) == 1 and not value.this.quoted)
+    return is_word and value.name.upper() == "DEFAULT"
 
 
 def _with_fixed(query: sql.Expr, fixed: Mapping[str, sql.Expr]) -> sql.Expr:
@@ -159,7 +196,7 @@ def update(context: Context, tree: sql.Update) -> Any:
     check_parts(tree, "this expressions where hint", UPDATES)
     check_parts(tree.this, TARGET, UPDATES)
     table = context.lake.table(table_name(tree.this))
-    values = {name: spark_sql(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this).items()}
+    values = {name: spark_sql(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this, table).items()}
     where = tree.args.get("where")
     condition = None if where is None else spark_sql(_timed(context, _unqualified(where.this, tree.this), table))
     return context.committed(table.update(values, where=condition, spark=context.runner.spark))
@@ -180,13 +217,13 @@ def merge(context: Context, tree: sql.Merge) -> Any:
             rows, on=spark_sql(tree.args["on"]), source_alias=using.alias_or_name or "source", target_alias=tree.this.alias_or_name
         )
         for when in tree.args["whens"].expressions:
-            merging = _clause(merging, when, tree.this)
+            merging = _clause(merging, when, tree.this, table)
         return merging.execute()
 
     return context.committed(context.write(work, context.runner.batch(context.query(query))))
 
 
-def _clause(merging: Merge, when: sql.When, target: sql.Table) -> Merge:
+def _clause(merging: Merge, when: sql.When, target: sql.Table, table: Table) -> Merge:
     condition = when.args.get("condition")
     where = None if condition is None else spark_sql(condition)
     then = when.args["then"]
@@ -195,31 +232,31 @@ def _clause(merging: Merge, when: sql.When, target: sql.Table) -> Merge:
         if is_delete:
             return merging.when_matched_delete(where=where)
         if isinstance(then, sql.Update):
-            return merging.when_matched_update(_assigned(then, target), where=where)
+            return merging.when_matched_update(_assigned(then, target, table), where=where)
     elif when.args.get("source"):
         if is_delete:
             return merging.when_not_matched_by_source_delete(where=where)
-        values = _assigned(then, target) if isinstance(then, sql.Update) else None
+        values = _assigned(then, target, table) if isinstance(then, sql.Update) else None
         if values is not None:
             return merging.when_not_matched_by_source_update(values, where=where)
     elif isinstance(then, sql.Insert):
-        return merging.when_not_matched_insert(_inserted(then, target), where=where)
+        return merging.when_not_matched_insert(_inserted(then, target, table), where=where)
     raise InvalidSql(
         f"{when.sql('spark')!r} is not supported. Update or delete a row that matches. Insert a row of the source alone. "
         "Update (but not with *) or delete a row of the table alone (NOT MATCHED BY SOURCE)."
     )
 
 
-def _assigned(then: sql.Update, target: sql.Table) -> dict[str, str] | None:
+def _assigned(then: sql.Update, target: sql.Table, table: Table) -> dict[str, str] | None:
     """The assignments of SET; None for every column (SET *)."""
     check_parts(then, "expressions", MERGES)
     if len(then.expressions) == 1 and isinstance(then.expressions[0], sql.Star):
         check_parts(then.expressions[0], "", "UPDATE SET *, or name the columns")
         return None
-    return {name: spark_sql(value) for name, value in _set(then.expressions, target).items()}
+    return {name: spark_sql(value) for name, value in _set(then.expressions, target, table).items()}
 
 
-def _set(items: Sequence[sql.Expr], target: sql.Table) -> dict[str, sql.Expr]:
+def _set(items: Sequence[sql.Expr], target: sql.Table, table: Table) -> dict[str, sql.Expr]:
     """The assignments of SET, by column of the target. Raises InvalidSql."""
     found: dict[str, sql.Expr] = {}
     for item in items:
@@ -228,7 +265,7 @@ def _set(items: Sequence[sql.Expr], target: sql.Table) -> dict[str, sql.Expr]:
         name = _column(item.this, target)
         if name in found:
             raise InvalidSql(f"SET names {name!r} twice. Set each column once.")
-        found[name] = item.expression
+        found[name] = _value(item.expression, name, table)
     return found
 
 
@@ -243,7 +280,7 @@ def _column(node: sql.Expr, target: sql.Table) -> str:
     return node.name
 
 
-def _inserted(then: sql.Insert, target: sql.Table) -> dict[str, str] | None:
+def _inserted(then: sql.Insert, target: sql.Table, table: Table) -> dict[str, str] | None:
     """The values of INSERT (columns) VALUES (expressions); None for every column (INSERT *)."""
     check_parts(then, "this expression", MERGES)
     if isinstance(then.this, sql.Star):
@@ -254,7 +291,8 @@ def _inserted(then: sql.Insert, target: sql.Table) -> dict[str, str] | None:
     names, values = then.this.expressions, then.expression.expressions
     if len(names) != len(values):
         raise InvalidSql(f"{then.sql('spark')!r} has {len(names)} columns and {len(values)} values. Give a value for each column.")
-    return {_column(name, target): spark_sql(value) for name, value in zip(names, values, strict=True)}
+    named = [_column(name, target) for name in names]
+    return {name: spark_sql(_value(value, name, table)) for name, value in zip(named, values, strict=True)}
 
 
 def truncate(context: Context, tree: sql.TruncateTable) -> Any:

@@ -98,6 +98,21 @@ def test_sql_and_computed_writes(spark: SparkSession, tmp_path: Path) -> None:
     assert found[1] == ("p", 5) and found[10] == ("p", 6)
 
 
+def test_tables_are_created_with_defaults_by_a_statement(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, n INT DEFAULT 5, w STRING NOT NULL DEFAULT 'it''s', b BINARY DEFAULT X'00ff')", spark)
+    lake.sql("INSERT INTO t (id) VALUES (1)", spark)
+    lake.sql("INSERT INTO t VALUES (2, DEFAULT, DEFAULT, DEFAULT), (3, 7, 'w', NULL)", spark)
+    lake.sql("UPDATE t SET n = DEFAULT WHERE id = 3", spark)
+    lake.sql(
+        "MERGE INTO t USING (SELECT 4L id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, n, w) VALUES (s.id, DEFAULT, DEFAULT)", spark
+    )
+    default = {"n": 5, "w": "it's", "b": b"\x00\xff"}
+    expected: list[dict[str, Any]] = [{"id": one, **default} for one in (1, 2, 3, 4)]
+    expected[2] |= {"w": "w", "b": None}
+    assert check(lake.table("t"), spark, native=True) == expected
+
+
 def test_bytes_and_increments(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(2))
     table.insert([{"id": n, "city": "x"} for n in range(4)])

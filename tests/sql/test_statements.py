@@ -324,7 +324,7 @@ def test_services_that_look_after_tables_are_called(lake: objcat.Lake) -> None:
     [
         ("CREATE OR REPLACE TABLE t (id INT)", "CREATE OR REPLACE is not supported"),
         ("CREATE VIEW v AS SELECT 1", "CREATE VIEW is not supported"),
-        ("CREATE TABLE t (id INT DEFAULT 1)", "Leave it out"),
+        ("CREATE TABLE t (id INT CHECK (id > 0))", "Leave it out"),
         ("CREATE TABLE t (id INTERVAL)", "is not supported"),
         ("CREATE TABLE t (id TIME)", "The type TIME is not supported"),
         ("CREATE TABLE t (id UUID)", "The type UUID is not supported"),

@@ -19,7 +19,7 @@ from devkit.spec_defaults import DEFAULTS
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType
-from objcat.errors import InvalidBatch, InvalidSchema, InvalidSql, UnsupportedFormat
+from objcat.errors import InvalidBatch, InvalidSchema, InvalidSql, NullKey, UnsupportedFormat
 from objcat.metadata.schema_differences import describe_changes
 from objcat.metadata.table_spec import Index
 from objcat.timeline import entry as entries
@@ -358,6 +358,66 @@ def test_sql(lake: objcat.Lake) -> None:
         lake.sql("ALTER TABLE t ADD COLUMN q INT NOT NULL")
     with pytest.raises(InvalidSql, match=r"not a plain value"):
         lake.sql("ALTER TABLE t ADD COLUMN q INT DEFAULT rand()")
+
+
+def test_a_table_is_created_with_defaults(lake: objcat.Lake) -> None:
+    lake.sql(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, n INT DEFAULT 5, d DECIMAL(10,2) NOT NULL DEFAULT 1.50, at TIMESTAMP DEFAULT "
+        "TIMESTAMP '2020-01-01 00:00:00', b BINARY DEFAULT X'00ff', w STRING DEFAULT 'it''s', none INT DEFAULT NULL)"
+    )
+    twin = lake.create_table(
+        "twin",
+        lake.table("t").schema,
+        key=["id"],
+        defaults={"n": 5, "d": Decimal("1.50"), "at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "b": b"\x00\xff", "w": "it's"},
+    )
+    assert twin.spec.table_schema == lake.table("t").spec.table_schema
+    assert len(lake.table("t").inspect.history()) == 1
+    lake.sql("INSERT INTO t (id) VALUES (1)")
+    lake.sql("INSERT INTO t VALUES (2, DEFAULT, default, DEFAULT, DEFAULT, DEFAULT, DEFAULT), (3, 7, 2, NULL, NULL, 'w', 1)")
+    lake.sql("INSERT INTO t (w, id, d) VALUES (DEFAULT, 4, DEFAULT)")
+    default: dict[str, Any] = {
+        "n": 5,
+        "d": Decimal("1.50"),
+        "at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+        "b": b"\x00\xff",
+        "w": "it's",
+        "none": None,
+    }
+    given = {"n": 7, "d": Decimal("2.00"), "at": None, "b": None, "w": "w", "none": 1}
+    expected: list[dict[str, Any]] = [{"id": 1, **default}, {"id": 2, **default}, {"id": 3, **given}, {"id": 4, **default}]
+    assert lake.sql("SELECT * FROM t ORDER BY id").to_pylist() == expected
+    lake.sql("UPDATE t SET n = DEFAULT, w = DEFAULT, none = DEFAULT WHERE id = 3")
+    lake.sql(
+        "MERGE INTO t USING (SELECT 4 id UNION ALL SELECT 5) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = DEFAULT, w = 'm' "
+        "WHEN NOT MATCHED THEN INSERT (id, b) VALUES (s.id, DEFAULT)"
+    )
+    expected[2] |= {"n": 5, "w": "it's", "none": None}
+    expected[3] |= {"w": "m"}
+    assert lake.sql("SELECT * FROM t ORDER BY id").to_pylist() == [*expected, {"id": 5, **default}]
+    lake.sql("ALTER TABLE t ALTER COLUMN n DROP DEFAULT")
+    lake.sql("INSERT INTO t (id, n) VALUES (6, DEFAULT)")
+    assert lake.sql("SELECT n FROM t WHERE id = 6").to_pylist() == [{"n": None}]
+    slot = lake.table("t").refresh().slot
+    for statement, kind, said in (
+        ("INSERT INTO t (id, n) VALUES (7, DEFAULT + 1)", InvalidSql, "does not parse"),
+        ("INSERT INTO t (id) VALUES (DEFAULT)", NullKey, "id"),
+        ("UPDATE t SET n = DEFAULT * 2", InvalidSql, "DEFAULT within an expression"),
+        ("CREATE TABLE u (id INT DEFAULT 1, PRIMARY KEY (id))", InvalidSchema, "has no default"),
+        ("CREATE TABLE u (id INT PRIMARY KEY, n INT DEFAULT 'x')", InvalidSchema, "n"),
+        ("CREATE TABLE u (id INT PRIMARY KEY, n INT DEFAULT rand())", InvalidSql, "not a plain value"),
+        ("CREATE TABLE u (id INT PRIMARY KEY, s STRUCT<x: INT> DEFAULT 1)", InvalidSchema, "s"),
+    ):
+        with pytest.raises(kind, match=said):
+            lake.sql(statement)
+    assert lake.table("t").refresh().slot == slot and lake.tables() == ["t", "twin"]
+
+
+def test_a_column_may_be_named_default(lake: objcat.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, `default` INT DEFAULT 3, n INT)")
+    lake.sql("INSERT INTO t VALUES (1, DEFAULT, 9)")
+    lake.sql("UPDATE t SET n = `default`")
+    assert lake.sql("SELECT * FROM t").to_pylist() == [{"id": 1, "default": 3, "n": 3}]
 
 
 def test_a_write_planned_before_the_column_lands_after_it(lake: objcat.Lake) -> None:
