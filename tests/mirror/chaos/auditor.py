@@ -21,6 +21,7 @@ TABLE = "shop.people"
 PATIENCE = 4
 """Attempts to read a slot. Cleaning, or a restart, may take metadata away while it is read."""
 PAUSE_S = 0.4
+COMPARED = "compared.json"
 
 
 @dataclass(slots=True)
@@ -107,6 +108,19 @@ def difference(found: Rows, expected: Rows) -> str:
     return f"readers get {sorted((ours - theirs).elements())[:4]}, and not {sorted((theirs - ours).elements())[:4]}"
 
 
+def write_whole(path: Path, said: Mapping[str, Any]) -> None:
+    """Write a file that others read at any time."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(said))
+    new.rename(path)
+
+
+def compared(directory: Path) -> Counter[str]:
+    """How many different metadata files the auditor of a run has compared so far, by format."""
+    path = directory / COMPARED
+    return Counter(json.loads(path.read_text())) if path.exists() else Counter()
+
+
 def audit(url: str, options: Mapping[str, Any], directory: str, seed: int) -> None:
     """The process. It ends when the file `stop` is there, or at the first problem, and leaves its verdict in `verdict.json`."""
     place, chance = Path(directory), random.Random(seed)
@@ -116,6 +130,7 @@ def audit(url: str, options: Mapping[str, Any], directory: str, seed: int) -> No
         verdict = auditor.verdict
         while not (place / "stop").exists() and not verdict.problems:
             auditor.round(chance)
+            write_whole(place / COMPARED, auditor.finish().slots)
             time.sleep(0.05)
         verdict = auditor.finish()
     except BaseException:
@@ -123,5 +138,4 @@ def audit(url: str, options: Mapping[str, Any], directory: str, seed: int) -> No
         raise
     finally:
         said = {"problems": verdict.problems, "counts": dict(verdict.counts), "slots": dict(verdict.slots)}
-        (place / "verdict.new").write_text(json.dumps(said))
-        (place / "verdict.new").rename(place / "verdict.json")
+        write_whole(place / "verdict.json", said)

@@ -25,13 +25,15 @@ from devkit.fault_proxy import FaultProxy
 from devkit.handle import ServerHandle
 from objcat.inspection.doctor import examine
 from tests.chaos.supervisor import LOST, forks, random_fault
-from tests.mirror.chaos.auditor import TABLE, MirrorAuditor, audit
+from tests.mirror.chaos.auditor import TABLE, MirrorAuditor, audit, compared
 from tests.mirror.chaos.worker import KEYS, MirrorJob, Role, main
 from tests.mirror.histories import make_table, people
 from tests.schedules.gate import key_of
 
 TICK_S = 0.05
 END_S_MAX = 60
+LOOK_S = 0.5
+"""How often a run looks at what has happened so far."""
 PUTS_MAX = 40
 """A process is killed at one of so many puts of mirrors from its beginning, or from when it was armed."""
 SHARE_BEFORE = 0.25
@@ -108,14 +110,13 @@ class MirrorGate(FaultProxy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPlan:
-    """What must happen, at least.
+    """What must happen. A run ends when it has, however long that takes up to `seconds_max`.
 
-    seconds: of the run; it goes on up to `seconds_max` until everything has happened. after_puts: kills right after a put of a mirror had
+    after_puts: kills right after a put of a mirror had
     landed; kinds: of different objects. lost: answers. writes, compactions, erasures: calls that ended well. slots: metadata files that
     the auditor has compared, of each format.
     """
 
-    seconds: float
     seconds_max: float
     after_puts: int
     kinds: int
@@ -177,6 +178,7 @@ class MirrorChaos:
         self._url = f"{store.url}/lake"
         self._chance = random.Random(seed)
         self._random_kills = 0
+        self._looked_s = 0.0
 
     def run(self) -> tuple[MirrorHappened, list[str]]:
         """Let everything happen. Returns it, and what is wrong."""
@@ -209,14 +211,12 @@ class MirrorChaos:
         return Post(number, role, gate, dict(self._store.through(gate.url).options))
 
     def _goes_on(self, began_s: float, posts: list[Post]) -> bool:
-        passed_s = time.monotonic() - began_s
-        if list(self._directory.glob("*.broke")):
+        if list(self._directory.glob("*.broke")) or time.monotonic() - began_s > self._plan.seconds_max:
             return False
-        if passed_s < self._plan.seconds:
+        if time.monotonic() - self._looked_s < LOOK_S:
             return True
-        # What the auditor has compared is known at its end.
-        missing = [why for why in self._happened(posts).lacks(self._plan) if "compared" not in why]
-        return bool(missing) and passed_s < self._plan.seconds_max
+        self._looked_s = time.monotonic()
+        return bool(self._happened(posts).lacks(self._plan))
 
     def _attend(self, post: Post) -> None:
         """Keep a process at work, a fault before it, and a kill."""
@@ -266,6 +266,7 @@ class MirrorChaos:
             found.faults += sum(exchange.fault is not None for exchange in exchanges)
             found.lost += sum(exchange.fault in LOST for exchange in exchanges)
         found.kills = sum(found.after_puts.values()) + sum(post.gate.killed_before for post in posts) + self._random_kills
+        found.slots = compared(self._directory)
         return found
 
     def _verdict(self, happened: MirrorHappened) -> list[str]:
