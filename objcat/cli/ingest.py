@@ -138,6 +138,7 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
         "changes": int(values.get("changes_total", 0)),
         "rows": int(values.get("rows_total", 0)),
         "dead": state.dead,
+        "nulled": state.nulled,
     }
     aside = {name: table.aside for name, table in sorted(state.tables.items()) if table.aside is not None}
     if as_json:
@@ -195,6 +196,8 @@ def _show(found: IngestStatus) -> None:
         for table in found.tables:
             shown.add_row(words(table.name), words(table.state), words(f"{table.rows:,}"), words(table.why or ""))
         draw(shown)
+    if found.nulled:
+        say(f"{found.nulled:,} values are null that no type of the lake holds, such as infinite times")
     if found.dead:
         say(f"{found.dead:,} dead letters; the newest ones:")
         for letter in found.dead_letters:

@@ -24,6 +24,7 @@ def _head(found: IngestStatus, now_ms: int) -> str:
         "behind": "-" if report is None or report.behind_bytes is None else bytes_text(report.behind_bytes),
         "kept by the source": "-" if report is None or report.retained_bytes is None else bytes_text(report.retained_bytes),
         "dead letters": f"{found.dead:,}",
+        "values that became null": f"{found.nulled:,}",
     }
     told = f"{'-' if report is None else report.state}, looked at {time_text(now_ms)} UTC"
     return f'<h1>{text_of(found.source)}</h1><p class="soft">{text_of(told)}</p>{facts_list(facts)}'

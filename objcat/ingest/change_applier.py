@@ -76,12 +76,17 @@ class ChangeApplier:
                 if self._batch.count >= PIECE_ROWS:
                     self._spill()
         self.count += transaction.count
-        self._tables.handover.note_transaction(transaction.position, transaction.mark, is_consistent=transaction.is_consistent)
+        handover = self._tables.handover
+        if handover.note_transaction(transaction.position, transaction.mark, is_consistent=transaction.is_consistent):
+            # Readers wait for slots that are consistent.
+            self._tables.has_changed = True
 
     def drain(self) -> tuple[list[TableWrite], list[BadRecord]]:
         """The steps of everything so far, and the records that are bad. Nothing is left after it."""
         writes, bad = self._batch.drain()
         writes = [*self._pieces, *writes]
+        self._tables.state.nulled += self._batch.nulled
+        self._batch.nulled = 0
         bad = [*self._bad, *bad]
         self._pieces, self._bad, self.count = [], [], 0
         self._spool = RowSpool(bytes_max=self._memory_bytes)

@@ -77,6 +77,10 @@ class ChangeBatch:
 
     Args:
         find_row: finds what was not sent of a row whose key changed.
+
+    Attributes:
+        count: changes since the last drain.
+        nulled: values of drained rows that no type of the lake holds, and that became null.
     """
 
     def __init__(self, find_row: FindRow) -> None:
@@ -85,6 +89,7 @@ class ChangeBatch:
         self._null_columns: dict[int, tuple[SourceTable, tuple[pa.Field, ...]]] = {}
         self._sequence = 0
         self.count = 0
+        self.nulled = 0
 
     def set_null_columns(self, table: SourceTable, columns: Sequence[pa.Field]) -> None:
         """Columns of the lake that rows of this schema no longer have: they are written as null."""
@@ -160,7 +165,8 @@ class ChangeBatch:
             if changes.is_truncated:
                 writes.append(TableWrite(routed=changes.routed, action=WriteAction.TRUNCATE))
             for action, table, columns, rows in _groups(changes):
-                made, unfit = decode_rows(changes.routed, table, columns, rows)
+                made, unfit, nulled = decode_rows(changes.routed, table, columns, rows)
+                self.nulled += nulled
                 bad += unfit
                 if action is WriteAction.DELETE:
                     made = made.select(list(table.key))

@@ -116,7 +116,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         beat_s: seconds between two signs of life at the source.
         idle_commit_s: the position is committed after so many seconds without changes.
         discover_s: seconds between two looks for new tables and changed schemas.
-        away_s: how long the source may be away before the run stops.
+        away_s: how long the source or the bucket may be away before the run stops.
         metrics_port: where metrics are served for Prometheus; 0: nowhere.
         metrics_host: the address of that port.
     """

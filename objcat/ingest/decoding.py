@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -49,7 +49,7 @@ class RowWrite:
 
 def decode_rows(
     routed: RoutedTable, table: SourceTable, columns: Sequence[str], rows: Sequence[RowWrite]
-) -> tuple[pa.Table, list[BadRecord]]:
+) -> tuple[pa.Table, list[BadRecord], int]:
     """Rows as a table of the lake.
 
     Args:
@@ -59,10 +59,10 @@ def decode_rows(
         rows: the rows.
 
     Returns:
-        The rows that fit, and a record for each that does not.
+        The rows that fit, a record for each that does not, and how many values are null since no type of the lake holds them.
     """
     places = {name: at for at, name in enumerate(table.key)}
-    arrays, fields, errors = [], [], dict[int, str]()
+    arrays, fields, errors, nulled = [], [], dict[int, str](), 0
     for column in routed.written(table):
         if column.name not in columns:
             continue
@@ -70,6 +70,7 @@ def decode_rows(
         raw = [row.row.get(column.name) for row in rows] if at is None else [row.row.get(column.name, row.key[at]) for row in rows]
         array, bad = decode_column(column, raw)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
+        nulled += nulled_values(raw, array, bad)
         arrays.append(masked(array, routed.route.mask.get(column.name), routed.route.mask_secret))
         fields.append(routed.field(column).with_nullable(True))
     for name, data_type, values in _own_columns(routed, rows):
@@ -77,9 +78,9 @@ def decode_rows(
         fields.append(pa.field(name, data_type))
     made = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     if not errors:
-        return made, []
+        return made, [], nulled
     keep = pa.array([place not in errors for place in range(len(rows))])
-    return made.filter(keep), [_record(table, rows[place], why) for place, why in sorted(errors.items())]
+    return made.filter(keep), [_record(table, rows[place], why) for place, why in sorted(errors.items())], nulled
 
 
 def decode_column(column: SourceColumn, raw: Sequence[Any] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
@@ -106,6 +107,17 @@ def decode_column(column: SourceColumn, raw: Sequence[Any] | pa.Array) -> tuple[
             bad[place] = " ".join(str(error).split())[:500]
             good.append(nothing)
     return pa.concat_arrays(good), bad
+
+
+def nulled_values(raw: Sequence[Any] | pa.Array, array: pa.Array, bad: Mapping[int, str]) -> int:
+    """How many values of a column became null because its type in the lake does not hold them, such as an infinite time.
+
+    raw, array, bad: what `decode_column` took and gave.
+    """
+    if array.null_count == len(bad):
+        return 0
+    before = raw.null_count if isinstance(raw, pa.Array) else sum(1 for value in raw if _plain(value) is None)
+    return int(array.null_count) - before - len(bad)
 
 
 def _with_lake_values(column: SourceColumn, raw: Sequence[Any], lake: set[int]) -> tuple[pa.Array, dict[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from objcat.errors import IngestStopped
@@ -17,6 +17,14 @@ from objcat.ingest.sink import LakeSink, TableUnfit
 logger = logging.getLogger("objcat")
 
 GONE = "It is no longer at the source, or no route follows it."
+
+
+@dataclass(frozen=True, slots=True)
+class _LakeChange:
+    """What others did to a table of the lake, in a sentence. is_mended: whether a snapshot makes it what it was."""
+
+    what: str
+    is_mended: bool
 
 
 class FollowedTables:
@@ -57,6 +65,8 @@ class FollowedTables:
         self.state = state
         self.handover = Handover(self._source, state)
         self._committed_position = dict(state.position)
+        for name in list(state.tables):
+            self._take_lake(name)
         if self._sink.was_restored and self._source.has_snapshots:
             logger.warning("A RESTORE took tables back, so all tables are read again.")
             for name in self._followable():
@@ -70,7 +80,7 @@ class FollowedTables:
         kept = getattr(self, "state", None)
         self.state = IngestState(position=dict(self._source.begin(names)))
         if kept is not None:
-            self.state.requests, self.state.dead = kept.requests, kept.dead
+            self.state.requests, self.state.dead, self.state.nulled = kept.requests, kept.dead, kept.nulled
         self.handover = Handover(self._source, self.state)
         for name in names:
             self._begin_snapshot(name)
@@ -129,11 +139,13 @@ class FollowedTables:
         if progress is None or routed is None or progress.aside is not None:
             return
         self._metrics.add("schema_changes_total")
+        self._take_lake(table.name)
         # A column that was dropped and joins again would show its old values.
         comes_again = set(changed.defaults) & {*routed.route.mask, *progress.columns}
         if self._source.has_snapshots and (changed.needs_snapshot or comes_again):
             self._begin_snapshot(table.name)
-        if table.has_schema and (not self._source.has_snapshots or self._sink.has_table(routed.name)):
+        has_table = not self._source.has_snapshots or self._sink.has_table(routed.name)
+        if table.has_schema and has_table and self._is_followed(table.name):
             self.ensure(table, changed)
 
     def ensure(self, table: SourceTable, changed: SchemaChanged | None = None) -> bool:
@@ -149,6 +161,8 @@ class FollowedTables:
         except TableUnfit as error:
             self.set_aside(table.name, str(error))
             return False
+        if progress.lake is None and (found := self._sink.look_at(routed.name)) is not None:
+            progress.lake = found.id
         known = set(progress.columns)
         progress.columns += [column.name for column in table.columns if column.name not in known]
         return True
@@ -197,6 +211,10 @@ class FollowedTables:
         self._begin_snapshot(name)
         return True
 
+    def lake_has_changed(self) -> bool:
+        """Whether tables of the lake are not as this ingest left them: dropped, made again, or without a column."""
+        return any(self._lake_change(name) is not None for name in self.state.tables)
+
     # ---- helpers
 
     def _describe(self) -> None:
@@ -211,6 +229,38 @@ class FollowedTables:
         routed = self._router.route(table)
         key = None if routed is None or routed.route.deletes == HISTORY else self._sink.key_of(routed.name)
         return table if key is None else replace(table, key=key)
+
+    def _take_lake(self, name: str) -> None:
+        """Look at a table of the lake. What others did to it is mended where a snapshot mends it; otherwise it is set aside."""
+        change = self._lake_change(name)
+        if change is None:
+            return
+        if change.is_mended:
+            logger.warning("%s So %s is read again.", change.what, name)
+            self._begin_snapshot(name)
+        else:
+            self.set_aside(name, change.what)
+
+    def _lake_change(self, name: str) -> _LakeChange | None:
+        """What others did to the table of the lake that a table is written to; None: nothing that counts."""
+        progress, routed, table = self.state.tables[name], self._routed.get(name), self._described.get(name)
+        if routed is None or table is None or progress.aside is not None or progress.lake is None:
+            return None
+        found, can_read = self._sink.look_at(routed.name), self._source.has_snapshots
+        again = f"run `objcat ingest resnapshot ... {name}`, which reads it again. Or skip it by a route."
+        if found is None:
+            return _LakeChange(f"The table {routed.name!r} of the lake was dropped or renamed. To have it again, {again}", is_mended=False)
+        if not found.is_shared:
+            said = f"The table {routed.name!r} of the lake was made again, outside of the shared log of this source."
+            return _LakeChange(f"{said} Drop it, and {again}", is_mended=False)
+        if found.id != progress.lake:
+            said = f"The table {routed.name!r} of the lake was made again."
+            return _LakeChange(said if can_read else f"{said} Drop it, and {again}", is_mended=can_read)
+        lost = [one.name for one in routed.written(table) if one.name in progress.columns and one.name not in found.columns]
+        if lost:
+            said = f"The table {routed.name!r} of the lake no longer has the columns {lost}, which {name} has."
+            return _LakeChange(f"{said} To leave a column out, name it in `drop` of the route.", is_mended=can_read)
+        return None
 
     def _followable(self) -> list[str]:
         return [name for name in self._routed if self._described[name].problem is None]
@@ -242,6 +292,8 @@ class FollowedTables:
         progress = self.state.tables.setdefault(name, TableProgress())
         if before is None or before.aside is not None:
             progress.is_reading = cast("ReplayedSource", self._source).reads_first
+        if progress.aside is not None:
+            progress.lake = None
         progress.aside, progress.version = None, table.version
         if table.is_record:
             self.ensure(table)
@@ -257,6 +309,7 @@ class FollowedTables:
         by_bytes = replaces and table.sorts_by_bytes and bool(routed.key) and not set(routed.key) & set(routed.route.mask)
         self.handover.begin_snapshot(name, replaces=replaces, order=KeyOrder.BYTES if by_bytes else KeyOrder.SOURCE)
         self.state.tables[name].version = table.version
+        self.state.tables[name].lake = None
 
 
 def _defaults_of(changed: SchemaChanged | None, routed: RoutedTable) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from objcat.ingest.model import Change, ChangeSource, KeyOrder, KeyValues, Mark,
 
 PIECE_CHANGES = 5_000
 """So many changes are looked at together, to ask the source about their keys at once."""
-MARKS_MAX = 256
+MARKS_MAX = 64
 """With more marks than that, the source is asked which of them it still needs."""
 
 
@@ -54,6 +54,7 @@ class TableProgress(msgspec.Struct, kw_only=True, omit_defaults=True):
         rows: that chunks have had, for people.
         columns: all columns that the source ever had.
         version: the `SourceTable.version` that was read last.
+        lake: the id of its table in the lake; None before the first chunk.
         aside: why the table is set aside; None: it is followed.
         is_reading: whether a source without chunks has not handed over all rows that the table had before.
     """
@@ -65,6 +66,7 @@ class TableProgress(msgspec.Struct, kw_only=True, omit_defaults=True):
     rows: int = 0
     columns: list[str] = []
     version: Any = None
+    lake: str | None = None
     aside: str | None = None
     is_reading: bool = False
 
@@ -89,6 +91,7 @@ class IngestState(msgspec.Struct, kw_only=True, omit_defaults=True):
         requests: the version of the last requests of `objcat ingest resnapshot` and `skip` that were taken.
         skips: positions of transactions that are not applied.
         dead: records that went to the dead letters so far.
+        nulled: values that no type of the lake holds, such as infinite times, and that became null so far.
         transactions: of the source that were applied so far.
         is_between: whether the source says that its tables are not those of one moment.
     """
@@ -99,6 +102,7 @@ class IngestState(msgspec.Struct, kw_only=True, omit_defaults=True):
     requests: int = -1
     skips: list[str] = []
     dead: int = 0
+    nulled: int = 0
     transactions: int = 0
     is_between: bool = False
 
@@ -146,17 +150,24 @@ class Handover:
         progress.rows += chunk.rows.num_rows
         progress.unread = None if last is None else msgspec.structs.replace(progress.unread, after=last)
 
-    def note_transaction(self, position: Position, mark: Mark, *, is_consistent: bool | None = None) -> None:
-        """A transaction was applied, or the stream has come as far as `position` without one. For the rest see `SourceTransaction`."""
+    def note_transaction(self, position: Position, mark: Mark, *, is_consistent: bool | None = None) -> bool:
+        """A transaction was applied, or the stream has come as far as `position` without one. For the rest see `SourceTransaction`.
+
+        Returns:
+            Whether a table was handed over by that.
+        """
         self.state.position = dict(position)
         if is_consistent is not None:
             self.state.is_between = not is_consistent
         if mark is not None:
             self.state.transactions += 1
             self._note_mark(mark)
+        is_handed_over = False
         for progress in self.state.tables.values():
             if progress.chunks:
                 progress.chunks = [chunk for chunk in progress.chunks if not self._source.is_reached(position, chunk.until)]
+                is_handed_over |= progress.is_handed_over
+        return is_handed_over
 
     def _note_mark(self, mark: Mark) -> None:
         if not self._source.has_snapshots:

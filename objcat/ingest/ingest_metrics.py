@@ -12,6 +12,7 @@ from fileio.env import Env
 
 _HELP: Mapping[str, tuple[str, str]] = {
     "objcat_ingest_lag_seconds": ("gauge", "Age of the newest committed change by the source's clock. 0 at the head of the source."),
+    "objcat_ingest_clock_offset_seconds": ("gauge", "How far the clock of the source is ahead of the one of this machine."),
     "objcat_ingest_behind_bytes": ("gauge", "Bytes of the source's log after the committed position."),
     "objcat_ingest_behind_events": ("gauge", "Events of the source after the committed position."),
     "objcat_ingest_retained_bytes": ("gauge", "Bytes that the source keeps for this reader."),
@@ -30,7 +31,9 @@ _HELP: Mapping[str, tuple[str, str]] = {
     "objcat_ingest_dead_total": ("counter", "Records in the dead letters, since the first start."),
     "objcat_ingest_schema_changes_total": ("counter", "Changes of schemas since the start."),
     "objcat_ingest_chunks_repeated_total": ("counter", "Chunks that had not seen an applied transaction and were read again."),
+    "objcat_ingest_nulled_total": ("counter", "Values that no type of the lake holds, and that became null, since the first start."),
     "objcat_ingest_reconnects_total": ("counter", "Times that the source was away."),
+    "objcat_ingest_store_waits_total": ("counter", "Times that the bucket was away for longer than its own retries."),
 }
 
 
@@ -41,6 +44,7 @@ class IngestMetrics:
         self._source = source
         self._lock = threading.Lock()
         self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._computed: dict[str, Callable[[], float | None]] = {}
 
     def set(self, metric: str, value: float | None, **labels: str) -> None:
         """Set a value; None removes it."""
@@ -52,6 +56,11 @@ class IngestMetrics:
             else:
                 self._values[key] = value
 
+    def compute(self, metric: str, function: Callable[[], float | None]) -> None:
+        """Let a value be computed whenever it is asked for. The function is called by many threads."""
+        assert f"objcat_ingest_{metric}" in _HELP, metric
+        self._computed[metric] = function
+
     def add(self, metric: str, value: float = 1) -> None:
         """Add to a counter."""
         assert f"objcat_ingest_{metric}" in _HELP, metric
@@ -61,16 +70,19 @@ class IngestMetrics:
 
     def value(self, metric: str, **labels: str) -> float | None:
         """A value, None when it was not set."""
+        self._compute()
         with self._lock:
             return self._values.get((f"objcat_ingest_{metric}", tuple(sorted(labels.items()))))
 
     def values(self) -> dict[str, Any]:
         """All values without labels, by the short name of the metric."""
+        self._compute()
         with self._lock:
             return {name.removeprefix("objcat_ingest_"): value for (name, labels), value in self._values.items() if not labels}
 
     def text(self) -> str:
         """All metrics in the text format of Prometheus."""
+        self._compute()
         with self._lock:
             found = sorted(self._values.items())
         lines: list[str] = []
@@ -82,6 +94,10 @@ class IngestMetrics:
                 said = ",".join(f'{name}="{_escaped(text)}"' for name, text in (("source", self._source), *labels))
                 lines.append(f"{metric}{{{said}}} {_number(value)}")
         return "".join(f"{line}\n" for line in lines)
+
+    def _compute(self) -> None:
+        for metric, function in self._computed.items():
+            self.set(metric, function())
 
 
 def serve_metrics(metrics: Callable[[], str], *, host: str, port: int, env: Env) -> tuple[int, Callable[[], None]]:

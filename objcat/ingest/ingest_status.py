@@ -49,6 +49,7 @@ class IngestStatus:
         is_consistent: whether all tables are handed over.
         transactions: of the source that were applied.
         dead: records in the dead letters.
+        nulled: values that no type of the lake holds, and that became null.
         tables: all tables.
         rewound_at: the slot of a RESTORE that the next run takes notice of.
         report: of the source; None when it was not asked, or could not be reached.
@@ -64,6 +65,7 @@ class IngestStatus:
     is_consistent: bool
     transactions: int
     dead: int
+    nulled: int
     tables: tuple[TableStatus, ...]
     rewound_at: int | None = None
     report: SourceReport | None = None
@@ -98,6 +100,7 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
             is_consistent=False,
             transactions=0,
             dead=0,
+            nulled=0,
             tables=(),
             report=report,
             away=away,
@@ -117,6 +120,7 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         is_consistent=state.is_consistent,
         transactions=state.transactions,
         dead=state.dead,
+        nulled=state.nulled,
         tables=tuple(_table(name, progress) for name, progress in sorted(state.tables.items())),
         rewound_at=stored.rewound_at,
         report=report,

@@ -233,6 +233,7 @@ class SnapshotChunk:
         covers: JSON; `ChangeSource.is_covered` tells by it which transactions the rows have seen.
         until: a position: no transaction that the rows have seen comes after it in the stream.
         bad: rows that could not be decoded. They are not in `rows`.
+        nulled: values that no type of the lake holds, and that are null in `rows`.
     """
 
     table: SourceTable
@@ -243,6 +244,7 @@ class SnapshotChunk:
     covers: Any
     until: Position
     bad: tuple[BadRecord, ...] = ()
+    nulled: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +257,7 @@ class SourceReport:
         behind_events: the same in events.
         retained_bytes: bytes that the source keeps for this reader.
         state: one line for people, such as the state of the slot.
+        clock_ms: what its clock says now, in ms since 1970; None when it does not say.
         warnings: sentences about what will need attention.
     """
 
@@ -264,6 +267,7 @@ class SourceReport:
     retained_bytes: int | None = None
     state: str = ""
     warnings: tuple[str, ...] = ()
+    clock_ms: int | None = None
 
 
 class ChangeSource(Protocol):

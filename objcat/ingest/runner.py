@@ -12,12 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, replace
 
 from fileio.env import Env, default_env
-from objcat.errors import IngestStopped, InvalidInput, SourceAway, TooManyBadRecords
+from fileio.errors import Throttled, Unavailable
+from objcat.errors import (
+    CommitUnknown,
+    IngestStopped,
+    InvalidInput,
+    SourceAway,
+    TableClosed,
+    TableNotFound,
+    TooManyBadRecords,
+    WriterFenced,
+)
 from objcat.ingest.change_applier import ChangeApplier
 from objcat.ingest.change_batch import TableWrite
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.handover import IngestState
+from objcat.ingest.ingest_lag import IngestLag
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import BadRecord, ChangeSource, Position, SourceTransaction
 from objcat.ingest.requests import IngestRequest, requests_after
@@ -33,6 +44,10 @@ WAIT_S = 0.05
 """How long one wait for the stream takes at most: meanwhile something else may be due."""
 AWAY_PAUSE_S_MIN, AWAY_PAUSE_S_MAX = 0.1, 10.0
 END_S_MAX = 10.0
+FRESH_BEATS = 3
+"""A run that has not reported for so many beats waits for something."""
+_STORE_AWAY = (Throttled, Unavailable, CommitUnknown, WriterFenced)
+"""What the bucket raises when it did not answer for longer than a request is repeated. The next session learns what was committed."""
 
 OpenSource = Callable[[IngestConfig, Router, Env], ChangeSource]
 """Opens a source; `objcat.ingest.sources.open_source`."""
@@ -87,8 +102,12 @@ class Ingest:
         self._open_source = open_source
         self._tell = tell
         self._env = env or default_env()
+        self.lag = IngestLag(self._env, fresh_s=FRESH_BEATS * config.run.beat_s)
+        self.metrics.compute("lag_seconds", self.lag.seconds)
+        self.metrics.compute("clock_offset_seconds", lambda: self.lag.offset_s)
         self._router = Router(config)
         self._is_stopped = False
+        self._unsettled_commit: str | None = None
 
     def stop(self) -> None:
         """Let `run` or `once` end after the commit in progress."""
@@ -103,7 +122,7 @@ class Ingest:
         return self._follow(is_once=True)
 
     def run(self) -> IngestState:
-        """Go on until `stop`. A source that is away is waited for, `away_s` at most. Returns and raises as `once`."""
+        """Go on until `stop`. A source or a bucket that is away is waited for, `away_s` at most. Returns and raises as `once`."""
         return self._follow(is_once=False)
 
     def _follow(self, *, is_once: bool) -> IngestState:
@@ -116,23 +135,32 @@ class Ingest:
                 source = self._open_source(replace(self._config, is_careful=is_careful), self._router, self._env)
                 session = IngestSession(self, source, is_careful=is_careful)
                 return session.follow(is_once=is_once)
-            except InvalidInput as error:
-                if is_careful or session is None or not session.is_streaming:
+            except (InvalidInput, TableNotFound, TableClosed) as error:
+                if session is None or not session.is_streaming:
+                    raise
+                if session.meets_other_tables():
+                    logger.warning("Tables of the lake are not those that %r wrote, so it looks at them: %s", self._config.name, error)
+                    continue
+                if is_careful or not isinstance(error, InvalidInput):
                     raise
                 # With one transaction in each commit, the error names the one that is refused.
                 logger.warning("A batch of %r was refused. Its transactions are tried one by one: %s", self._config.name, error)
                 is_careful = True
             except BeginAgain:
                 continue
-            except SourceAway as error:
+            except (SourceAway, *_STORE_AWAY) as error:
+                if session is not None and session.unsettled_commit is not None:
+                    self._unsettled_commit = session.unsettled_commit
                 now_s = self._env.monotonic_s()
                 if session is not None and session.has_committed:
                     away_since_s, pause_s = None, AWAY_PAUSE_S_MIN
                 away_since_s = now_s if away_since_s is None else away_since_s
                 if self._is_stopped or now_s - away_since_s >= self._config.run.away_s:
                     raise
-                logger.warning("The source %r is away, and is tried again: %s", self._config.name, self._config.hide(str(error)))
-                self.metrics.add("reconnects_total")
+                is_source = isinstance(error, SourceAway)
+                what = "source" if is_source else "bucket of the source"
+                logger.warning("The %s %r is away, and is tried again: %s", what, self._config.name, self._config.hide(str(error)))
+                self.metrics.add("reconnects_total" if is_source else "store_waits_total")
                 self._env.sleep(pause_s)
                 pause_s = min(pause_s * 2, AWAY_PAUSE_S_MAX)
             finally:
@@ -169,6 +197,7 @@ class IngestSession:
         self._due = _DueTimes(self._env.monotonic_s())
         self._bad_share = _BadShare(config)
         self._newest_ms: int | None = None
+        self._asked_head: Position | None = None
         self._slot: int | None = None
 
     def close(self) -> None:
@@ -179,15 +208,29 @@ class IngestSession:
         if self._reader is not None:
             self._reader.join(END_S_MAX)
 
+    @property
+    def unsettled_commit(self) -> str | None:
+        """The transaction of a commit that may still land; None when there is none."""
+        return self._sink.unsettled
+
+    def meets_other_tables(self) -> bool:
+        """Whether tables of the lake were dropped or altered by others, so that a new session has to look at them."""
+        return self._tables.lake_has_changed()
+
     def follow(self, *, is_once: bool) -> IngestState:
         """The loop. Returns the state of the last commit."""
         self._source.check_settings()
         self._sink.ensure_dead_letters()
+        if self._ingest._unsettled_commit is not None:
+            # One that landed is progress, so the wait begins from the shortest pause again.
+            self.has_committed = self._sink.settle(self._ingest._unsettled_commit) is not None
+            self._ingest._unsettled_commit = None
         self._tables.load(self._sink.load())
         self._take_requests()
         self._tables.check_restored()
         if self._tables.has_changed:
             self._commit()
+        self._show_state()
         self._reader = StreamReader(self._source, self._tables.state.position, bytes_max=self._config.run.queue_bytes, env=self._env)
         self.is_streaming = True
         target = self._source.head() if is_once else None
@@ -267,6 +310,7 @@ class IngestSession:
 
     def _do_periodic(self) -> None:
         now_s, run = self._env.monotonic_s(), self._config.run
+        self._note_reached()
         if now_s - self._due.beat_s >= run.beat_s:
             self._due.beat_s = now_s
             self._source.beat()
@@ -325,7 +369,7 @@ class IngestSession:
         try:
             done = self._sink.commit(steps, state, bad, metadata)
         except InvalidInput as error:
-            if not self._is_careful:
+            if not self._is_careful or self.meets_other_tables():
                 raise
             raise IngestStopped(
                 f"The transaction of {self._config.name!r} at {position} was refused: {error} What is before it is committed. Correct the "
@@ -333,25 +377,32 @@ class IngestSession:
             ) from error
         self._tables.committed()
         self._source.confirm(state.position)
+        self._ingest.lag.committed(self._newest_ms)
+        self._note_reached()
         self.has_committed = True
         self._due.first_s, self._due.committed_s = None, self._env.monotonic_s()
         self._slot = done.slot
         self._note_commit(self._due.committed_s - began_s, rows)
 
     def _note_commit(self, took_s: float, rows: int) -> None:
-        state, metrics = self._tables.state, self._metrics
+        metrics = self._metrics
         metrics.add("commits_total")
         metrics.add("commit_seconds_total", took_s)
         metrics.set("commit_seconds", took_s)
         metrics.add("rows_total", rows)
         metrics.set("slot", self._slot)
+        self._show_state()
+        if self._ingest._tell is not None:
+            self._ingest._tell(self._progress())
+
+    def _show_state(self) -> None:
+        state, metrics = self._tables.state, self._metrics
         metrics.set("dead_total", state.dead)
+        metrics.set("nulled_total", state.nulled)
         metrics.set("consistent", float(state.is_consistent))
         for name, table in state.tables.items():
             metrics.set("table_consistent", float(table.is_consistent), table=name)
             metrics.set("snapshot_rows", table.rows, table=name)
-        if self._ingest._tell is not None:
-            self._ingest._tell(self._progress())
 
     def _progress(self) -> IngestProgress:
         state = self._tables.state
@@ -363,15 +414,23 @@ class IngestSession:
             rows=0 if unread is None else state.tables[unread].rows,
             changes=int(self._metrics.value("changes_total") or 0),
             commits=int(self._metrics.value("commits_total") or 0),
-            lag_s=None if self._newest_ms is None else max(0, self._env.now_ms() - self._newest_ms) / 1000,
+            lag_s=self._ingest.lag.seconds(),
         )
+
+    def _note_reached(self) -> None:
+        """Note when everything is committed that the source had when it was asked last."""
+        if self._asked_head is None or self._has_rows():
+            return
+        if self._source.is_reached(self._tables.state.position, self._asked_head):
+            self._asked_head = None
+            self._ingest.lag.reached()
 
     def _report(self) -> None:
         """Set the metrics of the source. A report that fails says nothing."""
         report = self._source.report()
-        is_at_head = self._source.is_reached(self._tables.state.position, report.head)
-        lag_s = None if self._newest_ms is None else max(0, self._env.now_ms() - self._newest_ms) / 1000
-        self._metrics.set("lag_seconds", 0.0 if is_at_head else lag_s)
+        self._asked_head = report.head
+        self._ingest.lag.asked(report.clock_ms)
+        self._note_reached()
         self._metrics.set("behind_bytes", report.behind_bytes)
         self._metrics.set("behind_events", report.behind_events)
         self._metrics.set("retained_bytes", report.retained_bytes)

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.env import Env
+from fileio.errors import FileIOError
 from objcat.errors import (
     CommitConflict,
     CommitUnknown,
     IngestStopped,
     InvalidSchema,
     PositionConflict,
+    TableClosed,
     TableExists,
     TableNotFound,
 )
@@ -32,7 +34,6 @@ from objcat.lake.lake import Lake
 from objcat.metadata.schema import Ids, type_from_arrow, type_text
 from objcat.metadata.schema_evolution import AddColumn, ColumnChange, WidenColumn
 from objcat.metadata.type_widening import is_wider
-from objcat.table.table import Table
 from objcat.table.transaction import Transaction, TransactionTable
 from objcat.timeline.position import SourcePosition
 from objcat.timeline.rollback import CommittedAt
@@ -57,6 +58,15 @@ class TableUnfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """A table of the lake as it is now. id: in its log. columns: their names. is_shared: whether it is in the log of the source."""
+
+    id: str
+    columns: frozenset[str]
+    is_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SinkCommit:
     """A commit. slot: where it is. version: of the position."""
 
@@ -72,15 +82,21 @@ class LakeSink:
         config: of the ingest.
         dead_table: the name of the table of dead letters.
         env: the clock.
+
+    Attributes:
+        version: of the position that is committed; -1 before the first.
+        unsettled: the transaction of a commit that may still land; None when there is none.
     """
 
     def __init__(self, lake: Lake, config: IngestConfig, dead_table: str, env: Env) -> None:
         self.lake = lake
         self.version = -1
+        self.unsettled: str | None = None
         self._config = config
         self._dead_table = dead_table
         self._env = env
         self._schemas: dict[str, pa.Schema] = {}
+        self._keys: dict[str, list[str]] = {}
         self._resumed_after: int | None = None
 
     def load(self) -> IngestState | None:
@@ -115,7 +131,7 @@ class LakeSink:
         """Whether the lake has a table of that name."""
         try:
             self.lake.table(name)
-        except TableNotFound:
+        except (TableNotFound, TableClosed):
             return False
         return True
 
@@ -126,6 +142,14 @@ class LakeSink:
         except TableNotFound:
             return None
         return tuple(column.name for column in spec.key_columns) if spec.has_key else ()
+
+    def look_at(self, name: str) -> WrittenTable | None:
+        """A table of the lake; None when there is none of that name, or it is being dropped."""
+        try:
+            found = self.lake.table(name)
+        except (TableNotFound, TableClosed):
+            return None
+        return WrittenTable(found.id, frozenset(found.schema.names), found.url == self.lake.table(self._dead_table).url)
 
     def ensure_table(self, routed: RoutedTable, table: SourceTable, defaults: Mapping[str, Any] | None = None) -> None:
         """Create a table of the lake, or add and widen its columns. Columns that the source no longer has stay.
@@ -140,17 +164,20 @@ class LakeSink:
         """
         wanted = routed.schema(table)
         have = self._schemas.get(routed.name)
-        if have is None:
+        if have is not None:
+            _check_key(self._keys[routed.name], routed)
+        else:
             try:
                 made = self.lake.create_table(
                     routed.name, wanted, key=list(routed.key) or None, shared_log=self._config.shared_log, **routed.settings()
                 )
             except TableExists:
                 made = self.lake.table(routed.name)
-                _check_key(made, routed)
+                _check_key(made.key or [], routed)
             except InvalidSchema as error:
                 raise TableUnfit(f"{routed.name} cannot be created: {error}") from error
             have = made.schema
+            self._keys[routed.name] = made.key or []
         changes = _changes(have, wanted, routed, defaults or {})
         if changes:
             opened = self.lake.table(routed.name)
@@ -205,9 +232,14 @@ class LakeSink:
                     "one stops, and nothing of this batch is visible. Let one process run; `objcat ingest status` shows where it is."
                 ) from error
             except CommitUnknown as error:
-                resolved = self.lake.table(self._dead_table).resolve(error.txn)
-                if isinstance(resolved, CommittedAt):
-                    return self._committed(resolved.slot)
+                self.unsettled = error.txn
+                try:
+                    slot = self.settle(error.txn)
+                except FileIOError as away:
+                    # Until it is settled, that commit may still land: the next session has to settle it first.
+                    raise error from away
+                if slot is not None:
+                    return self._committed(slot)
             except CommitConflict:
                 if attempt + 1 == COMMIT_ATTEMPTS_MAX:
                     raise
@@ -217,6 +249,12 @@ class LakeSink:
         raise IngestStopped(
             f"A commit of {self._config.name!r} had no outcome {COMMIT_ATTEMPTS_MAX} times. Nothing is visible. Start again."
         )
+
+    def settle(self, txn: str) -> int | None:
+        """Find out what became of a commit whose answer was lost. Returns its slot; None when it is not there and never will be."""
+        resolved = self.lake.table(self._dead_table).resolve(txn)
+        self.unsettled = None
+        return resolved.slot if isinstance(resolved, CommittedAt) else None
 
     def _committed(self, slot: int) -> SinkCommit:
         self.version += 1
@@ -328,11 +366,10 @@ def _mark_deleted(table: TransactionTable, routed: RoutedTable, where: pc.Expres
         table.upsert_partial(found.append_column(DELETED, pa.array([True] * found.num_rows)))
 
 
-def _check_key(table: Table, routed: RoutedTable) -> None:
-    key = [column.name for column in table.snapshot.spec.key_columns] if table.snapshot.spec.has_key else []
+def _check_key(key: Sequence[str], routed: RoutedTable) -> None:
     if sorted(key) != sorted(routed.key):
         raise TableUnfit(
-            f"The table {routed.name!r} of the lake has the key {key}, and {routed.source} has {list(routed.key)}. "
+            f"The table {routed.name!r} of the lake has the key {list(key)}, and {routed.source} has {list(routed.key)}. "
             "Route the table to another name."
         )
 

@@ -54,6 +54,7 @@ class SnapshotReader:
         if not self._tables.ensure(chunk.table):
             return [], ()
         handover.note_chunk(chunk)
+        self._tables.state.nulled += chunk.nulled
         return _steps(routed, chunk, unread, self._stamp()), chunk.bad
 
     def _stamp(self) -> ChangeStamp:

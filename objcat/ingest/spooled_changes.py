@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import tempfile
@@ -45,11 +46,12 @@ class SpooledChanges:
         self.size_bytes += size_bytes
         self._held_bytes += size_bytes
         if self._file is not None:
-            if len(self._held) >= PIECE_CHANGES:
+            if len(self._held) >= PIECE_CHANGES or self._held_bytes > self._bytes_max:
                 self._write()
         elif self._held_bytes > self._bytes_max:
-            self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it goes with this object
-            weakref.finalize(self, self._file.close)
+            with room_for_rows():
+                self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it goes with this object
+            weakref.finalize(self, _close, self._file)
             self._write()
 
     def __len__(self) -> int:
@@ -68,14 +70,22 @@ class SpooledChanges:
 
     def _write(self) -> None:
         assert self._file is not None
-        self._file.seek(0, io.SEEK_END)
         with room_for_rows():
+            self._file.seek(0, io.SEEK_END)
             for start in range(0, len(self._held), PIECE_CHANGES):
                 buffer = io.BytesIO()
                 _Pickler(buffer, self._tables, self._places).dump(self._held[start : start + PIECE_CHANGES])
                 self._file.write(buffer.getvalue())
+            # What waits in a buffer would fail where nobody expects it.
+            self._file.flush()
         self._held = []
         self._held_bytes = 0
+
+
+def _close(file: IO[bytes]) -> None:
+    # A disk that is full refuses what is left to write, which nobody reads any more.
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 class _Pickler(pickle.Pickler):

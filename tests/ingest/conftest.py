@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from devkit.databases import PostgresServer
+from devkit.databases import MariaDbServer, PostgresServer
 from devkit.kafka import KafkaBroker, KafkaConnect
 from devkit.schema_registry import SchemaRegistry
 from tests.conftest import check_needed
+from tests.ingest.maria_shop import MariaShop
 from tests.ingest.shop import Shop
 from tests.ingest.topic_shop import TopicShop
 
@@ -61,5 +62,21 @@ def registry() -> Iterator[SchemaRegistry]:
 def topics(broker: KafkaBroker, tmp_path: Path) -> Iterator[TopicShop]:
     """Topics of one's own, a configuration that follows all of them, and a lake."""
     made = TopicShop(broker, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """The MariaDB that tests share."""
+    check_needed("mariadb")
+    with MariaDbServer() as server:
+        yield server
+
+
+@pytest.fixture
+def maria(mariadb: MariaDbServer, tmp_path: Path) -> Iterator[MariaShop]:
+    """A shop in MariaDB."""
+    made = MariaShop(mariadb, tmp_path)
     yield made
     made.close()

@@ -13,13 +13,16 @@ from objcat.ingest.postgres import decoder, source
 from objcat.ingest.postgres.pgoutput import RowMessage
 from objcat.ingest.postgres.visibility import lsn_number
 from objcat.ingest.sink import LakeSink
+from tests.ingest.planted_for_kills import KILL_BUGS, plant_for_kills
 
 BUGS = ("position apart", "key as row", "last schema wins", "no replaced range", "positions in the log")
 
 
 def plant(bug: str | None, patch: pytest.MonkeyPatch | None = None) -> None:
     """Plant a bug into this process, as long as `patch` lasts."""
-    if bug is not None:
+    if bug is not None and bug in KILL_BUGS:
+        plant_for_kills(bug, patch or pytest.MonkeyPatch())
+    elif bug is not None:
         {
             "position apart": _position_apart,
             "key as row": _key_as_row,
@@ -86,8 +89,8 @@ def _log_positions(patch: pytest.MonkeyPatch) -> None:
         chunk = read(self, *arguments, **options)
         return None if chunk is None else dataclasses.replace(chunk, covers=chunk.until["lsn"])
 
-    def transaction(self: Any, field: str) -> Any:
-        found = made(self, field)
+    def transaction(self: Any, position: Any) -> Any:
+        found = made(self, position)
         return found if found.mark is None else dataclasses.replace(found, mark=self.end_lsn)
 
     patch.setattr(source.PostgresSource, "read_chunk", read_chunk)

@@ -71,6 +71,7 @@ class Shop:
     def __init__(self, server: PostgresServer, folder: Path, lake: Path | None = None) -> None:
         self.server = server
         self.name = f"shop_{secrets.token_hex(4)}"
+        self.secret = "keyed"
         self.lake_path = lake or folder / "lake"
         self.config_path = folder / "ingest.toml"
         self._admin = psycopg2.connect(server.connection())
@@ -98,7 +99,7 @@ class Shop:
     @property
     def environment(self) -> dict[str, str]:
         """What the configuration reads from the environment."""
-        return {"SHOP": self.server.connection(self.name), "MASK_SECRET": "keyed"}
+        return {"SHOP": self.server.connection(self.name), "MASK_SECRET": self.secret}
 
     @property
     def source_url(self) -> str:

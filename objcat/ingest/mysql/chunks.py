@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.ingest.decoding import decode_column
+from objcat.ingest.decoding import decode_column, nulled_values
 from objcat.ingest.model import BadRecord, KeyOrder, KeyValues, SnapshotChunk
 from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.connection import TABLE_CHANGED, MysqlConnector, is_mariadb, quoted, rows_of, run
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES_MAX = 64 * 1024 * 1024
 """A chunk ends where its values are larger."""
+logger = logging.getLogger("objcat")
+
 FETCH_ROWS = 1_000
+_XA_COMMITS = "show global status like 'Com_xa_commit'"
 _VALUE_BYTES = 40
 _PLACED_KEYS = 500
 
@@ -51,6 +55,7 @@ class MysqlChunkReader:
         self._gtids_field = gtids_field
         self._bytes_max = bytes_max
         self._is_mariadb = is_mariadb(connection)
+        self._has_warned = False
 
     def seen(self) -> tuple[Gtids, Gtids]:
         """Begin a transaction with a snapshot.
@@ -71,6 +76,20 @@ class MysqlChunkReader:
         position = MariaDbGtids.parse(text or "")
         return position, position
 
+    def seen_in_calm(self) -> tuple[Gtids, Gtids] | None:
+        """As `seen`; None when that would not be true of transactions of two phases, and the caller has to try again.
+
+        MariaDB writes XA COMMIT to its binlog first, and rows become visible after that, so a snapshot between the two lacks them. It is
+        not between them when no transaction was prepared before it, and no XA COMMIT began meanwhile.
+        """
+        if not self._is_mariadb:
+            return self.seen()
+        begun = rows_of(self._connection, _XA_COMMITS)
+        if rows_of(self._connection, "xa recover"):
+            return None
+        found = self.seen()
+        return found if rows_of(self._connection, _XA_COMMITS) == begun else None
+
     def end(self) -> None:
         """End the transaction."""
         run(self._connection, "rollback")
@@ -89,7 +108,11 @@ class MysqlChunkReader:
         """See `ChangeSource.read_chunk`."""
         with self._connector.errors(f"reading {known.table.name}"):
             try:
-                covers, until = self.seen()
+                seen = self.seen_in_calm()
+                if seen is None:
+                    self._warn_of_two_phases(known.table.name)
+                    return None
+                covers, until = seen
                 # From here to the end nobody changes the table: its columns, and the rows below, belong together.
                 rows_of(self._connection, f"select 1 from {known.sql} limit 1")  # noqa: S608
                 now = self._catalog.table(known.database, known.name)
@@ -106,7 +129,7 @@ class MysqlChunkReader:
         places = [list(now.types).index(name) for name in now.table.key]
         if rows and places and (is_cut or len(rows) == rows_max):
             last = tuple(kind.key_value(rows[-1][place]) for kind, place in zip(now.key_types, places, strict=True))
-        made, bad = _decoded(now, rows)
+        made, bad, nulled = _decoded(now, rows)
         return SnapshotChunk(
             table=now.table,
             rows=made,
@@ -116,6 +139,7 @@ class MysqlChunkReader:
             covers=str(covers),
             until={self._gtids_field: str(until)},
             bad=tuple(bad),
+            nulled=nulled,
         )
 
     def fetch(self, known: MysqlTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> dict[KeyValues, dict[str, Any]]:
@@ -161,6 +185,11 @@ class MysqlChunkReader:
 
     # ---- helpers
 
+    def _warn_of_two_phases(self, name: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("%s is read as soon as no transaction of two phases (XA) is prepared. XA RECOVER lists them.", name)
+
     def _executed(self) -> MysqlGtids:
         return MysqlGtids.parse(rows_of(self._connection, "select @@global.gtid_executed")[0][0])
 
@@ -204,20 +233,22 @@ def _size(row: Sequence[Any]) -> int:
     return sum(_VALUE_BYTES + (len(value) if isinstance(value, (str, bytes)) else 0) for value in row)
 
 
-def _decoded(now: MysqlTable, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[BadRecord]]:
-    """Rows with their types, without those that do not fit."""
+def _decoded(now: MysqlTable, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[BadRecord], int]:
+    """Rows with their types, without those that do not fit, and how many values are null since no type holds them."""
     table = now.table
     values: Mapping[str, Sequence[Any]] = dict(zip(now.types, zip(*rows, strict=True), strict=True)) if rows else {}
-    arrays, errors = [], dict[int, str]()
+    arrays, errors, nulled = [], dict[int, str](), 0
     for column in table.columns:
-        array, bad = decode_column(column, list(values.get(column.name, ())))
+        raw = list(values.get(column.name, ()))
+        array, bad = decode_column(column, raw)
         arrays.append(array)
+        nulled += nulled_values(raw, array, bad)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
     made = pa.Table.from_arrays(arrays, names=[column.name for column in table.columns])
     if not errors:
-        return made, []
+        return made, [], nulled
     records = [
         BadRecord(table=table.name, payload=repr(dict(zip(now.types, rows[place], strict=True))).encode(), error=why)
         for place, why in sorted(errors.items())
     ]
-    return made.filter(pc.invert(pc.is_in(pa.array(range(made.num_rows)), pa.array(list(errors))))), records
+    return made.filter(pc.invert(pc.is_in(pa.array(range(made.num_rows)), pa.array(list(errors))))), records, nulled

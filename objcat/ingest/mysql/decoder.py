@@ -27,9 +27,13 @@ from objcat.ingest.mysql.statements import AlteredTable, TableName, read_stateme
 from objcat.ingest.mysql.types import MysqlType, keeps_values, type_of_binlog
 from objcat.ingest.spooled_changes import SpooledChanges
 
-GTIDS, FILE, OFFSET = "gtids", "file", "offset"
-"""The fields of a position: which transactions come before it, and where that is in the files of the server, for people."""
+GTIDS, FILE, OFFSET, SINCE = "gtids", "file", "offset", "since"
+"""The fields of a position: which transactions come before it, and where that is in the files of the server, for people. `since`: where to
+read from, when transactions of two phases are prepared and not committed: their rows come before the position, and count after it."""
+_XID = re.compile(r"x'([0-9a-f]*)'(?:\s*,\s*x'([0-9a-f]*)')?(?:\s*,\s*(\d+))?", re.IGNORECASE)
 _ROLLBACK_TO = re.compile(r"rollback\s+(?:work\s+)?to\b", re.IGNORECASE)
+ZERO_DATE = "0000-00-00"
+"""Stands for dates that do not exist, of which the binlog reader gives no value."""
 ROW_BYTES = 400
 """About what the objects of a row take, next to its values."""
 VALUE_BYTES = 60
@@ -47,6 +51,14 @@ class _BinlogTable:
     columns: Any
 
 
+@dataclass(frozen=True, slots=True)
+class _PreparedChanges:
+    """A transaction of two phases that is prepared. before: what was read before it."""
+
+    before: Gtids
+    changes: SpooledChanges
+
+
 class BinlogDecoder:
     """Takes events in order. For one thread.
 
@@ -54,17 +66,25 @@ class BinlogDecoder:
         library: mysql-replication.
         catalog: by a connection of its own.
         follows: whether a table is followed, by name. Rows of others are left out.
-        gtids: the position where the stream begins.
+        gtids: what was taken before.
+        since: where the stream begins: at `gtids`, or before transactions of two phases that were prepared by then.
         bytes_max: a larger transaction waits on disk.
     """
 
-    def __init__(self, library: Any, catalog: MysqlCatalog, follows: Callable[[str], bool], gtids: Gtids, *, bytes_max: int) -> None:
+    def __init__(
+        self, library: Any, catalog: MysqlCatalog, follows: Callable[[str], bool], gtids: Gtids, since: Gtids, *, bytes_max: int
+    ) -> None:
         self._library = library
         self._catalog = catalog
         self._follows = follows
         self._bytes_max = bytes_max
         self._gtids = gtids
+        self._applied = gtids
+        self._read = since
+        self._prepared: dict[tuple[str, str], _PreparedChanges] = {}
         self._tables: dict[str, _BinlogTable] = {}
+        self._two_phase_tables: dict[str, _BinlogTable] | None = None
+        self._is_replayed = False
         self._gtid: str | None = None
         self._is_standalone = False
         self._changes = SpooledChanges(bytes_max)
@@ -80,8 +100,13 @@ class BinlogDecoder:
         """What has been taken."""
         return self._gtids
 
-    def begin(self, gtid: str, *, is_standalone: bool) -> None:
-        """A transaction begins. `is_standalone`: its only event is a statement.
+    def begin(self, gtid: str, *, is_standalone: bool, is_two_phase: bool = False) -> None:
+        """A transaction begins.
+
+        Args:
+            gtid: of it.
+            is_standalone: its only event is a statement.
+            is_two_phase: it ends with its preparation. Servers that do not say so have a statement for it.
 
         Raises:
             IngestStopped: the one before did not end.
@@ -90,13 +115,17 @@ class BinlogDecoder:
             raise IngestStopped(f"The binlog has the transaction {gtid} before the end of {self._gtid}. Nothing of it was written.")
         self._gtid = gtid
         self._is_standalone = is_standalone
+        self._is_replayed = self._applied.has(gtid)
+        self._two_phase_tables = {} if is_two_phase else None
         self._changes = SpooledChanges(self._bytes_max)
         self._committed_at_ms = None
 
     def take_rows(self, event: Any) -> None:
         """Rows that were inserted, updated or deleted."""
-        if not getattr(event, "_processed", True):
+        if not getattr(event, "_processed", True) or (self._is_replayed and self._two_phase_tables is None):
             return
+        if self._gtid is None:
+            raise IngestStopped(f"The binlog has rows without a transaction id after {self._gtids}. Nothing of them was written.")
         self._committed_at_ms = event.timestamp * 1000
         name = f"{event.schema}.{event.table}"
         if not self._follows(name):
@@ -124,6 +153,8 @@ class BinlogDecoder:
             return False
         if word == "COMMIT":
             return True
+        if word == "XA":
+            return self._take_two_phases(text)
         if word == "ROLLBACK" and _ROLLBACK_TO.match(text):
             raise IngestStopped(
                 f"The transaction {self._gtid} goes back to a savepoint in the binlog, so it changes tables that have no transactions too. "
@@ -134,8 +165,39 @@ class BinlogDecoder:
             # Tables without transactions keep what it did, and they are not followed.
             self._changes = SpooledChanges(self._bytes_max)
             return True
-        self._apply_statement(text, database)
+        if not self._is_replayed:
+            self._apply_statement(text, database)
         return self._is_standalone
+
+    def _take_two_phases(self, text: str) -> bool:
+        """A statement of a transaction of two phases. Returns whether it ends one of the binlog."""
+        words = text.upper().split(None, 2)
+        if words[1] in ("START", "BEGIN", "END"):
+            self._is_standalone = False
+            if self._two_phase_tables is None:
+                self._two_phase_tables = {}
+            return False
+        found = _XID.search(text)
+        prepared = None if found is None else self._prepared.pop((found[1].lower(), (found[2] or "").lower()), None)
+        if words[1] != "COMMIT" or self._is_replayed:
+            return True
+        if prepared is not None:
+            self._changes = prepared.changes
+            return True
+        # Its rows came before this reader began. Which tables they are of is not known.
+        for known in self._catalog.tables().values():
+            if self._follows(known.table.name):
+                self._replace((known.database, known.name))
+        return True
+
+    def prepare(self, event: Any, file: str, offset: int) -> SourceTransaction | None:
+        """A transaction of two phases is prepared, and its changes wait for its commit. One phase: it is committed now."""
+        if not event.one_phase:
+            xid = (event.xid_gtrid.hex(), event.xid_bqual.hex())
+            self._prepared.pop(xid, None)
+            self._prepared[xid] = _PreparedChanges(self._read, self._changes)
+            self._changes = SpooledChanges(self._bytes_max)
+        return self.end(file, offset)
 
     def _apply_statement(self, text: str, database: str) -> None:
         effect = read_statement(text, database)
@@ -152,13 +214,23 @@ class BinlogDecoder:
                 if known.database == database and self._follows(known.table.name):
                     self._replace((known.database, known.name))
 
-    def end(self, file: str, offset: int) -> SourceTransaction:
-        """The transaction ends. file, offset: where in the files of the server that is."""
+    def position(self, file: str, offset: int) -> dict[str, Any]:
+        """Where the reader is. file, offset: in the files of the server."""
+        waiting = next(iter(self._prepared.values()), None)
+        since = {} if waiting is None else {SINCE: str(waiting.before)}
+        return {GTIDS: str(self._gtids), FILE: file, OFFSET: offset, **since}
+
+    def end(self, file: str, offset: int) -> SourceTransaction | None:
+        """The transaction ends. file, offset: where in the files of the server that is. None: it was taken before."""
         assert self._gtid is not None
+        self._read = self._read.after(self._gtid)
+        if self._is_replayed:
+            self._gtid = None
+            return None
         self._gtids = self._gtids.after(self._gtid)
         mark: Mark = self._gtid if self._changes.count else None
         done = SourceTransaction(
-            position={GTIDS: str(self._gtids), FILE: file, OFFSET: offset},
+            position=self.position(file, offset),
             mark=mark,
             changes=self._changes,
             count=self._changes.count,
@@ -199,6 +271,8 @@ class BinlogDecoder:
         sources = self._library.none_source
         unsent = tuple(name for name, why in gone.items() if why in (sources.COLS_BITMAP, sources.JSON_PARTIAL_UPDATE))
         values = dict(row)
+        for name in [name for name, why in gone.items() if why in _unreal(sources)]:
+            values[name] = ZERO_DATE
         for name in unsent:
             del values[name]
         for name in streamed.sets:
@@ -208,11 +282,13 @@ class BinlogDecoder:
         return values, unsent
 
     def _streamed(self, name: str, event: Any) -> _BinlogTable:
-        known = self._tables.get(name)
+        # Rows of two phases come later, and so does the schema that they name.
+        tables = self._tables if self._two_phase_tables is None else self._two_phase_tables
+        known = tables.get(name)
         # The columns come with every event. As long as they are the same, rows name one object.
         if known is not None and known.columns == event.columns:
             return known
-        made = self._tables[name] = self._describe(name, event)
+        made = tables[name] = self._describe(name, event)
         self._add(SchemaChanged(table=made.table))
         return made
 
@@ -269,6 +345,10 @@ class BinlogDecoder:
                 is_plain = False
         table = replace(base, columns=tuple(columns.values()))
         self._add(SchemaChanged(table=table, defaults=defaults if is_plain else {}, needs_snapshot=not is_plain))
+
+
+def _unreal(sources: Any) -> tuple[Any, ...]:
+    return (sources.OUT_OF_DATE_RANGE, sources.OUT_OF_DATETIME_RANGE, sources.OUT_OF_DATETIME2_RANGE)
 
 
 def _text(value: str | bytes) -> str:

@@ -32,7 +32,8 @@ from objcat.ingest.model import (
 from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.chunks import MysqlChunkReader
 from objcat.ingest.mysql.connection import MysqlConnector, is_mariadb, rows_of
-from objcat.ingest.mysql.decoder import FILE, GTIDS, OFFSET, BinlogDecoder
+from objcat.ingest.mysql.decoder import GTIDS, SINCE, BinlogDecoder
+from objcat.ingest.mysql.gtids import Gtids
 from objcat.ingest.mysql.settings import MysqlSettings, mysql_settings
 from objcat.ingest.routes import Router
 
@@ -41,12 +42,22 @@ if TYPE_CHECKING:
 
 _STANDALONE = 1
 """The flag of a transaction of MariaDB that is one statement."""
+_PREPARES = 64
+"""The flag of one that ends with its preparation: the first of two phases (XA)."""
+CALM_S_MAX = 60.0
+PAUSE_S = 0.05
 _READER_CONNECTIONS = 2
 """The reader of mysql-replication opens two: the stream, and one for questions."""
+_IGNORABLE = 0x80
+"""The flag of events that a reader may pass over when it does not know them."""
+_SILENT_EVENTS = {34, 36, 37, 41}
+"""Kinds of events of which the library knows nothing, and that say nothing of rows: anonymous ids, group replication, signs of life."""
 HEARTBEAT_S = 1.0
 """Seconds of silence after which the server sends a sign of life."""
 _WANTED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
 """Settings of the server that rows of the binlog need to be complete."""
+_COMPRESSIONS = ("log_bin_compress", "binlog_transaction_compression")
+"""Settings of MariaDB and of MySQL."""
 _CLIENT_RIGHTS = {"REPLICATION SLAVE", "REPLICATION CLIENT", "BINLOG MONITOR", "ALL PRIVILEGES"}
 
 
@@ -114,6 +125,11 @@ class MysqlSource:
             wrong.append(f"gtid_mode is {found.get('gtid_mode') or 'not known'}, and has to be ON, with enforce_gtid_consistency = ON")
         if not self._is_mariadb and found.get("binlog_row_value_options"):
             wrong.append("binlog_row_value_options has to be empty: with PARTIAL_JSON the binlog has parts of documents")
+        wrong += [
+            f"{name} is {found[name]}, and has to be OFF: what is compressed in the binlog is not followed"
+            for name in _COMPRESSIONS
+            if found.get(name, "OFF") != "OFF"
+        ]
         if not any(right in granted for right in _CLIENT_RIGHTS):
             wrong.append(
                 "the user may not read the binlog: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO it"
@@ -134,11 +150,20 @@ class MysqlSource:
 
     def begin(self, tables: Sequence[str]) -> Position:  # noqa: ARG002 - the Protocol has it
         """See `ChangeSource`."""
-        with self._connector.errors("asking for its position"):
-            try:
-                return {GTIDS: str(self._chunks.seen()[0])}
-            finally:
-                self._chunks.end()
+        end_s = self._env.monotonic_s() + CALM_S_MAX
+        while self._env.monotonic_s() < end_s:
+            with self._connector.errors("asking for its position"):
+                try:
+                    found = self._chunks.seen_in_calm()
+                finally:
+                    self._chunks.end()
+            if found is not None:
+                return {GTIDS: str(found[0])}
+            self._env.sleep(PAUSE_S)
+        raise IngestStopped(
+            f"The server of {self._config.name!r} has transactions of two phases (XA) that are prepared and not committed, which a "
+            "beginning cannot know. Nothing was written. Look at XA RECOVER, end them, and start again."
+        )
 
     def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - the Protocol has it
         """See `ChangeSource`. The binlog has the changes of all tables."""
@@ -147,35 +172,37 @@ class MysqlSource:
     def transactions(self, position: Position) -> Iterator[SourceTransaction]:
         """See `ChangeSource`."""
         events, rows = self._library.events, self._library.rows
-        gtids = self._chunks.parse(position[GTIDS])
+        gtids, since = self._chunks.parse(position[GTIDS]), self._chunks.parse(position.get(SINCE, position[GTIDS]))
         catalog = MysqlCatalog(self._connect(), self._router.key_of)
-        decoder = BinlogDecoder(self._library, catalog, self._router.follows, gtids, bytes_max=self._config.run.transaction_bytes)
+        decoder = BinlogDecoder(self._library, catalog, self._router.follows, gtids, since, bytes_max=self._config.run.transaction_bytes)
         row_events = (rows.WriteRowsEvent, rows.UpdateRowsEvent, rows.DeleteRowsEvent)
         begins = (events.GtidEvent, events.MariadbGtidEvent)
         ends = (events.XidEvent, events.QueryEvent)
-        prepared = events.XAPrepareEvent
-        stream = self._open_stream(str(gtids), [*row_events, *begins, *ends, prepared, events.HeartbeatLogEvent])
+        prepared, unknown = events.XAPrepareEvent, (events.NotImplementedEvent, rows.PartialUpdateRowsEvent)
+        stream = self._open_stream(str(since), [*row_events, *begins, *ends, prepared, events.HeartbeatLogEvent, *unknown])
         while (event := self._next_event(stream)) is not None:
-            if isinstance(event, row_events):
+            if isinstance(event, unknown):
+                self._refuse_unknown(event, decoder.gtids)
+            elif isinstance(event, row_events):
                 # Values are read here: the reader takes them lazily, and forgets a table's columns when a file ends.
                 with self._connector.errors("reading its catalog"):
                     decoder.take_rows(event)
             elif isinstance(event, begins):
-                decoder.begin(event.gtid, is_standalone=not self._is_mariadb or bool(event.flags & _STANDALONE))
+                self._begin(decoder, event)
             elif isinstance(event, prepared):
-                raise IngestStopped(
-                    f"The binlog of {self._config.name!r} has a transaction of two phases (XA) after {decoder.gtids}, which is not "
-                    "followed. Nothing of it was written. Let its application commit without XA, then run `objcat ingest resnapshot --all`."
-                )
+                self._place = (stream.log_file, stream.log_pos)
+                if (done := decoder.prepare(event, *self._place)) is not None:
+                    yield done
             elif isinstance(event, ends):
                 with self._connector.errors("reading its catalog"):
                     is_end = isinstance(event, events.XidEvent) or (decoder.is_inside and decoder.take_statement(event))
                 if is_end:
                     self._place = (stream.log_file, stream.log_pos)
-                    yield decoder.end(*self._place)
+                    if (done := decoder.end(*self._place)) is not None:
+                        yield done
             elif not decoder.is_inside:
                 # A sign of life: the reader has all that the server had.
-                yield SourceTransaction(position={GTIDS: str(decoder.gtids), FILE: self._place[0], OFFSET: self._place[1]})
+                yield SourceTransaction(position=decoder.position(*self._place))
 
     def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
         """See `ChangeSource`."""
@@ -227,9 +254,10 @@ class MysqlSource:
         with self._connector.errors("asking for its position"):
             head = {GTIDS: str(self._chunks.newest())}
             sizes = [(str(row[0]), int(row[1])) for row in rows_of(self._sql, "show binary logs")]
+            clock_ms = int(rows_of(self._sql, "select unix_timestamp(now(3)) * 1000")[0][0])
         names = [name for name, _ in sizes]
         if file not in names:
-            return SourceReport(head=head, state="binlog, not begun" if not file else f"binlog at {file}:{offset}")
+            return SourceReport(head=head, state="binlog, not begun" if not file else f"binlog at {file}:{offset}", clock_ms=clock_ms)
         behind = sum(size for _, size in sizes[names.index(file) :]) - offset
         warnings = []
         if len(names) > 1 and file == names[0]:
@@ -237,7 +265,13 @@ class MysqlSource:
                 f"The reader is in {file}, the oldest file of the binlog, {max(0, behind):,} bytes behind. The server removes that file "
                 "next. Raise binlog_expire_logs_seconds, and see why the ingest is behind."
             )
-        return SourceReport(head=head, behind_bytes=max(0, behind), state=f"binlog at {file}:{offset}", warnings=tuple(warnings))
+        return SourceReport(
+            head=head,
+            behind_bytes=max(0, behind),
+            state=f"binlog at {file}:{offset}",
+            warnings=tuple(warnings),
+            clock_ms=clock_ms,
+        )
 
     def position_text(self, position: Position) -> str:
         """See `ChangeSource`."""
@@ -253,6 +287,25 @@ class MysqlSource:
             opened._force_close()  # type: ignore[attr-defined]
 
     # ---- helpers
+
+    def _refuse_unknown(self, event: Any, gtids: Gtids) -> None:
+        """Refuse an event that is not known, unless every reader may pass it over. Raises IngestStopped."""
+        kind, flags = event.event_type, event.packet.flags
+        if kind in _SILENT_EVENTS or flags & _IGNORABLE:
+            return
+        raise IngestStopped(
+            f"The binlog of {self._config.name!r} has an event of the kind {kind} after {gtids}, which is not followed: events that are "
+            "compressed (log_bin_compress, binlog_transaction_compression), parts of documents (binlog_row_value_options), transaction ids "
+            "with tags, or a gap that the server tells of. "
+            f"Nothing of it was written. Turn that off at the server, and run `objcat ingest resnapshot {self._config.path} --all`."
+        )
+
+    def _begin(self, decoder: BinlogDecoder, event: Any) -> None:
+        if self._is_mariadb:
+            flags = event.flags
+            decoder.begin(event.gtid, is_standalone=bool(flags & _STANDALONE), is_two_phase=bool(flags & _PREPARES))
+        else:
+            decoder.begin(event.gtid, is_standalone=True)
 
     def _next_event(self, stream: Any) -> Any:
         """The next event; None after `close`. Raises SourceAway, PositionGone."""
@@ -299,6 +352,7 @@ class MysqlSource:
             is_mariadb=self._is_mariadb,
             slave_heartbeat=HEARTBEAT_S,
             enable_logging=False,
+            filter_non_implemented_events=False,
             pymysql_wrapper=connect,
         )
         return self._stream

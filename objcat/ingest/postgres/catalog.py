@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fileio.optional import library
 from objcat.ingest.decoding import decode_column
 from objcat.ingest.model import SchemaChanged, SourceTable
 from objcat.ingest.postgres.connection import quoted, rows_of
@@ -35,11 +38,16 @@ DEFAULT_CHARACTERS_MAX = 4_000
 """A longer default takes a snapshot: the schema of a table is no place for it."""
 DEFAULT, NOTHING, FULL, INDEX = "d", "n", "f", "i"
 """Replica identities: the primary key, nothing, the whole row, an index."""
+PARTITIONED = "p"
 
 _TABLES = """
 select c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   case when c.relkind = 'p'
-    then (select md5(coalesce(string_agg(l.oid::text || ':' || l.relfilenode::text, ',' order by l.oid), ''))
+    then (select coalesce(json_agg(json_build_array(l.oid::int8, l.relfilenode::int8,
+            case when (select bool_and(i.xmin::text = y.xmin::text)
+                       from pg_partition_ancestors(l.oid) a(relid) join pg_inherits i on i.inhrelid = a.relid
+                         join pg_type y on y.typrelid = a.relid)
+              then (select i.xmin::text from pg_inherits i where i.inhrelid = l.oid) end) order by l.oid), '[]')::text
           from pg_partition_tree(c.oid) t join pg_class l on l.oid = t.relid where t.isleaf)
     else c.relfilenode::text end
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -47,6 +55,8 @@ where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p
   and n.nspname !~ '^pg_' and strpos(n.nspname, '.') = 0 and n.nspname <> 'information_schema' {more}
 order by n.nspname, c.relname
 """
+_IS_FILLED = "select exists (select 1 from only {name} where xmin = %s::text::xid)"
+_NAME = "select %s::oid::regclass::text"
 _COLUMNS = """
 select a.attrelid::int8, a.attnum::int, a.attname, a.atttypid::int8, a.atttypmod, a.attnotnull, a.xmin::text, a.attcollation::int8,
   case when a.atthasmissing then a.attmissingval::text end, format_type(a.atttypid, null)
@@ -80,6 +90,21 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition that has rows itself.
+
+    Args:
+        oid: of it.
+        file: where its rows are: another one once it was rewritten, or truncated alone.
+        born_in: the transaction that made it, as a partition; None: it was attached, perhaps with rows.
+    """
+
+    oid: int
+    file: int
+    born_in: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PostgresTable:
     """A table with what its source alone needs.
 
@@ -89,6 +114,7 @@ class PostgresTable:
         oid: of it.
         keys: its key columns.
         missing: for columns that joined with a default: the text of what older rows read, as an array of one.
+        partitions: those with rows of their own, by number; None for a table that has none.
     """
 
     table: SourceTable
@@ -97,6 +123,7 @@ class PostgresTable:
     oid: int
     keys: tuple[KeyColumn, ...]
     missing: Mapping[str, str]
+    partitions: tuple[Partition, ...] | None = None
 
     @property
     def sql(self) -> str:
@@ -119,6 +146,7 @@ class PostgresCatalog:
         self._numeric_scale = numeric_scale
         self._types: dict[int, PgType] = {}
         self._byte_collations: set[int] = set()
+        self._refused = library("psycopg2", needed_by="An ingest from PostgreSQL needs", extra="ingest-postgres").Error
 
     def tables(self, oids: Sequence[int] | None = None) -> dict[str, PostgresTable]:
         """All tables by name, or some."""
@@ -158,6 +186,15 @@ class PostgresCatalog:
             key=key,
         )
 
+    def is_filled(self, partition: Partition) -> bool:
+        """Whether a partition has rows of the transaction that made it: they may have been there before it became one."""
+        try:
+            name = rows_of(self._connection, _NAME, (partition.oid,))[0][0]
+            found = rows_of(self._connection, _IS_FILLED.format(name=name), (partition.born_in,))
+        except self._refused:
+            return True  # Nobody may look, or it is gone again.
+        return bool(found[0][0])
+
     def _read_types(self) -> None:
         if not self._types:
             self._types = {oid: PgType(base, modifier, element) for oid, base, modifier, element in rows_of(self._connection, _TYPES)}
@@ -166,7 +203,8 @@ class PostgresCatalog:
                 self._byte_collations.add(100)  # "default", the collation of the database
 
     def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]], keys: list[tuple[Any, ...]]) -> PostgresTable:
-        oid, schema, name, _, identity, filenode = row
+        oid, schema, name, kind, identity, file = row
+        partitions = tuple(Partition(*one) for one in json.loads(file)) if kind == PARTITIONED else None
         full = f"{schema}.{name}"
         key, problem = self._key(full, identity, keys, {column[1] for column in columns})
         by_name = {column[1]: column for column in columns}
@@ -186,11 +224,16 @@ class PostgresCatalog:
             ),
             key=key,
             problem=problem,
-            version={"oid": oid, "file": filenode, "columns": {column[1]: [column[0], column[5]] for column in columns}},
+            version={
+                "oid": oid,
+                "file": file if partitions is None else _counted(partitions),
+                "key": list(key),
+                "columns": {column[1]: [column[0], column[5]] for column in columns},
+            },
             sorts_by_bytes=all(self._sorts_by_bytes(one, by_name[one.name][3]) for one in key_columns),
         )
         missing = {column[1]: column[7] for column in columns if column[7] is not None}
-        return PostgresTable(table, schema, name, oid, key_columns, missing)
+        return PostgresTable(table, schema, name, oid, key_columns, missing, partitions)
 
     def _sorts_by_bytes(self, key: KeyColumn, modifier: int) -> bool:
         # A numeric without a precision is text in the lake, which sorts otherwise.
@@ -215,24 +258,44 @@ class PostgresCatalog:
         return found, None
 
 
-def compare_tables(version: Any, now: PostgresTable) -> SchemaChanged | None:
-    """What happened between a `SourceTable.version` and now that no row says. See `ChangeSource.compare_schemas`."""
+def compare_tables(version: Any, now: PostgresTable, is_filled: Callable[[Partition], bool]) -> SchemaChanged | None:
+    """What happened between a `SourceTable.version` and now that no row says. See `ChangeSource.compare_schemas`.
+
+    `is_filled`: see `PostgresCatalog.is_filled`.
+    """
     table = now.table
     if not isinstance(version, Mapping):
         return None
     old, new = version["columns"], table.version["columns"]
-    if version["oid"] != table.version["oid"]:
+    if version["oid"] != table.version["oid"] or version["key"] != table.version["key"]:
         return SchemaChanged(table=table, needs_snapshot=True)
     numbers = {number for number, _ in old.values()}
     joined = [name for name, (number, _) in new.items() if name not in old or old[name][0] != number]
     # A column that was renamed, and one that was dropped and joined again, have values that no change sent.
     is_renamed = any(new[name][0] in numbers or name in old for name in joined)
-    is_rewritten = version["file"] != table.version["file"] and any(old.get(name) != state for name, state in new.items())
+    is_rewritten = version["file"] != table.version["file"] and (
+        any(old.get(name) != state for name, state in new.items()) or _has_others(version["file"], now.partitions, is_filled)
+    )
     if not joined and not is_rewritten and set(old) == set(new):
         return None
     defaults = _defaults(now, [name for name in joined if name in now.missing])
     needs_snapshot = is_renamed or is_rewritten or defaults is None
     return SchemaChanged(table=table, defaults={} if needs_snapshot else defaults or {}, needs_snapshot=needs_snapshot)
+
+
+def _counted(partitions: Sequence[Partition]) -> str:
+    """How many partitions there are, and a digest of them and of where their rows are."""
+    listed = ",".join(f"{one.oid}:{one.file}" for one in partitions)
+    return f"{len(partitions)}:{hashlib.blake2b(listed.encode(), digest_size=12).hexdigest()}"
+
+
+def _has_others(before: str, partitions: Sequence[Partition] | None, is_filled: Callable[[Partition], bool]) -> bool:
+    """Whether rows came or went with a partition. One that was made since, with the greatest numbers, came without rows."""
+    if partitions is None:
+        return False
+    count = int(before.partition(":")[0])
+    joined = partitions[count:]
+    return before != _counted(partitions[:count]) or any(one.born_in is None or is_filled(one) for one in joined)
 
 
 def _defaults(now: PostgresTable, names: Iterable[str]) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from objcat.ingest.decoding import decode_column
+from objcat.ingest.decoding import decode_column, nulled_values
 from objcat.ingest.model import BadRecord, KeyOrder, KeyValues, SnapshotChunk, SourceTable
 from objcat.ingest.postgres.catalog import KeyColumn, PostgresCatalog, PostgresTable
 from objcat.ingest.postgres.connection import PostgresConnector, literal, quoted, rows_of, run
@@ -117,9 +117,9 @@ class PostgresChunks:
         last = None
         if rows_max and texts.num_rows == rows_max:
             last = tuple(texts.column(name)[-1].as_py() for name in table.key)
-        rows, bad = _decoded(table, texts)
+        rows, bad, nulled = _decoded(table, texts)
         return SnapshotChunk(
-            table=table, rows=rows, after=after, last=last, order=order, covers=seen, until=self._mark_end(), bad=tuple(bad)
+            table=table, rows=rows, after=after, last=last, order=order, covers=seen, until=self._mark_end(), bad=tuple(bad), nulled=nulled
         )
 
     def _read_in_transaction(
@@ -222,20 +222,21 @@ def _comparable(keys: Sequence[KeyColumn], values: KeyValues) -> tuple[int | byt
     return tuple(int(value) if key.type_oid in _INTEGERS else value.encode() for key, value in zip(keys, values, strict=True))
 
 
-def _decoded(table: SourceTable, texts: pa.Table) -> tuple[pa.Table, list[BadRecord]]:
-    """Rows of text with their types, without those that do not fit."""
-    arrays, errors = [], dict[int, str]()
+def _decoded(table: SourceTable, texts: pa.Table) -> tuple[pa.Table, list[BadRecord], int]:
+    """Rows of text with their types, without those that do not fit, and how many values are null since no type holds them."""
+    arrays, errors, nulled = [], dict[int, str](), 0
     for column in table.columns:
         chunk = texts.column(column.name).combine_chunks()
         text = chunk if isinstance(chunk, pa.Array) else pa.concat_arrays(chunk.chunks)
         array, bad = decode_column(column, text)
         arrays.append(array)
+        nulled += nulled_values(text, array, bad)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
     made = pa.Table.from_arrays(arrays, names=[column.name for column in table.columns])
     if not errors:
-        return made, []
+        return made, [], nulled
     records = [
         BadRecord(table=table.name, payload=str(texts.slice(place, 1).to_pylist()[0]).encode(), error=why)
         for place, why in sorted(errors.items())
     ]
-    return made.filter(pc.invert(pc.is_in(pa.array(range(made.num_rows)), pa.array(list(errors))))), records
+    return made.filter(pc.invert(pc.is_in(pa.array(range(made.num_rows)), pa.array(list(errors))))), records, nulled

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from objcat.errors import IngestStopped
-from objcat.ingest.model import BadRecord, ChangeKind, RowChange, SchemaChanged, SourceTable, SourceTransaction, TableTruncated
+from objcat.ingest.model import BadRecord, ChangeKind, Position, RowChange, SchemaChanged, SourceTable, SourceTransaction, TableTruncated
 from objcat.ingest.postgres.catalog import PostgresCatalog
 from objcat.ingest.postgres.pgoutput import (
     BeginMessage,
@@ -18,7 +18,6 @@ from objcat.ingest.postgres.pgoutput import (
     TupleData,
     parse_message,
 )
-from objcat.ingest.postgres.visibility import lsn_text
 from objcat.ingest.spooled_changes import SpooledChanges
 
 ROW_BYTES = 400
@@ -34,10 +33,10 @@ class DecodedTransaction:
     end_lsn: int
     changes: SpooledChanges
 
-    def transaction(self, field: str) -> SourceTransaction:
-        """As the runner takes it. field: of the position."""
+    def transaction(self, position: Position) -> SourceTransaction:
+        """As the runner takes it. position: behind it."""
         return SourceTransaction(
-            position={field: lsn_text(self.end_lsn)},
+            position=position,
             # One without changes changed nothing that a snapshot could lack.
             mark=self.begin.xid if self.changes.count else None,
             changes=self.changes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ from fileio.env import Env
 from objcat.errors import IngestStopped, PositionGone, SourceUnfit
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.postgres.connection import PostgresConnector, literal, quoted, rows_of, run
+from objcat.ingest.postgres.server_history import HistoryName, ServerHistory, parse_switches
 from objcat.ingest.postgres.settings import PostgresSettings
 from objcat.ingest.postgres.visibility import lsn_number, lsn_text
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
+
+logger = logging.getLogger("objcat")
 
 VERSION_MIN = 140_000
 """PostgreSQL 14: the first one that sends logical messages."""
@@ -33,6 +37,12 @@ from pg_replication_slots where slot_name = %s
 _PUBLICATION = (
     "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate, pubviaroot from pg_publication where pubname = %s"
 )
+_WITHOUT_IDENTITY = """
+select n.nspname || '.' || c.relname from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+  join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace
+where p.pubname = %s and (c.relreplident = 'n'
+  or (c.relreplident = 'd' and not exists (select 1 from pg_index i where i.indrelid = c.oid and i.indisprimary)))
+"""
 _PUBLISHED = "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s"
 
 
@@ -113,6 +123,31 @@ class PostgresSlot:
                 f"The lake is at {lsn_text(position)}, and what is between cannot be read. Nothing was left out in the lake. {again}"
             )
 
+    def server_history(self) -> ServerHistory:
+        """The history of this server."""
+        with self._connector.errors("asking which server it is"):
+            connection = self._connector.connect(replication=True)
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("IDENTIFY_SYSTEM")
+                    system, timeline, end, _ = cursor.fetchall()[0]
+                    switches = {}
+                    if timeline > 1:
+                        cursor.execute(f"TIMELINE_HISTORY {timeline}")
+                        switches = parse_switches(bytes(cursor.fetchall()[0][1]))
+            finally:
+                connection.close()
+        return ServerHistory(HistoryName(str(system), int(timeline)), lsn_number(end), switches)
+
+    def check_history(self, position: int, before: str | None, history: ServerHistory) -> None:
+        """Check that a position is one of this server. before: the history that it was read in. Raises PositionGone."""
+        why = None if before is None else history.why_not(position, HistoryName.parse(before))
+        if why is not None:
+            raise PositionGone(
+                f"The position {lsn_text(position)} of {self._config.name!r} is none of this server: {why}. Nothing was left out in the "
+                f"lake. Run `objcat ingest resnapshot {self._config.path} --all`, which reads all tables again."
+            )
+
     def make(self, tables: Sequence[str]) -> int:
         """Make publication and slot; a slot that is there is dropped. Returns the position from which the slot has everything."""
         self.publish(tables)
@@ -159,11 +194,27 @@ class PostgresSlot:
             return []
         with self._connector.errors("looking at its publication"):
             published = {table for (table,) in rows_of(self._connection, _PUBLISHED, (self._settings.publication,))}
+        self._unpublish(tables)
         missing = [table for table in tables if table not in published]
         if missing:
             with self._connector.errors(f"publishing {', '.join(missing)}"):
                 run(self._connection, f"alter publication {name} add table {', '.join(_sql_name(table) for table in missing)}")
         return missing
+
+    def _unpublish(self, tables: Sequence[str]) -> None:
+        """Take tables out that have no replica identity any more: as long as they are published, the server refuses their updates."""
+        with self._connector.errors("looking at its publication"):
+            found = [table for (table,) in rows_of(self._connection, _WITHOUT_IDENTITY, (self._settings.publication,))]
+        names = [table for table in found if table not in tables]
+        if not names:
+            return
+        listed = ", ".join(_sql_name(table) for table in names)
+        statement = f"alter publication {quoted(self._settings.publication)} drop table {listed}"
+        try:
+            with self._connector.errors(f"running {statement}"):
+                run(self._connection, statement)
+        except SourceUnfit as error:
+            logger.warning("The server refuses updates of %s as long as they are published. %s", ", ".join(names), error)
 
     def _check_ours(self, state: SlotState) -> None:
         if not state.is_ours:

@@ -38,13 +38,13 @@ from objcat.ingest.routes import Router
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
-LSN = "lsn"
-"""The only field of a position: where the next transaction begins at the earliest."""
+LSN, SERVER = "lsn", "server"
+"""The fields of a position: where the next transaction begins at the earliest, and in which history of which server."""
 WAIT_S = 0.1
 KEEP_ALIVE_S = 10.0
 """Seconds between two signs of life. The server ends connections that are silent for `wal_sender_timeout`, a minute by default."""
 MESSAGE_PREFIX = "objcat"
-_HEAD = "select pg_current_wal_insert_lsn()::text"
+_HEAD = "select pg_current_wal_insert_lsn()::text, (extract(epoch from clock_timestamp()) * 1000)::int8"
 _BEAT = f"select pg_logical_emit_message(true, '{MESSAGE_PREFIX}', '')"
 
 
@@ -91,11 +91,13 @@ class PostgresSource:
 
     def compare_schemas(self, version: Any, table: SourceTable) -> SchemaChanged | None:
         """See `ChangeSource`."""
-        return compare_tables(version, self._known[table.name])
+        with self._connector.errors("reading its catalog"):
+            return compare_tables(version, self._known[table.name], self._catalog.is_filled)
 
     def begin(self, tables: Sequence[str]) -> Position:
         """See `ChangeSource`."""
-        return {LSN: lsn_text(self._slot.make(tables))}
+        position = self._slot.make(tables)
+        return {LSN: lsn_text(position), SERVER: str(self._slot.server_history().name)}
 
     def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
         """See `ChangeSource`."""
@@ -110,7 +112,11 @@ class PostgresSource:
         at = lsn_number(position[LSN])
         self._confirmed = at
         connection = self._connect()
-        PostgresSlot(self._connector, connection, self._config, self._settings, self._env).check_position(at)
+        slot = PostgresSlot(self._connector, connection, self._config, self._settings, self._env)
+        slot.check_position(at)
+        history = slot.server_history()
+        slot.check_history(at, position.get(SERVER), history)
+        server = {SERVER: str(history.name)}
         catalog = PostgresCatalog(connection, self._router.key_of, self._settings.numeric_scale)
         decoder = TransactionDecoder(catalog, self._router.follows, bytes_max=self._config.run.transaction_bytes)
         self._start(at)
@@ -124,12 +130,12 @@ class PostgresSource:
                     done = decoder.take(message.payload)
                 if done is not None:
                     told = done.end_lsn
-                    yield done.transaction(LSN)
+                    yield done.transaction({LSN: lsn_text(told), **server})
                 continue
             if not decoder.is_inside and end > told:
                 # Whatever the server has sent by now is read: up to there it has nothing more for this reader.
                 told = end
-                yield SourceTransaction(position={LSN: lsn_text(told)})
+                yield SourceTransaction(position={LSN: lsn_text(told), **server})
                 continue
             self._wait()
 
@@ -186,7 +192,7 @@ class PostgresSource:
         """See `ChangeSource`."""
         state = self._slot.state()
         with self._connector.errors("asking for its position"):
-            head = rows_of(self._sql, _HEAD)[0][0]
+            head, clock_ms = rows_of(self._sql, _HEAD)[0]
         number = lsn_number(head)
         if state is None:
             return SourceReport(head={LSN: head}, state="missing", warnings=(f"The slot {self._settings.slot!r} is missing.",))
@@ -202,6 +208,7 @@ class PostgresSource:
             retained_bytes=None if state.restart_lsn is None else max(0, number - state.restart_lsn),
             state=f"slot {self._settings.slot}, wal_status {state.wal_status}",
             warnings=tuple(warnings),
+            clock_ms=clock_ms,
         )
 
     def position_text(self, position: Position) -> str:
