@@ -13,6 +13,7 @@ from objcat.ingest.postgres import decoder, source
 from objcat.ingest.postgres.pgoutput import RowMessage
 from objcat.ingest.postgres.visibility import lsn_number
 from objcat.ingest.sink import LakeSink
+from tests.ingest import planted_topics
 from tests.ingest.planted_for_kills import KILL_BUGS, plant_for_kills
 
 BUGS = ("position apart", "key as row", "last schema wins", "no replaced range", "positions in the log")
@@ -22,6 +23,8 @@ def plant(bug: str | None, patch: pytest.MonkeyPatch | None = None) -> None:
     """Plant a bug into this process, as long as `patch` lasts."""
     if bug is not None and bug in KILL_BUGS:
         plant_for_kills(bug, patch or pytest.MonkeyPatch())
+    elif bug is not None and bug in planted_topics.PLANTS:
+        planted_topics.PLANTS[bug](patch or pytest.MonkeyPatch())
     elif bug is not None:
         {
             "position apart": _position_apart,

@@ -52,6 +52,15 @@ key = ["id"]
 """
 
 
+COLUMNS = {"id": "int64", "n": "int64", "text": "string"}
+
+
+def json_source(**columns: str) -> str:
+    """The settings for topics of JSON with these columns next to those that all have."""
+    listed = ", ".join(f'{name} = "{kind}"' for name, kind in {**COLUMNS, **columns}.items())
+    return f'format = "json"\n[[source.topic]]\ntopics = ".*"\ncolumns = {{{listed}}}'
+
+
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
     """A record to write. value: an object for JSON, bytes as they are, None for a tombstone."""
@@ -78,7 +87,7 @@ class TopicShop(Shop):
         self.lake_path = folder / "lake"
         self.config_path = folder / "ingest.toml"
         self.admin = AdminClient({"bootstrap.servers": broker.connection(), "log_level": 0})
-        self._producer = Producer({"bootstrap.servers": broker.connection(), "linger.ms": 0, "log_level": 0})
+        self._producer = self._new_producer()
         self.configure()
 
     @property
@@ -98,12 +107,15 @@ class TopicShop(Shop):
         run: str = "",
         chunk_rows: int = 3,
         more: str = "",
-        source: str = 'format = "json"',
+        source: str | None = None,
         routes: str | None = None,
     ) -> None:
         """Write the configuration. `source`: further settings of the source. `routes`: in place of the one with the key `id`."""
         made = ROUTE.format(prefix=self.prefix) + route if routes is None else routes.replace("{prefix}", self.prefix)
-        self.config_path.write_text(CONFIG.format(lake=self.lake_path, source=source, routes=made, run=run, prefix=self.prefix) + more)
+        self.config_path.write_text(
+            CONFIG.format(lake=self.lake_path, source=json_source() if source is None else source, routes=made, run=run, prefix=self.prefix)
+            + more
+        )
 
     def topic(self, name: str) -> str:
         """The whole name of a topic."""
@@ -125,6 +137,8 @@ class TopicShop(Shop):
     def add_partitions(self, name: str, total: int) -> None:
         """Give a topic more partitions."""
         self._done(self.admin.create_partitions([NewPartitions(self.topic(name), total)]))
+        # The producer would learn of them within minutes.
+        self._producer = self._new_producer()
 
     def expire(self, name: str, partition: int, offset: int) -> None:
         """Let a partition lose its records before an offset, as its retention does."""
@@ -207,6 +221,9 @@ class TopicShop(Shop):
                 "log_level": 0,
             }
         )
+
+    def _new_producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.broker.connection(), "linger.ms": 0, "log_level": 0})
 
     def _done(self, futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
