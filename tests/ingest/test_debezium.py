@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -46,7 +45,8 @@ def test_what_happens_to_rows(shop: Shop, routes: list[DebeziumRoute]) -> None:
     shop.sql(f"insert into notes select i, 't', {LONG} || i from generate_series(1, 12) i")
     for route in routes:
         route.begin()
-    assert_equal(routes, "notes", "items")
+    # Debezium makes a topic when a row comes: an empty table has none.
+    assert_equal(routes, "notes")
     # Inserts, updates, deletes with tombstones, and a key that comes again.
     shop.sql("insert into items select i, i * 1.5 from generate_series(1, 20) i; update items set n = -n where id % 3 = 0")
     shop.sql("delete from items where id % 4 = 0; insert into items values (4, 4)")
@@ -78,8 +78,8 @@ VALUES = (
 KINDS = """create table kinds(id int primary key, a smallint, b bigint, c numeric(12, 3), d numeric, e real, f double precision, g boolean,
 h date, i timestamp, j timestamptz, k time, l interval, m text, n varchar(5), o char(4), p bytea, q uuid, r jsonb, s json, t int[],
 u text[], v mood, w cents, x inet, y int4range, z numeric(6, 2)[])"""
-OTHERWISE: dict[str, Any] = {}
-"""Columns that Debezium sends otherwise than the direct route has them: their types in the lake."""
+OTHERWISE = {"l": ("int64", 26 * 3600 * 10**6)}
+"""Columns that Debezium sends otherwise than the direct route has them. An interval is microseconds there, and text here."""
 
 
 def test_every_type_is_what_the_direct_route_has(shop: Shop, routes: list[DebeziumRoute]) -> None:
@@ -95,12 +95,11 @@ def test_every_type_is_what_the_direct_route_has(shop: Shop, routes: list[Debezi
     for route in routes:
         route.once()
         found = route.lake.table("shop.kinds").scan().to_arrow().sort_by("id")
-        assert types(found) == {**types(direct), **OTHERWISE}, route.form
+        assert types(found) == {**types(direct), **{name: kind for name, (kind, _) in OTHERWISE.items()}}, route.form
         for name in direct.column_names:
-            if name not in OTHERWISE:
-                assert found[name].to_pylist() == direct[name].to_pylist(), (route.form, name)
-            values = found[name].to_pylist()
-            assert (values[0], values[1]) == (values[2], values[3]) or name == "id", (route.form, name)
+            value = OTHERWISE[name][1] if name in OTHERWISE else None
+            wanted = [value, None, value, None] if name in OTHERWISE else direct[name].to_pylist()
+            assert found[name].to_pylist() == wanted, (route.form, name)
 
 
 def types(table: pa.Table) -> dict[str, str]:
