@@ -153,10 +153,6 @@ class DebeziumRoute(Shop):
             "provide.transaction.metadata": "true",
             "topic.creation.default.partitions": "2",
             "topic.creation.default.replication.factor": "1",
-            "topic.creation.groups": "transactions",
-            "topic.creation.transactions.include": r".*\.transaction",
-            "topic.creation.transactions.partitions": "1",
-            "topic.creation.transactions.replication.factor": "1",
             "heartbeat.interval.ms": "100",
             "poll.interval.ms": "20",
         }

@@ -242,7 +242,7 @@ def is_consistent(shop: Shop, slot: int) -> bool:
     stored = shop.lake.source_position("shop", shared_log="shop", as_of=slot)
     if stored is None or stored.slot != slot:
         return False
-    return _is_whole(stored.state)
+    return _is_whole(stored.state) and all(shop.was_there(name, slot) for name in TABLES)
 
 
 def _is_whole(state: Mapping[str, Any]) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
-from objcat.ingest.handover import IngestState
 from objcat.ingest.sink import LakeSink
 
 
@@ -32,9 +31,9 @@ def _shifted(by: int) -> Callable[[pytest.MonkeyPatch], None]:
         commit = LakeSink.commit
 
         def shifted(self: Any, writes: Any, state: Any, bad: Any, metadata: Any) -> Any:
-            stored = msgspec.convert(msgspec.to_builtins(state), IngestState)
+            stored = copy.deepcopy(state)
             for topic in stored.position["topics"].values():
-                if topic["next"].get("1"):
+                if topic.get("next", {}).get("1"):
                     topic["next"]["1"] = max(0, topic["next"]["1"] + by)
             return commit(self, writes, stored, bad, metadata)
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import objcat
 from devkit.databases import PostgresServer
 from fileio.env import Env, default_env
+from objcat.errors import InvalidInput
 from objcat.ingest.config import IngestConfig, parse_config
 from objcat.ingest.handover import IngestState
 from objcat.ingest.model import ChangeSource
@@ -218,6 +219,14 @@ class Shop:
                 if here[one].get(name) != value
             ]
         return found
+
+    def was_there(self, table: str, slot: int) -> bool:
+        """Whether the lake had a table at a slot. A source without snapshots makes a table when its first row comes."""
+        try:
+            self.lake.table(f"shop.{table}").scan(columns=["id"], as_of=slot)
+        except InvalidInput:
+            return False
+        return True
 
     def sums(self, tables: Mapping[str, str], slots: Iterable[int]) -> dict[int, Decimal]:
         """The sum of a column over tables at each slot."""
