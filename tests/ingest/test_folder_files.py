@@ -293,3 +293,17 @@ def test_a_file_of_many_blocks_has_every_row() -> None:
     assert rows.column("id").to_pylist() == list(range(60_000)) and not any(batch.bad for batch in batches)
     assert [number for batch in batches for number in batch.kept] == list(range(1, 60_001))
     assert pc.sum(pc.utf8_length(rows.column("s"))).as_py() == sum((number % 7) for number in range(60_000))
+
+
+@pytest.mark.parametrize("seed", seeds(2, with_all=30))
+def test_a_record_that_was_packed_answers_as_before(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = random.Random(seed)
+    packed, plain = record(), record()
+    for _ in range(200):
+        one, state = meta(str(drawn.randrange(60)), str(drawn.randrange(3))), drawn.choice(list(FileState))
+        with monkeypatch.context() as patch:
+            patch.setattr("objcat.ingest.folder.file_record.RECENT_MAX", 7)
+            note(packed, one, state)
+        note(plain, one, state)
+    asked = [meta(str(name), str(version)) for name in range(70) for version in range(3)]
+    assert packed.compare(asked) == plain.compare(asked)

@@ -7,7 +7,6 @@ a row here, in the commit of its rows. The position stays small, and the table i
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from fileio.contract import ObjectMeta
 from objcat.errors import TableNotFound
@@ -42,6 +42,8 @@ RECORD_TABLE = SourceTable(
 )
 """The record as a table of the source. No file can have a table of that name."""
 _DIGEST_BYTES = 16
+RECENT_MAX = 50_000
+"""So many files that came since the start are held one by one."""
 
 
 class FileState(enum.StrEnum):
@@ -136,6 +138,18 @@ class FileRecord:
     def note(self, file: RecordedFile) -> None:
         """A file is about to be committed with this row."""
         self._recent[_digest(file.meta.key)] = (_number(file.meta.version), file.state is not FileState.BROKEN)
+        if len(self._recent) >= RECENT_MAX:
+            self._pack()
+
+    def _pack(self) -> None:
+        """Put the files that came since the start into the arrays, over what these have of them."""
+        files = np.concatenate([self._files, np.array(list(self._recent), self._files.dtype)])
+        versions = np.concatenate([self._versions, np.array([version for version, _ in self._recent.values()], np.uint64)])
+        has_rows = np.concatenate([self._has_rows, np.array([found for _, found in self._recent.values()], np.bool_)])
+        # Of equal ones the last counts, which is the first one backwards.
+        self._files, places = np.unique(files[::-1], return_index=True)
+        self._versions, self._has_rows = versions[::-1][places], has_rows[::-1][places]
+        self._recent = {}
 
     def compare(self, found: Sequence[ObjectMeta]) -> list[Novelty]:
         """What each of these files is to the record."""
@@ -146,12 +160,19 @@ class FileRecord:
         places = np.searchsorted(self._files, wanted)
         inside = np.minimum(places, max(0, len(self._files) - 1))
         there = (self._files[inside] == wanted) if len(self._files) else np.zeros(len(found), np.bool_)
+        versions = [_number(meta.version) for meta in found]
+        if (
+            there.all()
+            and not any(digest in self._recent for digest in digests)
+            and bool((self._versions[inside] == np.array(versions, np.uint64)).all())
+        ):
+            return [Novelty.KNOWN] * len(found)
         answers = []
-        for digest, meta, place, is_there in zip(digests, found, inside, there, strict=True):
+        for digest, version, place, is_there in zip(digests, versions, inside, there, strict=True):
             known = self._recent.get(digest)
             if known is None and is_there:
                 known = (int(self._versions[place]), bool(self._has_rows[place]))
-            answers.append(_novelty(known, _number(meta.version)))
+            answers.append(_novelty(known, version))
         return answers
 
     def tables(self) -> list[str]:
@@ -190,8 +211,8 @@ def _novelty(known: tuple[int, bool] | None, version: int) -> Novelty:
 
 
 def _digest(name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).digest()
+    return xxhash.xxh3_128_digest(name.encode())
 
 
 def _number(version: Any) -> int:
-    return int.from_bytes(hashlib.blake2b(str(version).encode(), digest_size=8).digest(), "big")
+    return xxhash.xxh3_64_intdigest(str(version).encode())

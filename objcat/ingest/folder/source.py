@@ -73,7 +73,7 @@ class FolderSource:
         self._wake = threading.Condition()
         self._is_closed = False
         self._is_wanted = False
-        self._waiting = 0
+        self._waiting: int | None = None
         stored = self._stored()
         # Looks are counted on from the last commit, so that the next one is greater before the stream has begun.
         self._number: int = stored.get("position", {}).get(LOOK, 0)
@@ -133,11 +133,11 @@ class FolderSource:
                 look = self._looks.look(number)
             is_missed = False
             self._waiting = len(look.files)
-            for found in look.files:
+            for place, found in enumerate(look.files, 1):
                 if self._is_closed:
                     return
                 read = self._read(found)
-                self._waiting -= 1
+                self._waiting = len(look.files) - place
                 if read is None:
                     is_missed = True
                     continue
@@ -151,10 +151,12 @@ class FolderSource:
                     size_bytes=read.size_bytes,
                     committed_at_ms=found.meta.modified_ms,
                 )
-            if look.is_whole and not is_missed:
+            if not look.is_whole:
+                continue
+            if not is_missed:
                 reached = max(reached, look.reached)
                 yield SourceTransaction(position={LOOK: reached, FILE: file})
-                self._pause()
+            self._pause()
 
     def _emptied(self, position: Position) -> Iterator[SourceTransaction]:
         """What comes before the first look where files are to be taken again."""
@@ -210,7 +212,8 @@ class FolderSource:
         """See `ChangeSource`."""
         with self._wake:
             head = {LOOK: self._number, FILE: ""}
-        return SourceReport(head=head, behind_events=self._waiting, state=f"folder {self._fileio.url}, {self._waiting:,} files wait")
+        waiting = "" if self._waiting is None else f", {self._waiting:,} files wait"
+        return SourceReport(head=head, behind_events=self._waiting, state=f"folder {self._fileio.url}{waiting}")
 
     def position_text(self, position: Position) -> str:
         """See `ChangeSource`: the last file."""
