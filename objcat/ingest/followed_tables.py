@@ -193,6 +193,17 @@ class FollowedTables:
                 "A RESTORE took back rows of the lake that this source does not bring again by itself. Nothing was done. Run `objcat "
                 "ingest resnapshot CONFIG --all`, which empties the tables and reads what the source still has. Then start it again."
             )
+        self.check_record()
+
+    def check_record(self) -> None:
+        """Raises IngestStopped where the record of a source cannot be written: it would bring everything again."""
+        for name, table in self._described.items():
+            progress = self.state.tables.get(name)
+            if table.is_record and progress is not None and progress.aside is not None:
+                raise IngestStopped(
+                    f"The record of what this source has brought cannot be written: {progress.aside} Nothing was done. Run `objcat ingest "
+                    "resnapshot CONFIG --all`, which empties the tables and reads what the source still has. Then start it again."
+                )
 
     def read_again(self, name: str) -> bool:
         """Let a source without snapshots bring a table again. Returns whether it will: a name that is not followed is logged."""

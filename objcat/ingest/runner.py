@@ -319,6 +319,7 @@ class IngestSession:
             self._due.discovered_s = now_s
             self._tables.discover()
             self._take_requests()
+            self._tables.check_record()
 
     def _take_requests(self) -> None:
         """Do what was asked of this ingest."""

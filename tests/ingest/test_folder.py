@@ -478,3 +478,39 @@ def test_settings_that_do_not_fit(landing: Landing, files: str, said: str) -> No
     landing.configure(files=files)
     with pytest.raises(InvalidConfig, match=said):
         landing.once()
+
+
+def test_a_record_that_was_dropped_stops_the_run(landing: Landing) -> None:
+    """Without its record a folder would bring every file again."""
+    landing.configure(key=[])
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    landing.once()
+    landing.lake.drop_table("landing.ingest_files")
+    for _ in range(2):
+        with pytest.raises(IngestStopped, match=r"The record .* --all"):
+            landing.once()
+    assert ids(landing, "log") == [1]
+    add_request(landing.lake, landing.config(), "resnapshot_all")
+    landing.once()
+    assert ids(landing, "log") == [1] and list(landing.record()) == ["log/1.parquet"]
+
+
+def test_a_table_that_was_dropped_is_set_aside_and_taken_again(landing: Landing) -> None:
+    landing.configure(key=[])
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    landing.once()
+    landing.lake.drop_table("land.log")
+    landing.parquet("log/2.parquet", [{"id": 2}])
+    assert landing.once().tables["log"].aside is not None
+    add_request(landing.lake, landing.config(), "resnapshot", "log")
+    landing.once()
+    assert ids(landing, "log") == [1, 2]
+
+
+def test_a_table_that_others_filled_is_not_emptied_by_the_first_start(landing: Landing) -> None:
+    landing.lake.create_table("land.log", pa.schema([("id", pa.int64())]), key=None, shared_log="landing")
+    landing.lake.table("land.log").insert(pa.table({"id": [7]}))
+    landing.configure(key=[])
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    landing.once()
+    assert ids(landing, "log") == [1, 7]

@@ -175,13 +175,6 @@ class FileRecord:
             answers.append(_novelty(known, version))
         return answers
 
-    def tables(self) -> list[str]:
-        """The tables of the source of which files were taken."""
-        found: set[str] = set()
-        for batch in self._batches(["source_table"]):
-            found.update(name for name in batch.column(0).unique().to_pylist() if name is not None)
-        return sorted(found)
-
     def forget_all(self) -> Iterable[Change]:
         """The changes after which no file is in the record."""
         yield TableTruncated(RECORD_TABLE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fileio.env import Env
@@ -160,14 +160,12 @@ class FolderSource:
 
     def _emptied(self, position: Position) -> Iterator[SourceTransaction]:
         """What comes before the first look where files are to be taken again."""
-        with self._errors("reading the record"):
-            taken = self._record.tables()
         asked: Sequence[str] = position[AGAIN]
-        known = {table.name: table for table in self._schemas.tables()}
-        names = [name for name in taken if name in known and (EVERY in asked or name in asked)]
-        changes: list[Change] = [TableTruncated(known[name]) for name in names]
-        forgotten: Iterable[Change] = self._record.forget_all() if EVERY in asked and taken else self._record.forget(asked)
-        changes += forgotten
+        # Before the first file nothing is known: then the tables of the lake are left as they are.
+        tables = [table for table in self._schemas.tables() if EVERY in asked or table.name in asked]
+        changes: list[Change] = [change for table in tables for change in (SchemaChanged(table), TableTruncated(table))]
+        with self._errors("reading the record"):
+            changes += self._record.forget_all() if EVERY in asked and tables else self._record.forget(asked)
         at = {LOOK: position[LOOK], FILE: position[FILE]}
         yield SourceTransaction(position=at, mark=MARK if changes else None, changes=changes, count=len(changes))
 
