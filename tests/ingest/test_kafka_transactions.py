@@ -35,6 +35,7 @@ class Log:
 
     def __init__(self, *, end_partitions: int = 1) -> None:
         self.end_partitions = end_partitions
+        self.now_ms = 1_000
         self.messages: dict[tuple[str, int], list[tuple[KafkaMessage, list[MessageChange]]]] = {}
         for partition in range(end_partitions):
             self.messages[ENDS, partition] = []
@@ -79,7 +80,8 @@ class Log:
 
     def _add(self, place: tuple[str, int], value: bytes | None, changes: list[MessageChange]) -> None:
         found = self.messages[place]
-        found.append((KafkaMessage(*place, len(found), b"k", value, 1_000 + len(found)), changes))
+        self.now_ms += 1
+        found.append((KafkaMessage(*place, len(found), b"k", value, self.now_ms), changes))
 
 
 class Reader:

@@ -33,7 +33,7 @@ class TransactionEnd:
     Args:
         id: as its events have it.
         text: as the end has it.
-        number: by which it is ordered among ends of other partitions.
+        number: by which it is ordered among ends of other partitions: the time of its record, and that of its sequence.
         offset: in its partition.
         collections: how many events each has.
         committed_at_ms: when the source committed it.
@@ -42,7 +42,7 @@ class TransactionEnd:
 
     id: str
     text: str
-    number: int
+    number: tuple[int, int]
     offset: int
     collections: dict[str, int]
     committed_at_ms: int | None

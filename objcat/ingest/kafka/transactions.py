@@ -70,6 +70,7 @@ class TransactionAssembler:
         self._ends: dict[Place, deque[TransactionEnd]] = {}
         self._ending: Counter[str] = Counter()
         self._sent: dict[str, list[str]] = {}
+        self._applied: dict[str, dict[Place, Counter[str]]] = {}
         self._serial = 0
         self._loose: list[MessageChange] = []
         self._loose_bytes = 0
@@ -137,7 +138,7 @@ class TransactionAssembler:
         end = TransactionEnd(
             transaction_id(text),
             text,
-            (message.timestamp_ms or 0) if numbered is None else numbered[1],
+            (message.timestamp_ms or 0, 0 if numbered is None else numbered[1]),
             message.offset,
             collections,
             committed if isinstance(committed, int) else message.timestamp_ms,
@@ -255,7 +256,8 @@ class TransactionAssembler:
             self._forget(name)
         self._advance_end()
         is_newest = self._note_order(end.text)
-        if not is_whole or changes:
+        was_applied = self._applied.pop(end.id, None) is not None
+        if not is_whole or changes or was_applied:
             self._position.is_unsettled = True
             self._position.settle = {}
         if not is_whole:
@@ -315,7 +317,7 @@ class TransactionAssembler:
 
     def _missing_in(self, end: TransactionEnd, names: Sequence[str]) -> list[str]:
         # What a connector sends again in a partition begins with what it had sent.
-        counts: dict[Place, Counter[str]] = {}
+        counts = dict(self._applied.get(end.id, {}))
         for name in names:
             for place, part in self._pending[name].parts.items():
                 counts[place] = counts.get(place, Counter()) | part.counts
@@ -356,9 +358,9 @@ class TransactionAssembler:
     # ---- changes of no transaction, and of those whose end is not there
 
     def _orphans_before(self, first: Mapping[Place, int], names: Sequence[str]) -> list[MessageChange]:
-        """What comes before a transaction in its partitions and whose end does not: it came before, or is gone.
+        """What comes before a transaction in its partitions: its end is gone, or the connector sends transactions again.
 
-        It is taken by partition, where the order of a key is.
+        Events of a partition are handed over in their order, whatever the order of the ends is: so the last one of a key counts.
 
         Args:
             first: the first offset of the transaction by partition.
@@ -369,8 +371,13 @@ class TransactionAssembler:
             for name, other in list(self._partitions[place].open.items()):
                 if other >= offset:
                     break
-                if name not in names and not self._is_ending(name):
-                    changes += self._take_part(name, place)
+                if name in names:
+                    continue
+                if self._is_ending(name):
+                    # Its own end will not wait for what is handed over now.
+                    counted = self._applied.setdefault(str(self._pending[name].id), {})
+                    counted[place] = counted.get(place, Counter()) | self._pending[name].parts[place].counts
+                changes += self._take_part(name, place)
         return changes
 
     def _collect_loose(self) -> None:
