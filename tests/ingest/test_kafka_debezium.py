@@ -191,6 +191,19 @@ def test_rows_of_one_schema_name_one_table() -> None:
     assert one.defaults == {"size": "M"}
 
 
+def test_an_older_row_that_is_read_later_has_the_default_of_a_column_that_joined() -> None:
+    """Two partitions: one of them is ahead."""
+    made = decoder()
+    more = [*ITEM_FIELDS, {"type": "string", "optional": True, "field": "size", "default": "M"}]
+    made.decode(item_message(0, envelope("c", {"id": 1, "name": "a"}, ts_ms=1_000)))
+    made.decode(item_message(1, envelope("c", {"id": 2, "name": "a", "size": "L"}, ts_ms=2_000), fields=more))
+    older = row_change(made.decode(item_message(0, envelope("c", {"id": 3, "name": "b"}, ts_ms=1_500), partition=1)))
+    assert decoded(older) == {"id": 3, "name": "b", "size": "M"}
+    # A row of after that lacks it: the column is gone.
+    later = row_change(made.decode(item_message(1, envelope("c", {"id": 4, "name": "b"}, ts_ms=3_000), partition=1)))
+    assert "size" not in [column.name for column in later.table.columns]
+
+
 def test_columns_of_the_message() -> None:
     made = decoder(records=("partition", "offset", "timestamp"))
     row = decoded(row_change(made.decode(item_message(5, envelope("c", {"id": 1, "name": "a"})))))

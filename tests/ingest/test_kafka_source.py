@@ -9,7 +9,7 @@ import pytest
 
 from devkit.kafka import KafkaBroker
 from fileio.errors import InvalidConfig
-from objcat.errors import PositionGone, SourceAway, TooManyBadRecords
+from objcat.errors import IngestStopped, PositionGone, SourceAway, TooManyBadRecords
 from objcat.ingest.requests import add_request
 from tests.ingest.envelopes import envelope, item_message
 from tests.ingest.topics import Topics
@@ -138,7 +138,7 @@ def test_messages_of_aborted_transactions_are_not_there(topics: Topics) -> None:
     from confluent_kafka import Producer
 
     topics.create("items")
-    producer = Producer({"bootstrap.servers": topics.broker, "transactional.id": topics.prefix})
+    producer = Producer({"bootstrap.servers": topics.broker, "transactional.id": topics.prefix, "log_level": 0})
     producer.init_transactions(30)
     for number, commits in ((1, True), (2, False), (3, True), (4, False)):
         producer.begin_transaction()
@@ -196,6 +196,19 @@ def test_debezium_of_a_topic(topics: Topics) -> None:
     topics.put("items", made.value)
     made = item_message(1, envelope("c", {"id": 7, "name": "new"}))
     topics.put("items", made.value, key=made.key)
+    topics.once()
+    assert topics.rows("items") == [{"id": 7, "name": "new"}]
+
+
+def test_a_truncation_without_an_order_stops_the_run(topics: Topics) -> None:
+    topics.configure('format = "debezium-json"')
+    topics.create("items", partitions=2)
+    made = item_message(0, envelope("c", {"id": 7, "name": "new"}))
+    topics.put("items", made.value, key=made.key)
+    topics.put("items", item_message(1, envelope("t", None)).value, partition=1)
+    with pytest.raises(IngestStopped, match="which rows came before it"):
+        topics.once()
+    topics.configure('format = "debezium-json"\ntruncates = "ignore"')
     topics.once()
     assert topics.rows("items") == [{"id": 7, "name": "new"}]
 

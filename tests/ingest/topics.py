@@ -60,8 +60,8 @@ class Topics:
         self.prefix = f"t{secrets.token_hex(4)}"
         self.folder = folder
         self.config_path = folder / "shop.toml"
-        self.admin = AdminClient({"bootstrap.servers": broker})
-        self.producer = Producer({"bootstrap.servers": broker, "linger.ms": 0})
+        self.admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
+        self.producer = Producer({"bootstrap.servers": broker, "linger.ms": 0, "log_level": 0})
         self.configure()
 
     def configure(self, source: str = 'format = "json"', *, route: str = "", run: str = "", more: str = "") -> None:
@@ -84,7 +84,7 @@ class Topics:
         for future in self.admin.create_partitions([NewPartitions(self.name(topic), total)]).values():
             future.result()
         # A producer hears of new partitions after minutes.
-        self.producer = Producer({"bootstrap.servers": self.broker, "linger.ms": 0})
+        self.producer = Producer({"bootstrap.servers": self.broker, "linger.ms": 0, "log_level": 0})
 
     def expire(self, topic: str, before: int, *, partition: int = 0) -> None:
         """Let the broker forget the messages before an offset."""

@@ -49,6 +49,7 @@ class DebeziumDecoder:
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
         self._deleted: dict[int, tuple[int, bytes | None]] = {}
+        self._since_ms: dict[int, int] = {}
 
     def decode(self, message: KafkaMessage) -> Sequence[MessageChange]:
         """The changes that a message says: none, one, or one and a note about it. Raises Unreadable, SourceAway."""
@@ -111,12 +112,13 @@ class DebeziumDecoder:
         if not isinstance(after, Mapping):
             raise Unreadable(f"it has the op {operation!r} and no row after it")
         change, note = self._row(message, shape, payload, stamp)
-        return change, note, shape
+        return change, note, next(one for one in (shape, *self._by_schema.values()) if one.table is change.table)
 
     def _row(
         self, message: KafkaMessage, shape: TableShape, payload: Mapping[str, Any], stamp: ChangeStamp
     ) -> tuple[RowChange, str | None]:
-        operation, before, row = payload["op"], payload.get("before"), payload["after"]
+        operation, before = payload["op"], payload.get("before")
+        shape, row = self._as_newer(shape, payload["after"], stamp.committed_at_ms)
         key = shape.key_of(row)
         unsent = shape.unsent_of(row) if shape.unsent else ()
         if unsent:
@@ -133,6 +135,24 @@ class DebeziumDecoder:
             unsent, row = (), {**row, **dict.fromkeys(unsent)}
         kind = ChangeKind.INSERT if operation in (CREATE, READ) and old_key is None else ChangeKind.UPDATE
         return RowChange(shape.table, kind, key, row, unsent, old_key if old_key != key else None, stamp), note
+
+    def _as_newer(self, shape: TableShape, row: Mapping[str, Any], committed_at_ms: int | None) -> tuple[TableShape, Mapping[str, Any]]:
+        """A row, with the defaults of columns that joined after it.
+
+        Partitions are read in any order: an older row may come after those that have the column. Its commit says that it is older.
+        """
+        if committed_at_ms is None:
+            return shape, row
+        since_ms = self._since_ms.get(id(shape))
+        if since_ms is None or committed_at_ms < since_ms:
+            self._since_ms[id(shape)] = committed_at_ms
+        if len(self._by_schema) == 1:
+            return shape, row
+        for newer in self._by_schema.values():
+            joined = {name: value for name, value in newer.raw_defaults.items() if name not in row}
+            if joined and committed_at_ms < self._since_ms.get(id(newer), committed_at_ms) and newer.key == shape.key:
+                return newer, {**joined, **row}
+        return shape, row
 
     def _old_key(self, message: KafkaMessage, shape: TableShape) -> KeyValues | None:
         """The key that a row had, of the header that Debezium adds; None where it cannot be read."""
@@ -200,7 +220,7 @@ class DebeziumDecoder:
         fields = [field for field in fields if field.name in names]
         shape = make_shape(self._topic, fields, names, (), placeholder=None)
         table = SourceTable(name=self._topic, columns=shape.table.columns, key=shape.table.key, has_schema=False)
-        made = TableShape(table=table, key=shape.key, unsent=(), defaults={})
+        made = TableShape(table=table, key=shape.key, unsent=(), defaults={}, raw_defaults={})
         return self._by_schema.setdefault(repr((fields, names, "key")), made)
 
 

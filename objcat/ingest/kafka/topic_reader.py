@@ -104,8 +104,8 @@ class TopicReader:
             changes = tuple(self._decode(message))
         except (Unreadable, SchemaUnfit, AttributeError, LookupError, RecursionError, *UNFIT) as error:
             changes = (bad_message(message, f"{message.place}: {error}"),)
-        if self._settings.truncates == "ignore":
-            changes = tuple(change for change in changes if not isinstance(change.change, TableTruncated))
+        if any(isinstance(change.change, TableTruncated) for change in changes):
+            changes = self._truncations(message, changes)
         try:
             assembler.take(message, changes)
         except Unreadable as error:
@@ -113,6 +113,20 @@ class TopicReader:
                 f"The topic {message.topic!r} of transactions has a message at {message.place} that cannot be read: {error}. Nothing was "
                 "left out. Correct `transactions` in [source], or leave it out."
             ) from error
+
+    def _truncations(self, message: KafkaMessage, changes: tuple[MessageChange, ...]) -> tuple[MessageChange, ...]:
+        """Truncations as the settings want them. Raises IngestStopped where their order is not known."""
+        if self._settings.truncates == "ignore":
+            return tuple(change for change in changes if not isinstance(change.change, TableTruncated))
+        others = [place for place in self._assigned if place[0] == message.topic]
+        if self._settings.transactions is None and len(others) > 1:
+            raise IngestStopped(
+                f"The topic {message.topic!r} has a truncation at {message.place}, and {len(others)} partitions, so which rows "
+                "came before it is not known. It was not applied. Let Debezium write transaction metadata, and name its topic by "
+                "`transactions` in [source]. "
+                'Or set truncates = "ignore".'
+            )
+        return changes
 
     def _decode(self, message: KafkaMessage) -> Iterator[MessageChange]:
         if message.topic == self._settings.transactions:
