@@ -60,7 +60,9 @@ def _lock(arguments: Sequence[str]) -> int:
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
-        "[--store s3|gcs|azure]", "see objcat work: four writers upsert flights into one table, and one is killed", _module("devkit.demo")
+        "[--store s3|gcs|azure] [--ingest]",
+        "see objcat work: four writers upsert flights into one table, and one is killed; or a database is followed",
+        _module("devkit.demo"),
     ),
     "test": Command(
         "[SUITE...] [--integration] [--all] [PYTEST ARGUMENTS]",

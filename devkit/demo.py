@@ -23,11 +23,13 @@ from rich.table import Table as Grid
 
 import objcat
 from devkit import toolchain
-from devkit.demo_checks import Check, Story, check_spark, check_story, summarize
+from devkit.demo_checks import Check, Story, check_spark, check_story, show_checks, summarize
 from devkit.demo_engines import MIRRORS, READ_BY_OTHERS, check_engines, check_mirrors
 from devkit.demo_flights import KEY, SCHEMA, Step, january, scheduled
 from devkit.demo_hunter import Hunter
 from devkit.demo_writer import TABLE, Commit, LocalWriter, MarkedEnv, Place, SparkWriter, Writer, WriterDied
+from devkit.ingest_demo import SECONDS, ingest_demo
+from devkit.ingest_demo_process import IngestFailed
 from devkit.install import InstallError
 from devkit.servers import ServerError, ServerName, Servers
 from fileio.errors import FileIOError
@@ -210,7 +212,7 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
         if with_engines:
             with console.status("reading the mirrors of the table by every engine"):
                 checks += check_engines(table, table.snapshot.slot, now)
-        _show_checks(console, checks, time.monotonic() - began_s)
+        show_checks(console, checks, time.monotonic() - began_s)
         return checks
 
 
@@ -283,30 +285,28 @@ def _show_time_travel(console: Console, before: pa.Table, now: pa.Table, *, slot
     console.print(grid)
 
 
-def _show_checks(console: Console, checks: Sequence[Check], seconds: float) -> None:
-    for check in checks:
-        console.print(
-            f"{'[green]ok  [/green]' if check.holds else '[red]FAIL[/red]'} {check.name} ({check.found})", soft_wrap=True, highlight=False
-        )
-    failed = sum(not check.holds for check in checks)
-    verdict = f"[red]{failed} of {len(checks)} checks failed[/red]" if failed else f"[green]all {len(checks)} checks hold[/green]"
-    console.print(f"{verdict}, in {seconds:.0f} s", highlight=False)
-
-
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev demo", description="See objcat work: four writers upsert flights into one table at once, and one is killed."
     )
     parser.add_argument("--store", choices=["file", *SERVER_OF], default="file", help="a directory, or a local server of that kind")
     parser.add_argument(
-        "--path", type=Path, help="with --store file: the directory of the lake, which stays; the default is a temporary one"
+        "--path",
+        type=Path,
+        help="with --store file: the directory of the lake, which stays, and with --ingest of the plot; by default a temporary one",
     )
     parser.add_argument("--days", type=int, default=31, help=f"days of January 2013, {DAYS_MIN} to 31")
     parser.add_argument("--engines", action="store_true", help="read the table by every engine at the end; installs them first")
     parser.add_argument("--no-spark", action="store_true", help="three local writers only")
+    parser.add_argument("--ingest", action="store_true", help="another story: a database is followed, and its ingest is killed twice")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="with --ingest: how long the database is followed")
     parsed = parser.parse_args(arguments)
     if not DAYS_MIN <= parsed.days <= 31:
         parser.error(f"--days {parsed.days} is out of range. Use {DAYS_MIN} to 31.")
+    if parsed.ingest and (parsed.store != "file" or parsed.days != 31 or parsed.engines or parsed.no_spark):
+        parser.error("--ingest takes --path and --seconds alone. Leave the others out.")
+    if not 1 <= parsed.seconds <= 3600 or (parsed.seconds != SECONDS and not parsed.ingest):
+        parser.error(f"--seconds {parsed.seconds:g} does not fit. Use 1 to 3600, with --ingest.")
     if parsed.path is not None and parsed.store != "file":
         parser.error(f"--path needs --store file. The lake of --store {parsed.store} is on a server that ends with the demo.")
     if parsed.engines and parsed.store != "file":
@@ -319,10 +319,13 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _arguments(arguments)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
-        checks = demo(
-            console, store=parsed.store, path=parsed.path, days=parsed.days, with_spark=not parsed.no_spark, with_engines=parsed.engines
-        )
-    except (ObjcatError, FileIOError, ServerError, InstallError, toolchain.ToolchainError, WriterDied) as error:
+        if parsed.ingest:
+            checks = ingest_demo(console, path=parsed.path, seconds=parsed.seconds)
+        else:
+            checks = demo(
+                console, store=parsed.store, path=parsed.path, days=parsed.days, with_spark=not parsed.no_spark, with_engines=parsed.engines
+            )
+    except (ObjcatError, FileIOError, ServerError, InstallError, toolchain.ToolchainError, WriterDied, IngestFailed) as error:
         print(f"dev demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+from rich.console import Console
 
 import objcat
 from devkit.demo_flights import ACTUAL, KEY, rows_of, scheduled
@@ -131,3 +132,14 @@ def summarize(rows: pa.Table) -> list[dict[str, Any]]:
     """Flights, flights with an arrival and the mean delay, by airport. It is the answer of the time-travel query."""
     grouped = rows.group_by("origin").aggregate([("flight", "count"), (ACTUAL[3], "count"), (ACTUAL[3], "mean")])
     return sorted(grouped.to_pylist(), key=lambda row: str(row["origin"]))
+
+
+def show_checks(console: Console, checks: Sequence[Check], seconds: float, *, are_numbered: bool = False) -> None:
+    """Print each check with its outcome, and a verdict. `seconds`: how long it all took."""
+    for number, check in enumerate(checks, 1):
+        outcome = "[green]ok  [/green]" if check.holds else "[red]FAIL[/red]"
+        name = f"{number:2}. {check.name}" if are_numbered else check.name
+        console.print(f"{outcome} {name} ({check.found})", soft_wrap=True, highlight=False)
+    failed = sum(not check.holds for check in checks)
+    verdict = f"[red]{failed} of {len(checks)} checks failed[/red]" if failed else f"[green]all {len(checks)} checks hold[/green]"
+    console.print(f"{verdict}, in {seconds:.0f} s", highlight=False)

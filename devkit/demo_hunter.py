@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
+from typing import Protocol
 
-from devkit.demo_writer import LocalWriter
 from fileio.store import FileIO
 from objcat.timeline.entry import Txn, data_prefix
 from objcat.timeline.log import Log
+
+
+class Victim(Protocol):
+    """A writer that may be killed.
+
+    Attributes:
+        mark: the beginning of the ids of its transactions; empty when nobody else writes.
+        process: it.
+    """
+
+    mark: str
+    process: subprocess.Popen[str]
 
 
 class Hunter(threading.Thread):
@@ -19,7 +32,7 @@ class Hunter(threading.Thread):
     killed (SIGKILL). `txn`: the interrupted write; None while there is none. `tries`: commits that were too quick.
     """
 
-    def __init__(self, fileio: FileIO, victim: LocalWriter) -> None:
+    def __init__(self, fileio: FileIO, victim: Victim) -> None:
         super().__init__(name="hunter", daemon=True)
         self.txn: str | None = None
         self.tries = 0
