@@ -81,6 +81,8 @@ class SourceTable:
         is_record: whether it is the source's own record of what it has read. It needs no route, and is written also when a transaction is
             left out on request.
         has_schema: whether the columns are known. Otherwise they come with the first row, and those here are of the key at most.
+        joins_later: columns that the source has by now, and that this schema lacks: they join later in the stream. Rows of this schema
+            read their default. A column that was dropped is null instead.
     """
 
     name: str
@@ -91,6 +93,7 @@ class SourceTable:
     sorts_by_bytes: bool = False
     is_record: bool = False
     has_schema: bool = True
+    joins_later: tuple[str, ...] = ()
 
     def column(self, name: str) -> SourceColumn:
         """The column of that name. Raises KeyError."""

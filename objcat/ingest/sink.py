@@ -194,7 +194,7 @@ class LakeSink:
     def missing_columns(self, routed: RoutedTable, table: SourceTable, ever: Sequence[str]) -> list[pa.Field]:
         """Columns that the source once had and that this schema lacks, as the lake has them."""
         have = self._schemas.get(routed.name)
-        names = {column.name for column in table.columns}
+        names = {column.name for column in table.columns} | set(table.joins_later)
         return [] if have is None else [have.field(name) for name in ever if name not in names and name in have.names]
 
     def find_row(self, routed: RoutedTable, table: SourceTable, key: KeyValues, columns: Sequence[str]) -> dict[str, DecodedValue]:

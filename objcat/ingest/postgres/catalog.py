@@ -184,6 +184,8 @@ class PostgresCatalog:
                 for column in message.columns
             ),
             key=key,
+            # The stream is behind the catalog: these columns are not dropped, they have not joined yet.
+            joins_later=() if now is None else tuple(column.name for column in now.table.columns if column.name not in names),
         )
 
     def is_filled(self, partition: Partition) -> bool:
