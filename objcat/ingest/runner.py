@@ -198,6 +198,7 @@ class IngestSession:
         self._bad_share = _BadShare(config)
         self._newest_ms: int | None = None
         self._asked_head: Position | None = None
+        self._was_consistent = False
         self._slot: int | None = None
 
     def close(self) -> None:
@@ -226,6 +227,7 @@ class IngestSession:
             self.has_committed = self._sink.settle(self._ingest._unsettled_commit) is not None
             self._ingest._unsettled_commit = None
         self._tables.load(self._sink.load())
+        self._was_consistent = self._tables.state.is_consistent
         self._take_requests()
         self._tables.check_restored()
         if self._tables.has_changed:
@@ -287,7 +289,7 @@ class IngestSession:
         if self._has_rows():
             is_old = self._due.first_s is not None and now_s - self._due.first_s >= seconds_max
             return is_old or self._is_careful or self._applier.count >= rows_max
-        if self._tables.has_changed:
+        if self._tables.has_changed or self._tables.state.is_consistent is not self._was_consistent:
             return True
         return self._tables.has_moved and now_s - self._due.committed_s >= self._config.run.idle_commit_s
 
@@ -383,6 +385,7 @@ class IngestSession:
         self.has_committed = True
         self._due.first_s, self._due.committed_s = None, self._env.monotonic_s()
         self._slot = done.slot
+        self._was_consistent = state.is_consistent
         self._note_commit(self._due.committed_s - began_s, rows)
 
     def _note_commit(self, took_s: float, rows: int) -> None:
