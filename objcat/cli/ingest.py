@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +20,11 @@ from objcat.cli.output import ChangingLine, changing_line, draw, say, say_json, 
 from objcat.cli.report import write_page
 from objcat.errors import IngestStopped, InvalidInput
 from objcat.ingest.config import IngestConfig, read_config
+from objcat.ingest.ingest_check import CheckedTable, IngestCheck, check_ingest
 from objcat.ingest.ingest_metrics import serve_metrics
 from objcat.ingest.ingest_status import IngestStatus, position_line, read_status
 from objcat.ingest.requests import add_request
-from objcat.ingest.routes import Router
+from objcat.ingest.routes import HISTORY, SOFT, Router
 from objcat.ingest.runner import Ingest, IngestProgress
 from objcat.ingest.sources import open_source
 from objcat.lake.lake import Lake, connect
@@ -31,8 +35,28 @@ ingest = typer.Typer(name="ingest", no_args_is_help=True, help="Follow databases
 
 
 @ingest.command()
+def check(config: Config, as_json: Json = False) -> None:
+    """Connect, check the settings of the source, and list the tables that will be followed. It changes nothing.
+
+    The exit code is 1 when the source cannot be followed.
+    """
+    read = read_config(config)
+    source = open_source(read, Router(read), default_env())
+    try:
+        found = check_ingest(read, _lake(read), source)
+    finally:
+        source.close()
+    if as_json:
+        say_json({"fits": found.fits, **asdict(found)})
+    else:
+        _show_check(found)
+    if not found.fits:
+        raise typer.Exit(1)
+
+
+@ingest.command()
 def run(config: Config, as_json: Json = False) -> None:
-    """Follow a source until you stop the command. It goes on from its last commit.
+    """Follow a source until you stop the command, by Ctrl-C or SIGTERM. It goes on from its last commit.
 
     You may end it at any time, also with kill -9: rows and position are one commit. Needs the extra of the source, such as
     `ingest-postgres`.
@@ -123,7 +147,8 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
     if shown is not None:
         shown.start()
     try:
-        state = made.once() if is_once else made.run()
+        with _ends_by_signal(made) as signals:
+            state = made.once() if is_once else made.run()
     finally:
         if shown is not None:
             shown.stop()
@@ -143,10 +168,41 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
     aside = {name: table.aside for name, table in sorted(state.tables.items()) if table.aside is not None}
     if as_json:
         say_json({**done, "set_aside": aside})
-        return
-    say(f"{config.name} is at {done['position']}: {done['commits']:,} commits, {done['changes']:,} changes, {done['rows']:,} rows written")
-    for name, why in aside.items():
-        say(f"set aside: {name}: {why}", error=True)
+    else:
+        say(
+            f"{config.name} is at {done['position']}: {done['commits']:,} commits, {done['changes']:,} changes, "
+            f"{done['rows']:,} rows written"
+        )
+        for name, why in aside.items():
+            say(f"set aside: {name}: {why}", error=True)
+    if signals:
+        raise typer.Exit(128 + signals[0])
+
+
+@contextmanager
+def _ends_by_signal(made: Ingest) -> Iterator[list[int]]:
+    """A block in which Ctrl-C and SIGTERM end an ingest after the commit in progress, and a second one ends it at once.
+
+    Yields the signals that came.
+    """
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop(number: int, _frame: object) -> None:
+        came.append(number)
+        made.stop()
+        restore()
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield came
+    finally:
+        restore()
 
 
 def _tell(name: str, at: IngestProgress, shown: ChangingLine | None, *, as_json: bool) -> None:
@@ -202,3 +258,34 @@ def _show(found: IngestStatus) -> None:
         say(f"{found.dead:,} dead letters; the newest ones:")
         for letter in found.dead_letters:
             say(f"  {letter.at} {letter.table or '-'} at {letter.position or '-'}: {letter.error or ''}")
+
+
+def _show_check(found: IngestCheck) -> None:
+    for problem in found.problems:
+        say(problem)
+    if found.fits:
+        begun = "has not begun" if found.position is None else f"is at {found.position}"
+        say(f"{found.source} can be followed. It {begun}.")
+    if found.tables:
+        shown = sheet("tables that are followed")
+        for title in ("table", "in the lake", "key", "columns in the lake", "remark"):
+            shown.add_column(title, overflow="fold")
+        for table in found.tables:
+            columns = ", ".join(f"{name} {kind}" for name, kind in table.columns.items())
+            shown.add_row(*map(words, (table.name, table.target, ", ".join(table.key) or "none", columns, _remark(table))))
+        draw(shown)
+    if found.not_followed:
+        say(f"not followed: {', '.join(found.not_followed)}")
+
+
+def _remark(table: CheckedTable) -> str:
+    if table.problem is not None:
+        return f"would be set aside: {table.problem}"
+    said = []
+    if not table.key:
+        said.append("each change becomes a row" if table.deletes == HISTORY else "without a key, inserts are followed alone")
+    if table.deletes == SOFT:
+        said.append("deleted rows stay, marked")
+    if table.exists:
+        said.append("the lake has this table")
+    return "; ".join(said)

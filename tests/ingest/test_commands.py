@@ -1,0 +1,99 @@
+"""The commands of `objcat ingest` as someone meets them who has never run one: answers, mistakes, and ends by Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from devkit.paths import ROOT
+from tests.ingest.shop import Shop
+from tests.ingest.test_running import command
+
+PAGE = ROOT / "docs" / "reference" / "json.md"
+KEYS = {
+    name: set(re.findall(r"`(\w+)`", keys))
+    for name, keys in re.findall(r"^\| `ingest (\w+)` \| \w+ \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+}
+
+
+@pytest.fixture
+def items(shop: Shop) -> Shop:
+    shop.sql(
+        "create table items(id int primary key, n int, price numeric(8, 2)); insert into items select i, 0, 1 from generate_series(1, 10) i"
+    )
+    shop.sql("create table notes(text text)")
+    return shop
+
+
+def json_of(shop: Shop, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
+    done = command(shop, *arguments, "--json")
+    assert done.returncode == status, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_page_on_json_names_what_is_printed(items: Shop) -> None:
+    (checked,) = json_of(items, "check")
+    assert set(checked) == KEYS["check"]
+    *commits, end = json_of(items, "once")
+    assert commits and all(set(commit) | set(end) >= KEYS["run"] for commit in commits)
+    (status,) = json_of(items, "status")
+    assert set(status) >= KEYS["status"]
+    assert set(json_of(items, "resnapshot", "public.items")[0]) == KEYS["resnapshot"]
+    assert set(json_of(items, "skip", "0/1")[0]) == KEYS["skip"]
+    assert set(KEYS) == {"check", "run", "once", "status", "resnapshot", "skip"}
+
+
+def test_a_check_lists_what_would_be_followed_and_changes_nothing(items: Shop) -> None:
+    items.sql("create schema other; create table other.t(id int primary key)")
+    done = command(items, "check")
+    assert done.returncode == 0 and "shop can be followed. It has not begun." in done.stdout
+    (checked,) = json_of(items, "check")
+    followed, without_key = checked["tables"]
+    assert checked["not_followed"] == ["other.t"]
+    assert (followed["name"], followed["target"], followed["key"], followed["exists"]) == ("public.items", "shop.items", ["id"], False)
+    assert followed["columns"] == {"id": "int", "n": "int", "price": "decimal(8,2)"} and followed["problem"] is None
+    assert "REPLICA IDENTITY FULL" in without_key["problem"]
+    assert (
+        items.sql("select count(*) from pg_publication")
+        == items.sql("select count(*) from pg_replication_slots where slot_name = %s", items.slot)
+        == [(0,)]
+    )
+    assert not items.lake_path.exists()
+    json_of(items, "once")
+    (checked,) = json_of(items, "check")
+    assert checked["position"] is not None and [table["exists"] for table in checked["tables"]] == [True, False]
+
+
+def test_a_check_names_what_is_wrong(items: Shop) -> None:
+    items.config_path.write_text(items.config_path.read_text().replace("public\\\\.(.*)", "pubic\\\\.(.*)"))
+    done = command(items, "check")
+    assert done.returncode == 1 and "No table of 'shop' matches a route. It has public.items, public.notes." in done.stdout
+    assert "not followed: public.items, public.notes" in done.stdout
+    done = command(items, "once")
+    assert done.returncode == 2 and "No table of the source matches a route" in done.stderr
+
+
+def test_ctrl_c_ends_it_after_a_commit(items: Shop) -> None:
+    called = [sys.executable, "-m", "objcat.cli", "ingest", "run", str(items.config_path), "--json"]
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = subprocess.Popen(
+            called, cwd=ROOT, env={**os.environ, **items.environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        items.sql("update items set n = n + 1")
+        while not json.loads(process.stdout.readline())["is_consistent"]:
+            pass
+        items.sql("update items set n = n + 1")
+        process.send_signal(number)
+        said, wrong = process.communicate(timeout=60)
+        assert process.returncode == code and "Traceback" not in wrong, wrong
+        assert json.loads(said.splitlines()[-1])["consistent"] is True
+    items.once()
+    assert items.differences("items") == []
