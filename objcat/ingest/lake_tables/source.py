@@ -128,7 +128,11 @@ class LakeTablesSource:
             with self._errors("reading its logs"):
                 moved = self._take_tables(progress)
                 for name in progress.reading():
-                    yield from self._rows(progress, name)
+                    try:
+                        yield from self._rows(progress, name)
+                    except (TableNotFound, TableClosed):
+                        # It was dropped meanwhile.
+                        progress.tables.pop(name, None)
                 for log in progress.logs():
                     for transaction in self._changes(progress, log):
                         moved = True
@@ -148,13 +152,13 @@ class LakeTablesSource:
             del progress.tables[name]
         has_joined = False
         for name in names:
-            known = progress.tables.get(name)
-            if known is not None:
-                binding = self._lake._context.binding_of(name).binding
-                if (binding.table, binding.prefix) == (known.id, known.log):
-                    continue
-                del progress.tables[name]
             with contextlib.suppress(TableNotFound, TableClosed):
+                known = progress.tables.get(name)
+                if known is not None:
+                    binding = self._lake._context.binding_of(name).binding
+                    if (binding.table, binding.prefix) == (known.id, known.log):
+                        continue
+                    del progress.tables[name]
                 has_joined |= self._begin_table(progress, name)
         return has_joined
 
@@ -218,7 +222,10 @@ class LakeTablesSource:
             for name in names:
                 with contextlib.suppress(TableNotFound, TableClosed):
                     handles[name] = self._lake.table(name)
-            handles = {name: table for name, table in handles.items() if table.id == progress.tables[name].id}
+                if name not in handles or handles[name].id != progress.tables[name].id:
+                    # It is read again when it is there again: some of its changes are passed over meanwhile.
+                    handles.pop(name, None)
+                    del progress.tables[name]
             since = progress.slots[log]
             newest = min((table.refresh().slot for table in handles.values()), default=since)
             if newest <= since or self._is_closed:
@@ -229,14 +236,15 @@ class LakeTablesSource:
     def _range(self, progress: LakeProgress, log: str, handles: Mapping[str, Table], since: int, until: int) -> Iterator[SourceTransaction]:
         tables: dict[str, tuple[Table, SourceTable]] = {}
         announced: list[Change] = []
-        again: list[str] = []
         for name, handle in handles.items():
             followed = progress.tables[name]
             schema = handle._context.snapshot_as_of(until).spec.table_schema
-            if has_to_be_read(schema, followed.columns):
-                again.append(name)
-                continue
             table = source_table(name, schema, describe(handle, self._router).key)
+            if has_to_be_read(schema, followed.columns):
+                # From the first slot of the range on: its changes are passed over, and it is read at the slot that is reached.
+                followed.groups_read = 0
+                announced.append(TableRead(table, is_done=False))
+                continue
             known = self._known.get(name)
             if known is not None and known.version == table.version:
                 table = known
@@ -249,7 +257,7 @@ class LakeTablesSource:
         for place, one in enumerate(slots):
             progress.slots[log] = one.slot
             progress.last = f"{log}@{one.slot}"
-            if place == len(slots) - 1 and not again:
+            if place == len(slots) - 1:
                 progress.slots[log] = until
             yield SourceTransaction(
                 position=progress.position(),
@@ -261,9 +269,7 @@ class LakeTablesSource:
             )
             announced = []
         progress.slots[log] = until
-        for name in again:
-            progress.tables[name].groups_read = 0
-        if announced or again:
+        if announced:
             yield SourceTransaction(position=progress.position(), mark=MARK, changes=announced, count=len(announced))
 
     # ---- positions
