@@ -251,15 +251,14 @@ def test_a_registry_that_comes_back_is_waited_for(topics: TopicShop, registry: S
     values = AvroTopic(
         registry, f"{topics.topic('items')}-value", {"type": "record", "name": "item", "fields": [{"name": "id", "type": "long"}]}
     )
-    topics.write("items", TopicRecord("1", values.encode({"id": 1})))
-    for fault in (RegistryFault.AWAY, RegistryFault.BUSY):
+    for number, fault in enumerate((RegistryFault.AWAY, RegistryFault.BUSY)):
+        topics.write("items", TopicRecord(str(number), values.encode({"id": number})))
         registry.fault = fault
-        asked = len(registry.requests)
-        healer = threading.Thread(target=heal, args=(registry, asked + 2))
+        healer = threading.Thread(target=heal, args=(registry, len(registry.requests) + 2))
         healer.start()
         topics.once()
         healer.join()
-    assert sorted(rows_by_id(topics, "items")) == [1]
+        assert sorted(rows_by_id(topics, "items")) == list(range(number + 1))
 
 
 def test_a_registry_that_stays_away_stops_the_run(topics: TopicShop, registry: SchemaRegistry) -> None:

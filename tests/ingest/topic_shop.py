@@ -6,6 +6,7 @@ import io
 import json
 import secrets
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,14 +130,17 @@ class TopicShop(Shop):
         """Make a topic. `config`: with `_` for `.`."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         self._done(self.admin.create_topics([NewTopic(self.topic(name), partitions, 1, config=settings)]))
+        self._wait_for_partitions(name, partitions)
 
     def remove(self, name: str) -> None:
         """Delete a topic. It may be made again after that."""
         self._done(self.admin.delete_topics([self.topic(name)]))
+        self._wait_for_partitions(name, 0)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give a topic more partitions."""
         self._done(self.admin.create_partitions([NewPartitions(self.topic(name), total)]))
+        self._wait_for_partitions(name, total)
         # The producer would learn of them within minutes.
         self._producer = self._new_producer()
 
@@ -221,6 +225,17 @@ class TopicShop(Shop):
                 "log_level": 0,
             }
         )
+
+    def _wait_for_partitions(self, name: str, count: int) -> None:
+        """Wait until the broker tells of so many partitions that have a leader: it answers before it does."""
+        end = time.monotonic() + ANSWER_S_MAX
+        while time.monotonic() < end:
+            found = self.admin.list_topics(timeout=ANSWER_S_MAX).topics.get(self.topic(name))
+            leaders = 0 if found is None else sum(1 for one in found.partitions.values() if one.leader >= 0)
+            if leaders == count and (found is None) is (count == 0):
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{self.topic(name)} does not come to {count} partitions")
 
     def _new_producer(self) -> Producer:
         return Producer({"bootstrap.servers": self.broker.connection(), "linger.ms": 0, "log_level": 0})
