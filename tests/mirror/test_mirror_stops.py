@@ -180,7 +180,8 @@ def test_a_process_that_stops_at_every_request(tmp_path: Path, case: str, form: 
 @pytest.mark.parametrize("fault", LOST)
 @pytest.mark.parametrize("length", [1, LONG])
 def test_answers_that_are_lost_at_every_request(tmp_path: Path, case: str, form: str, fault: Fault, length: int) -> None:
-    assert strike_some(tmp_path, case, form, fault, length=length) > 1
+    # A slot of Delta is one put, if it needs no masks: only that has an answer that tells of an effect.
+    assert strike_some(tmp_path, case, form, fault, length=length) >= 1
 
 
 @pytest.mark.tier("all")
