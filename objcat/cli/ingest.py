@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
@@ -146,6 +147,8 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
         _, stop_metrics = serve_metrics(made.metrics.text, host=config.run.metrics_host, port=port, env=default_env())
     if shown is not None:
         shown.start()
+    # What is there by now stays to the end. The collector of garbage would look at all of it again and again while rows come and go.
+    gc.freeze()
     try:
         with _ends_by_signal(made) as signals:
             state = made.once() if is_once else made.run()

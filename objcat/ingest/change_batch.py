@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,8 +53,7 @@ class TableWrite:
     where: pc.Expression | None = None
 
 
-@dataclass(slots=True)
-class _LastRow:
+class _LastRow(msgspec.Struct, frozen=True, gc=False):
     """The last change of a key. row: None: the key alone is known, of a delete. unsent: columns that are to stay as they are."""
 
     table: SourceTable
@@ -210,18 +210,25 @@ def _groups(changes: _TableChanges) -> Iterable[_Group]:
     """Rows of one action, one schema and the same columns each: rows of another schema lack other columns."""
     made: dict[tuple[WriteAction, int, tuple[str, ...]], _Group] = {}
 
-    def add(action: WriteAction, table: SourceTable, columns: Sequence[str], row: RowWrite) -> None:
-        group = made.setdefault((action, id(table), tuple(columns)), (action, table, columns, []))
-        group[3].append(row)
+    def add(action: WriteAction, table: SourceTable, columns: Sequence[str], row: RowWrite) -> list[RowWrite]:
+        rows = made.setdefault((action, id(table), tuple(columns)), (action, table, columns, []))[3]
+        rows.append(row)
+        return rows
 
     names: dict[int, tuple[str, ...]] = {}
     for table, row in changes.appended:
         columns = names.setdefault(id(table), tuple(column.name for column in table.columns))
         add(WriteAction.APPEND, table, columns, row)
     is_soft = changes.routed.is_soft
+    whole: SourceTable | None = None
+    upserts: list[RowWrite] = []
     for key, last in changes.last.items():
-        columns = names.setdefault(id(last.table), tuple(column.name for column in last.table.columns))
         row = RowWrite(key, last.row or {}, last.kind, last.stamp, last.sequence)
+        if last.kind is not ChangeKind.DELETE and not last.unsent and last.table is whole:
+            # Nearly all rows are of this kind.
+            upserts.append(row)
+            continue
+        columns = names.setdefault(id(last.table), tuple(column.name for column in last.table.columns))
         if last.kind is ChangeKind.DELETE and not is_soft:
             add(WriteAction.DELETE, last.table, last.table.key, row)
         elif last.kind is ChangeKind.DELETE and last.row is None:
@@ -229,5 +236,6 @@ def _groups(changes: _TableChanges) -> Iterable[_Group]:
         elif last.unsent:
             add(WriteAction.UPSERT_PARTIAL, last.table, tuple(name for name in columns if name not in last.unsent), row)
         else:
-            add(WriteAction.UPSERT, last.table, columns, row)
+            upserts = add(WriteAction.UPSERT, last.table, columns, row)
+            whole = last.table
     return made.values()

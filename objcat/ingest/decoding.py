@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.ingest.config import Mask
 from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, KeyValues, Row, SourceColumn, SourceTable
+from objcat.ingest.packed_row import PackedRow
 from objcat.ingest.routes import DELETED, OPERATION, SEQUENCE, SOURCE_POSITION, SOURCE_TIME, RoutedTable
 
 UNFIT = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError, pa.ArrowException)
@@ -28,8 +30,7 @@ class DecodedValue:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class RowWrite:
+class RowWrite(msgspec.Struct, frozen=True, gc=False):
     """A row to write.
 
     Args:
@@ -59,15 +60,43 @@ def decode_rows(
         rows: the rows.
 
     Returns:
-        The rows that fit, a record for each that does not, and how many values are null since no type of the lake holds them.
+        The rows that fit, a record for each that does not, and how many values are null since no type of the lake holds them. Rows
+        that differ in how they are read come one kind after the other.
     """
+    packed = [row for row in rows if isinstance(row.row, PackedRow) and row.row.table is table]
+    if not packed:
+        return _decoded(routed, table, columns, rows, None)
+    found = [_decoded(routed, table, columns, packed, _read_columns(packed))]
+    if len(packed) < len(rows):
+        others = [row for row in rows if not isinstance(row.row, PackedRow) or row.row.table is not table]
+        found.append(_decoded(routed, table, columns, others, None))
+    return pa.concat_tables([made for made, _, _ in found]), [one for _, bad, _ in found for one in bad], sum(nulled for _, _, nulled in found)
+
+
+def _read_columns(rows: Sequence[RowWrite]) -> Mapping[str, Any]:
+    """The columns of packed rows of one schema."""
+    packed: list[Any] = [row.row for row in rows]
+    made: Mapping[str, pa.Array] = type(packed[0]).read_columns(packed[0].table, packed)
+    return made
+
+
+def _decoded(
+    routed: RoutedTable, table: SourceTable, columns: Sequence[str], rows: Sequence[RowWrite], read: Mapping[str, pa.Array] | None
+) -> tuple[pa.Table, list[BadRecord], int]:
+    """See `decode_rows`. read: the raw values by column, where they were read together."""
     places = {name: at for at, name in enumerate(table.key)}
     arrays, fields, errors, nulled = [], [], dict[int, str](), 0
     for column in routed.written(table):
         if column.name not in columns:
             continue
         at = places.get(column.name)
-        raw = [row.row.get(column.name) for row in rows] if at is None else [row.row.get(column.name, row.key[at]) for row in rows]
+        raw: Sequence[Any] | pa.Array
+        if read is not None:
+            raw = read[column.name]
+        elif at is None:
+            raw = [row.row.get(column.name) for row in rows]
+        else:
+            raw = [row.row.get(column.name, row.key[at]) for row in rows]
         array, bad = decode_column(column, raw)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
         nulled += nulled_values(raw, array, bad)
@@ -86,12 +115,14 @@ def decode_rows(
 def decode_column(column: SourceColumn, raw: Sequence[Any] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
     """Raw values of a column as an array. Values that do not fit are null in it, with the reason by their place.
 
-    A source may pass an array of its own raw values, such as text.
+    A source may pass an array of its own raw values, such as text, or of the type of the column, which needs no decoding.
     """
     if not isinstance(raw, pa.Array):
         lake = [place for place, value in enumerate(raw) if isinstance(value, DecodedValue)]
         if lake:
             return _with_lake_values(column, raw, set(lake))
+    if isinstance(raw, pa.Array) and raw.type.equals(column.type):
+        return raw, {}
     try:
         return column.decode(raw, column.type), {}
     except UNFIT:

@@ -12,7 +12,7 @@ only then does a slot hold exactly what the source had at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,6 +24,8 @@ PIECE_CHANGES = 5_000
 """So many changes are looked at together, to ask the source about their keys at once."""
 MARKS_MAX = 64
 """With more marks than that, the source is asked which of them it still needs."""
+MARKS_STORED_MAX = 16
+"""The same, before a commit stores them."""
 
 
 class UnreadRange(msgspec.Struct, kw_only=True):
@@ -176,18 +178,27 @@ class Handover:
         if len(self.state.marks) > MARKS_MAX:
             self.state.marks = self._source.unsettled(self.state.marks)
 
+    def settle(self) -> None:
+        """A commit is about to store the state. Marks that no later chunk can lack are left out, so that it stays small."""
+        if len(self.state.marks) > MARKS_STORED_MAX:
+            self.state.marks = self._source.unsettled(self.state.marks)
+
     def wanted(self, changes: Iterator[Change], mark: Mark) -> Iterator[tuple[Change, bool, bool]]:
         """The changes of a transaction, each with whether its old key is to be deleted and whether its key is to be written.
 
         Changes of rows that are left out are not in it. All other changes are.
         """
         while piece := list(islice(changes, PIECE_CHANGES)):
-            yield from self._wanted(piece, mark)
+            plain = {name for name, progress in self.state.tables.items() if progress.is_handed_over and progress.aside is None}
+            if all(not isinstance(change, RowChange) or change.table.name in plain for change in piece):
+                yield from ((change, True, True) for change in piece)
+            else:
+                yield from self._wanted(piece, mark, plain)
 
-    def _wanted(self, piece: Sequence[Change], mark: Mark) -> Iterator[tuple[Change, bool, bool]]:
+    def _wanted(self, piece: Sequence[Change], mark: Mark, plain: Collection[str]) -> Iterator[tuple[Change, bool, bool]]:
         asked: dict[str, tuple[SourceTable, dict[KeyValues, bool]]] = {}
         for change in piece:
-            if isinstance(change, RowChange) and not self._is_plain(change.table.name):
+            if isinstance(change, RowChange) and change.table.name not in plain:
                 keys = asked.setdefault(change.table.name, (change.table, {}))[1]
                 keys[change.key] = False
                 if change.old_key is not None:
@@ -203,10 +214,6 @@ class Handover:
             moves_from = change.old_key is not None and applies[change.old_key]
             if moves_from or applies[change.key]:
                 yield change, moves_from, applies[change.key]
-
-    def _is_plain(self, table: str) -> bool:
-        progress = self.state.tables.get(table)
-        return progress is not None and progress.is_handed_over and progress.aside is None
 
     def _applies(self, table: SourceTable, keys: Sequence[KeyValues], mark: Mark) -> dict[KeyValues, bool]:
         """For each key of a table that is not handed over, whether a change of this transaction is to be applied."""

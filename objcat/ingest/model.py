@@ -111,8 +111,8 @@ class ChangeStamp:
     position: str
 
 
-class RowChange(msgspec.Struct, frozen=True):
-    """A change of one row.
+class RowChange(msgspec.Struct, frozen=True, gc=False):
+    """A change of one row. It is part of no circle, so the collector of garbage need not look at each of them.
 
     Args:
         table: the table, with the schema that `row` fits.

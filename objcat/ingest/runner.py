@@ -359,6 +359,7 @@ class IngestSession:
     def _commit(self, steps: Sequence[TableWrite] = (), bad: Sequence[BadRecord] = ()) -> None:
         """Commit what there is, and tell the source. With `steps`, these alone."""
         began_s = self._env.monotonic_s()
+        self._tables.handover.settle()
         state = self._tables.state
         if not steps and not bad:
             steps, bad = self._applier.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from objcat.ingest.model import (
 )
 from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.gtids import Gtids
+from objcat.ingest.mysql.packed import ZERO_DATE, BinlogRow, BinlogSchema, packs_key, wire_of
 from objcat.ingest.mysql.statements import AlteredTable, TableName, read_statement
 from objcat.ingest.mysql.types import MysqlType, keeps_values, type_of_binlog
 from objcat.ingest.spooled_changes import SpooledChanges
@@ -32,12 +34,13 @@ GTIDS, FILE, OFFSET, SINCE = "gtids", "file", "offset", "since"
 read from, when transactions of two phases are prepared and not committed: their rows come before the position, and count after it."""
 _XID = re.compile(r"x'([0-9a-f]*)'(?:\s*,\s*x'([0-9a-f]*)')?(?:\s*,\s*(\d+))?", re.IGNORECASE)
 _ROLLBACK_TO = re.compile(r"rollback\s+(?:work\s+)?to\b", re.IGNORECASE)
-ZERO_DATE = "0000-00-00"
-"""Stands for dates that do not exist, of which the binlog reader gives no value."""
 ROW_BYTES = 400
 """About what the objects of a row take, next to its values."""
 VALUE_BYTES = 60
 """About what a value takes."""
+PACKED_BYTES = 300
+"""About what the objects of a packed row take, next to its bytes."""
+_KINDS = {"WriteRowsEvent": ChangeKind.INSERT, "UpdateRowsEvent": ChangeKind.UPDATE, "PartialUpdateRowsEvent": ChangeKind.UPDATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class BinlogDecoder:
     ) -> None:
         self._library = library
         self._catalog = catalog
-        self._follows = follows
+        self._follows = functools.cache(follows)
         self._bytes_max = bytes_max
         self._gtids = gtids
         self._applied = gtids
@@ -132,6 +135,8 @@ class BinlogDecoder:
             return
         streamed = self._streamed(name, event)
         names = type(event).__name__
+        if isinstance(streamed.table, BinlogSchema) and self._take_packed(streamed.table, names, event):
+            return
         try:
             rows = event.rows
         except (*UNFIT, IndexError, LookupError) as error:
@@ -139,9 +144,8 @@ class BinlogDecoder:
                 f"Rows of {name} in the transaction {self._gtid} cannot be read: {error!r}. Nothing of it was written. Skip the "
                 "table by a route, or leave the transaction out by `objcat ingest skip`."
             ) from error
-        kind = {"WriteRowsEvent": ChangeKind.INSERT, "UpdateRowsEvent": ChangeKind.UPDATE, "PartialUpdateRowsEvent": ChangeKind.UPDATE}
         for row in rows:
-            self._add_row(streamed, kind.get(names, ChangeKind.DELETE), row)
+            self._add_row(streamed, _KINDS.get(names, ChangeKind.DELETE), row)
 
     def take_statement(self, event: Any) -> bool:
         """A statement. Returns whether it ends the transaction."""
@@ -242,6 +246,43 @@ class BinlogDecoder:
 
     # ---- helpers
 
+    def _take_packed(self, table: BinlogSchema, name: str, event: Any) -> bool:
+        """Take the rows of an event by their bytes. Returns whether it could be: every value of every row was sent."""
+        bits = [event.columns_present_bitmap]
+        if name == "UpdateRowsEvent":
+            bits.append(event.columns_present_bitmap2)
+        elif name == "PartialUpdateRowsEvent":
+            return False
+        count = len(table.wires)
+        every = (1 << count) - 1
+        if event.number_of_columns != count or any(int.from_bytes(one, "little") & every != every for one in bits):
+            return False
+        kind = _KINDS.get(name, ChangeKind.DELETE)
+        data = event.packet.read(event.event_size - event.packet.read_bytes)
+        changes: list[RowChange] = []
+        at, end = 0, len(data)
+        try:
+            while at < end:
+                old_key = None
+                if kind is ChangeKind.UPDATE:
+                    old_key, at = table.take(data, at)
+                start = at
+                key, at = table.take(data, at)
+                if at > end:
+                    raise IndexError(at)
+                moved = old_key if old_key != key else None
+                row: Any = BinlogRow(table, data[start:at], 0)
+                changes.append(RowChange(table, kind, key, row, (), moved))
+        except (IndexError, ValueError) as error:
+            raise IngestStopped(
+                f"Rows of {table.name} in the transaction {self._gtid} cannot be read: {error!r}. Nothing of it was written. Skip the "
+                "table by a route, or leave the transaction out by `objcat ingest skip`."
+            ) from error
+        size = PACKED_BYTES + len(data) // max(1, len(changes))
+        for change in changes:
+            self._changes.add(change, size)
+        return True
+
     def _add(self, change: Any, size: int = ROW_BYTES) -> None:
         self._changes.add(change, size)
 
@@ -286,7 +327,7 @@ class BinlogDecoder:
         tables = self._tables if self._two_phase_tables is None else self._two_phase_tables
         known = tables.get(name)
         # The columns come with every event. As long as they are the same, rows name one object.
-        if known is not None and known.columns == event.columns:
+        if known is not None and (known.columns is event.columns or known.columns == event.columns):
             return known
         made = tables[name] = self._describe(name, event)
         self._add(SchemaChanged(table=made.table))
@@ -305,11 +346,13 @@ class BinlogDecoder:
         key = () if now is None else now.table.key
         if not set(key) <= set(types):
             key = tuple(one.name for one in columns if one.is_primary)
-        table = SourceTable(
-            name=name,
-            columns=tuple(types[one].column(one, nullable=one not in key) for one in types),
-            key=key,
-        )
+        made = tuple(types[one].column(one, nullable=one not in key) for one in types)
+        wires = [wire_of(one, self._library.types) for one in columns]
+        packed = [one for one in wires if one is not None]
+        if key and len(packed) == len(made) and all(packs_key(packed[list(types).index(one)]) for one in key):
+            table: SourceTable = BinlogSchema(name=name, columns=made, key=key, wires=tuple(packed))
+        else:
+            table = SourceTable(name=name, columns=made, key=key)
         sets = frozenset(one for one, kind in types.items() if kind.name == "set")
         return _BinlogTable(table, types, tuple((one, types[one]) for one in key), sets, columns)
 

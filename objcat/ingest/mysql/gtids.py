@@ -6,7 +6,7 @@ MySQL: for each server a set of ranges, `uuid:1-100:105,uuid:1-7`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from objcat.errors import SourceUnfit
@@ -103,6 +103,16 @@ class MysqlGtids:
 
 
 Gtids = MariaDbGtids | MysqlGtids
+
+
+def newest_marks(marks: Sequence[str]) -> list[str]:
+    """Of transactions of MariaDB, the newest one of each domain."""
+    newest: dict[str, str] = {}
+    for mark in marks:
+        domain = mark.split("-", 1)[0]
+        if domain not in newest or int(mark.rpartition("-")[2]) > int(newest[domain].rpartition("-")[2]):
+            newest[domain] = mark
+    return list(newest.values())
 
 
 def _merged(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

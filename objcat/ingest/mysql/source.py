@@ -33,7 +33,7 @@ from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.chunks import MysqlChunkReader
 from objcat.ingest.mysql.connection import MysqlConnector, is_mariadb, rows_of
 from objcat.ingest.mysql.decoder import GTIDS, SINCE, BinlogDecoder
-from objcat.ingest.mysql.gtids import Gtids
+from objcat.ingest.mysql.gtids import Gtids, newest_marks
 from objcat.ingest.mysql.settings import MysqlSettings, mysql_settings
 from objcat.ingest.routes import Router
 
@@ -179,16 +179,23 @@ class MysqlSource:
         begins = (events.GtidEvent, events.MariadbGtidEvent)
         ends = (events.XidEvent, events.QueryEvent)
         prepared, unknown = events.XAPrepareEvent, (events.NotImplementedEvent, rows.PartialUpdateRowsEvent)
-        stream = self._open_stream(str(since), [*row_events, *begins, *ends, prepared, events.HeartbeatLogEvent, *unknown])
+        wanted = [*row_events, *begins, *ends, prepared, events.RotateEvent, events.HeartbeatLogEvent, *unknown]
+        stream = self._open_stream(str(since), wanted)
         while (event := self._next_event(stream)) is not None:
             if isinstance(event, unknown):
                 self._refuse_unknown(event, decoder.gtids)
             elif isinstance(event, row_events):
                 # Values are read here: the reader takes them lazily, and forgets a table's columns when a file ends.
-                with self._connector.errors("reading its catalog"):
+                try:
                     decoder.take_rows(event)
+                except self._connector.pymysql.Error:
+                    with self._connector.errors("reading its catalog"):
+                        raise
             elif isinstance(event, begins):
                 self._begin(decoder, event)
+            elif isinstance(event, events.RotateEvent):
+                # A server that is started again counts its tables from the beginning, in a new file.
+                stream.table_map = {}
             elif isinstance(event, prepared):
                 self._place = (stream.log_file, stream.log_pos)
                 if (done := decoder.prepare(event, *self._place)) is not None:
@@ -225,6 +232,10 @@ class MysqlSource:
         """See `ChangeSource`."""
         if not marks:
             return []
+        if self._is_mariadb:
+            # A snapshot that has seen a transaction has seen all before it in its domain. So the newest ones stand for the others, and the
+            # server need not look for its position in a file of the binlog, which it reads from the beginning.
+            return newest_marks(marks)
         with self._connector.errors("looking at its transactions"):
             try:
                 seen, _ = self._chunks.seen()
@@ -312,8 +323,11 @@ class MysqlSource:
         if self._is_closed:
             return None
         try:
-            with self._connector.errors("reading its binlog"):
+            try:
                 event = stream.fetchone()
+            except self._connector.pymysql.Error:
+                with self._connector.errors("reading its binlog"):
+                    raise
         except (OSError, ValueError, AttributeError, SourceAway):
             # A connection that is closed by another thread fails in one of these ways.
             if self._is_closed:
@@ -351,6 +365,9 @@ class MysqlSource:
             auto_position=gtids,
             is_mariadb=self._is_mariadb,
             slave_heartbeat=HEARTBEAT_S,
+            # The columns of a table come before each of its rows. A number that is known in a file is of the same columns: a table that is
+            # altered gets another one.
+            freeze_schema=True,
             enable_logging=False,
             filter_non_implemented_events=False,
             pymysql_wrapper=connect,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from objcat.errors import IngestStopped
 from objcat.ingest.model import BadRecord, ChangeKind, Position, RowChange, SchemaChanged, SourceTable, SourceTransaction, TableTruncated
 from objcat.ingest.postgres.catalog import PostgresCatalog
+from objcat.ingest.postgres.packed import PgRow, key_of
 from objcat.ingest.postgres.pgoutput import (
     BeginMessage,
     CommitMessage,
@@ -22,7 +24,16 @@ from objcat.ingest.spooled_changes import SpooledChanges
 
 ROW_BYTES = 400
 """About what the objects of a row take, next to its text."""
+PACKED_BYTES = 300
+"""The same of a row that stays in its message."""
 _KINDS = {"I": ChangeKind.INSERT, "U": ChangeKind.UPDATE, "D": ChangeKind.DELETE}
+_ROW_KINDS = {letter.encode(): kind for letter, kind in _KINDS.items()}
+_KEY = ord("K")
+_FIRSTS = {ChangeKind.INSERT: b"N", ChangeKind.UPDATE: b"N", ChangeKind.DELETE: b"KO"}
+"""What may come first in a message that is not parsed: a new row, or the old one of a delete, its key alone or all of it."""
+_UINT32 = struct.Struct(">I")
+_TUPLE_AT = 6
+"""Where the first tuple of a row message begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +59,13 @@ class DecodedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class _PublishedTable:
-    """A table of the stream. names: of its columns, in order. places: of the key columns."""
+    """A table of the stream. names: of its columns, in order. places: of the key columns. is_packed: whether these ascend, as `key_of` has
+    them."""
 
     table: SourceTable
     names: tuple[str, ...]
     places: tuple[int, ...]
+    is_packed: bool
 
 
 class TransactionDecoder:
@@ -76,6 +89,29 @@ class TransactionDecoder:
     def is_inside(self) -> bool:
         """Whether a transaction has begun and not ended."""
         return self._begin is not None
+
+    def take_row(self, payload: bytes) -> bool:
+        """Take a message if it is a row of which the key is all that has to be read now. Returns whether it was; otherwise `take` it.
+
+        Raises IngestStopped, MalformedMessage.
+        """
+        kind = _ROW_KINDS.get(payload[:1])
+        if kind is None or len(payload) <= _TUPLE_AT:
+            return False
+        relation = self._relation(_UINT32.unpack_from(payload, 1)[0])
+        if relation is None:
+            return True
+        first = payload[_TUPLE_AT - 1]
+        if not relation.is_packed or first not in _FIRSTS[kind]:
+            return False
+        # A value that was not sent has this letter.
+        is_whole = kind is not ChangeKind.INSERT and b"u" in payload
+        key = key_of(payload, _TUPLE_AT, relation.places, len(relation.names), is_whole=is_whole)
+        if key is None:
+            return False
+        row: Any = None if first == _KEY else PgRow(relation.table, payload, _TUPLE_AT)
+        self._changes.add(RowChange(relation.table, kind, key, row), len(payload) + PACKED_BYTES)
+        return True
 
     def take(self, payload: bytes) -> DecodedTransaction | None:
         """The next message. Returns a transaction when it ends. Raises IngestStopped, MalformedMessage."""
@@ -110,7 +146,8 @@ class TransactionDecoder:
         before = self._relations.get(message.oid)
         if before is not None and before.table == table:
             return
-        self._relations[message.oid] = _PublishedTable(table, names, tuple(names.index(one) for one in table.key))
+        places = tuple(names.index(one) for one in table.key)
+        self._relations[message.oid] = _PublishedTable(table, names, places, bool(places) and list(places) == sorted(places))
         self._changes.add(SchemaChanged(table=table), ROW_BYTES)
 
     def _relation(self, oid: int) -> _PublishedTable | None:

@@ -140,18 +140,19 @@ def _row(data: bytes) -> RowMessage:
     is_key = False
     if data[at] in (_KEY, _OLD):
         is_key = data[at] == _KEY
-        old, at = _tuple(data, at + 1)
+        old, at = parse_tuple(data, at + 1)
     if kind == "D":
         if old is None:
             raise MalformedMessage("A delete has no old row.")
         return RowMessage(kind, oid, old, is_key, None)
     if data[at] != _NEW:
         raise MalformedMessage(f"A new row begins with {data[at]}.")
-    new, _ = _tuple(data, at + 1)
+    new, _ = parse_tuple(data, at + 1)
     return RowMessage(kind, oid, old, is_key, new)
 
 
-def _tuple(data: bytes, at: int) -> tuple[TupleData, int]:
+def parse_tuple(data: bytes, at: int) -> tuple[TupleData, int]:
+    """The values of a tuple that begins at a place, and where it ends. Raises MalformedMessage, IndexError, ValueError, struct.error."""
     count = _INT16.unpack_from(data, at)[0]
     at += 2
     values: list[str | None] = []

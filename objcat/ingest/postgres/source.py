@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 LSN, SERVER = "lsn", "server"
 """The fields of a position: where the next transaction begins at the earliest, and in which history of which server."""
 WAIT_S = 0.1
+READ_MESSAGES_MAX, READ_BYTES_MAX = 1_000, 4 * 1024 * 1024
+"""So many messages are read at once. Meanwhile no sign of life is sent."""
 KEEP_ALIVE_S = 10.0
 """Seconds between two signs of life. The server ends connections that are silent for `wal_sender_timeout`, a minute by default."""
 MESSAGE_PREFIX = "objcat"
@@ -122,22 +124,23 @@ class PostgresSource:
         self._start(at)
         told = at
         while not self._is_closed:
-            with self._connector.errors("reading its stream"), self._lock:
-                message = None if self._cursor is None else self._cursor.read_message()
-                end = 0 if self._cursor is None else int(self._cursor.wal_end or 0)
-            if message is not None:
+            payloads, end = self._read_messages()
+            for payload in payloads:
+                if decoder.take_row(payload):
+                    continue
                 with self._connector.errors("reading its catalog"):
-                    done = decoder.take(message.payload)
+                    done = decoder.take(payload)
                 if done is not None:
                     told = done.end_lsn
                     yield done.transaction({LSN: lsn_text(told), **server})
+            if end is None:
                 continue
             if not decoder.is_inside and end > told:
                 # Whatever the server has sent by now is read: up to there it has nothing more for this reader.
                 told = end
                 yield SourceTransaction(position={LSN: lsn_text(told), **server})
-                continue
-            self._wait()
+            elif not payloads:
+                self._wait()
 
     def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
         """See `ChangeSource`."""
@@ -227,6 +230,22 @@ class PostgresSource:
                 opened.close()
 
     # ---- helpers
+
+    def _read_messages(self) -> tuple[list[bytes], int | None]:
+        """Messages that have come, some of them at most. When these are all: also the place up to which the server has sent everything."""
+        found: list[bytes] = []
+        size = 0
+        with self._connector.errors("reading its stream"), self._lock:
+            if self._cursor is None:
+                return found, 0
+            read = self._cursor.read_message
+            while size < READ_BYTES_MAX and len(found) < READ_MESSAGES_MAX:
+                message = read()
+                if message is None:
+                    return found, int(self._cursor.wal_end or 0)
+                found.append(message.payload)
+                size += len(message.payload)
+        return found, None
 
     def _connect(self, *, replication: bool = False) -> Connection:
         opened = self._connector.connect(replication=replication)
