@@ -10,6 +10,7 @@ Benchmark suites, each with --help:
   ./dev bench fileio      FileIO and the SDKs, on the same servers
   ./dev bench metadata    tables of very many files and commits
   ./dev bench mirrors     mirrors as Iceberg and Delta: their slots, what they add to commits, and scans by DuckDB and Spark
+  ./dev bench ingest      databases into a lake: lag, snapshots, streams and memory, with the floor and with other tools
   ./dev bench index       upserts as a table grows, under each index
   ./dev bench commit      tiny commits, one by one and by many processes at once, with deltalake
   ./dev bench write       loads, upserts and deletes, under each index, with Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
@@ -36,6 +37,10 @@ def main(arguments: list[str]) -> int:
             from benchmarks import mirror_bench
 
             return mirror_bench.main(rest)
+        case ["ingest", *rest]:
+            from benchmarks import ingest_bench
+
+            return ingest_bench.main(rest)
         case ["index", *rest]:
             from benchmarks import index_bench
 

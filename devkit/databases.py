@@ -195,6 +195,13 @@ class DatabaseServer(ABC):
         self.kill()
         self._folder.close()
 
+    @property
+    def pid(self) -> int:
+        """Of its process. Raises ServerError when it does not run."""
+        if self._process is None:
+            raise ServerError(f"{self._name} does not run.")
+        return self._process.pid
+
     @abstractmethod
     def connection(self, database: str = "") -> str:
         """How `objcat ingest` connects to it."""

@@ -70,7 +70,11 @@ def decode_rows(
     if len(packed) < len(rows):
         others = [row for row in rows if not isinstance(row.row, PackedRow) or row.row.table is not table]
         found.append(_decoded(routed, table, columns, others, None))
-    return pa.concat_tables([made for made, _, _ in found]), [one for _, bad, _ in found for one in bad], sum(nulled for _, _, nulled in found)
+    return (
+        pa.concat_tables([made for made, _, _ in found]),
+        [one for _, bad, _ in found for one in bad],
+        sum(nulled for _, _, nulled in found),
+    )
 
 
 def _read_columns(rows: Sequence[RowWrite]) -> Mapping[str, Any]:

@@ -263,7 +263,9 @@ def _dates(packed: npt.NDArray[np.int64], is_null: Bits) -> Any:
     days, is_real = _days(year, month, day)
     made = pa.Array.from_buffers(pa.date32(), len(packed), [_validity(is_null | ~is_real), pa.py_buffer(days.astype(np.int32).tobytes())])
     is_zero = (year == 0) | (month == 0) | (day == 0)
-    others = {int(place): f"{year[place]:04d}-{month[place]:02d}-{day[place]:02d}" for place in np.flatnonzero(~is_real & ~is_null & ~is_zero)}
+    others = {
+        int(place): f"{year[place]:04d}-{month[place]:02d}-{day[place]:02d}" for place in np.flatnonzero(~is_real & ~is_null & ~is_zero)
+    }
     return _with_unreal(made, ~is_real & ~is_null, others)
 
 
