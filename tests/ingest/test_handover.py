@@ -246,3 +246,15 @@ def test_a_transaction_that_becomes_visible_after_a_chunk_is_not_in_the_chunk() 
     source.hidden.clear()
     assert not replica.handover.is_usable(chunk)
     assert replica.read_chunk(5) and replica.rows == source.rows() == {1: 1}
+
+
+def test_a_source_says_when_its_tables_are_not_those_of_one_moment() -> None:
+    source = ListedSource()
+    replica = Replica(source)
+    assert replica.read_chunk(5)
+    replica.handover.note_transaction({"at": 0}, None)
+    assert replica.state.is_consistent
+    for said, wanted in ((False, False), (None, False), (True, True), (None, True)):
+        replica.handover.note_transaction({"at": 0}, None, is_consistent=said)
+        replica.restart()
+        assert replica.state.is_consistent is wanted

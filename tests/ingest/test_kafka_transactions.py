@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fileio.testing.env import FakeEnv
-from objcat.ingest.kafka.batches import MessageBatches, SchemaNotes
+from objcat.ingest.kafka.batches import MessageBatches, MessageTimes, SchemaNotes
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange
 from objcat.ingest.kafka.position import KafkaPosition
 from objcat.ingest.kafka.readers import JsonReader
@@ -324,6 +324,18 @@ def test_any_order_and_any_restart_end_equal(seed: int) -> None:
         env.advance(1)
     assert reader.rows == present(source), f"seed {seed}"
     assert reader.is_consistent and reader.position.has_passed(log.heads()), f"seed {seed}"
+
+
+def test_the_lag_is_that_of_the_partition_that_is_most_behind() -> None:
+    times = MessageTimes()
+    assert times.read_until_ms() is None
+    for topic, timestamp in (("a", 1_000), ("b", 5_000), ("a", 2_000), ("c", None)):
+        times.take(KafkaMessage(topic, 0, 0, None, b"", timestamp))
+    assert times.read_until_ms() == 2_000
+    times.reach_end("a", 0)
+    assert times.read_until_ms() == 5_000
+    times.reach_end("b", 0)
+    assert times.read_until_ms() == 5_000
 
 
 def test_batches_have_whole_messages_and_are_not_consistent() -> None:

@@ -120,6 +120,14 @@ class Topics:
         found: list[dict[str, Any]] = self.lake.table(f"shop.{table}").scan().to_arrow().to_pylist()
         return sorted(found, key=str)
 
+    def commit(self, offset: int) -> None:
+        """Set the offset of the consumer group."""
+        consumer = Consumer({"bootstrap.servers": self.broker, "group.id": "objcat-shop", "log_level": 0})
+        try:
+            consumer.commit(offsets=[TopicPartition(self.name("items"), 0, offset)], asynchronous=False)
+        finally:
+            consumer.close()
+
     def committed(self) -> dict[int, int]:
         """The offsets of the consumer group."""
         consumer = Consumer({"bootstrap.servers": self.broker, "group.id": "objcat-shop"})

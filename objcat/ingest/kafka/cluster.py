@@ -113,6 +113,7 @@ class KafkaCluster:
                         continue
                     raise
                 found[name] = "" if made == NO_ID else made
+        self._last_error = None  # They answer, whatever one of them refused before.
         return found
 
     def offsets(self, partitions: Iterable[tuple[str, int]], *, newest: bool, committed: bool = True) -> dict[tuple[str, int], int]:
