@@ -14,6 +14,7 @@ import objcat
 from devkit.spec_adopted import adopted
 from devkit.spec_blocks import blocks
 from devkit.spec_defaults import column_defaults
+from devkit.spec_ordering import ordering_columns
 from devkit.spec_tables import NINE, Feature, Maker
 from devkit.spec_values import zoneless
 from fileio.store import FileIO
@@ -577,4 +578,7 @@ FEATURES: Sequence[Feature] = [
     Feature("column-defaults", "columns that join with a default, for rows of older files and for batches", column_defaults),
     Feature("positions", "positions of two sources, in the log of two tables", positions),
     Feature("blocks", "slots with several calls on one table: blocks of transactions", blocks),
+    Feature(
+        "ordering-columns", "three ordering columns: rows that differ in one of them, tombstones, barriers, a compaction", ordering_columns
+    ),
 ]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from devkit.spec_defaults import vectors_of_defaults
+from devkit.spec_ordering import vectors_of_ordering
 from devkit.spec_values import arrow_of, dumped, to_json, zoneless
 from objcat.common.validation import case_folded
 from objcat.datafile.bucket_hash import bucket_of, key_digests, spark_hash
@@ -42,6 +43,7 @@ def vectors() -> Mapping[str, str]:
         "bounds.json": bounds(),
         "names.json": names(),
         "defaults.json": vectors_of_defaults(),
+        "ordering.json": vectors_of_ordering(),
     }
     return {name: dumped(content) for name, content in made.items()}
 

@@ -152,7 +152,7 @@ class FormatOptions:
             name,
             nullable_schema(schema),
             key=_names(own["key"]) or None,
-            ordering=own.get("ordering"),
+            ordering=_names(own.get("ordering", "")) or None,
             partition_by=_names(own.get("partition_by", "")),
             index=objcat.BucketIndex(_number(own["buckets"], "buckets")) if "buckets" in own else None,
             table_type=cast("TableType", own.get("table_type", MERGE_ON_READ)),
@@ -272,7 +272,7 @@ class FormatOptions:
     def followed(self, spec: TableSpec) -> pa.Schema:
         """The columns of a read that follows a table. They fit earlier slots too, where more may be null. Raises InvalidInput."""
         columns = chosen_columns(spec, self.chosen, hidden=HIDDEN if self.mode == INCREMENTAL else ())
-        never = {column.name for column in (*spec.key_columns, spec.ordering_column) if column is not None}
+        never = {column.name for column in (*spec.key_columns, *spec.ordering_columns)}
         schema = (increment_schema if self.mode == INCREMENTAL else change_schema)(spec, columns)
         return pa.schema([field if field.name in never else all_nullable(field) for field in schema])
 

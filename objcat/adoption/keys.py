@@ -78,8 +78,7 @@ def _check_really(fileio: FileIO, spec: TableSpec, bases: Sequence[BaseFile], tw
 def _keys(fileio: FileIO, spec: TableSpec, base: BaseFile, *, check: bool) -> Iterator[pa.Table]:
     """The keys of a file under physical names, with their partition where that is part of what they identify."""
     key = [column.physical for column in spec.key_columns]
-    ordering = spec.ordering_column
-    columns = list(dict.fromkeys([*key, *([] if ordering is None else [ordering.physical])]))
+    columns = list(dict.fromkeys([*key, *spec.ordering_physical]))
     for rows in base_pieces(fileio, base, columns, spec=spec):
         if check:
             _check_values(rows, spec, base)
@@ -91,10 +90,9 @@ def _keys(fileio: FileIO, spec: TableSpec, base: BaseFile, *, check: bool) -> It
 
 def _check_values(rows: pa.Table, spec: TableSpec, base: BaseFile) -> None:
     """Raises InvalidInput for a null key, and a null or NaN ordering value."""
-    ordering = spec.ordering_column
-    for column in [*spec.key_columns, *([] if ordering is None else [ordering])]:
+    for column in [*spec.key_columns, *spec.ordering_columns]:
         values = rows.column(column.physical)
-        what = "ordering" if ordering is not None and column.id == ordering.id else "key"
+        what = "ordering" if column.id in spec.ordering_ids else "key"
         nan = pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py()
         if values.null_count or nan:
             raise InvalidInput(

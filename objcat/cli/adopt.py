@@ -28,7 +28,9 @@ def adopt(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     name: Annotated[str | None, typer.Argument(help="The name of the new table.", metavar="NAME")] = None,
     table_format: Annotated[str, typer.Option("--format", help="iceberg or delta.")] = "iceberg",
     key: Annotated[list[str] | None, typer.Option("--key", help="A key column. You may repeat it. Without one, every row stays.")] = None,
-    ordering: Annotated[str | None, typer.Option("--ordering", help="The column whose greater value wins.")] = None,
+    ordering: Annotated[
+        list[str] | None, typer.Option("--ordering", help="The column whose greater value wins. Repeat it for columns that decide next.")
+    ] = None,
     index: Annotated[str, typer.Option("--index", help="Of a table with a key: simple, bloom or record.")] = "simple",
     copy_on_write: Annotated[bool, typer.Option("--copy-on-write", help="Writes rewrite what they touch.")] = False,
     option: Option = None,
@@ -50,8 +52,8 @@ def adopt(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     one_of(index, tuple(INDEXES), what="--index")
     settings: dict[str, Any] = {"table_type": "copy_on_write"} if copy_on_write else {}
     if key:
-        settings |= {"index": INDEXES[index], "ordering": ordering}
-    elif ordering is not None:
+        settings |= {"index": INDEXES[index], "ordering": ordering or None}
+    elif ordering:
         raise InvalidInput("--ordering decides which row of a key wins, but the call names no --key. Add one, or leave --ordering out.")
     with progress("adopting", shown=not as_json):
         lake = open_lake(url, option)

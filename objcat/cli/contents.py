@@ -16,6 +16,7 @@ from objcat.common.validation import whole_number
 from objcat.inspection.explain import bytes_text
 from objcat.metadata.column_defaults import has_defaults, is_said, shown_default
 from objcat.metadata.schema import Column, type_text
+from objcat.metadata.table_spec import ordering_asked
 from objcat.metadata.watermark import Watermark
 
 Limit = Annotated[int, typer.Option("--limit", help="Show at most this many, the largest ones. 0 shows all. JSON has all of them.")]
@@ -33,6 +34,7 @@ def schema(
     snapshot = table.snapshot if slot is None else table.scan(as_of=slot).plan.snapshot
     spec = snapshot.spec
     key = [column.name for column in spec.key_columns]
+    ordering = {column.name for column in spec.ordering_columns}
     columns = [
         {"column": column.name, "type": type_text(column.type), "nullable": column.nullable, "key": column.name in key, **_defaults(column)}
         for column in spec.table_schema.columns
@@ -42,7 +44,7 @@ def schema(
         "slot": snapshot.slot,
         "table_type": spec.table_type,
         "key": key,
-        "ordering": None if spec.ordering_column is None else spec.ordering_column.name,
+        "ordering": ordering_asked(spec),
         **({"deletes_forgotten_below": spec.watermark.value} if isinstance(spec.watermark, Watermark) else {}),
         "partitioned_by": [field.name for field in spec.partitioning.fields],
         "index": {"type": msgspec.to_builtins(spec.index)["type"], **index, "columns": [column.name for column in spec.bucket_columns]},
@@ -58,7 +60,7 @@ def schema(
         shown.add_column(title, overflow="fold")
     for column in columns:
         # Rows hold no null there, even if the schema is nullable.
-        never = column["key"] or column["column"] == facts["ordering"]
+        never = column["key"] or column["column"] in ordering
         null = "yes" if column["nullable"] and not never else "no"
         defaults = [words(shown_default(column.get(name))) for name in ("default", "default_of_older_rows")] if has_default else []
         shown.add_row(words(str(column["column"])), words(str(column["type"])), null, "key" if column["key"] else "", *defaults)

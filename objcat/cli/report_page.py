@@ -284,7 +284,7 @@ def _writers(looked: Looked) -> str:
 def _schema(looked: Looked) -> str:
     spec = looked.spec
     key = {column.name for column in spec.key_columns}
-    ordering = set() if spec.ordering_column is None else {spec.ordering_column.name}
+    ordering = {column.name for column in spec.ordering_columns}
     roles = {"key": key, "ordering": ordering, "partition": {column.name for column in spec.partition_columns}}
     rows = []
     for column in spec.table_schema.columns:

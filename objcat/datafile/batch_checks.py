@@ -41,16 +41,15 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The key and partition columns of a batch of deletes (and the ordering column, if present), padded with nulls.
+    """The key and partition columns of a batch of deletes (and the ordering columns, if present), padded with nulls.
 
-    A delete without an ordering value is a barrier: it removes the key whatever the ordering values of its rows. Other columns are
+    A delete without ordering values is a barrier: it removes the key whatever the ordering values of its rows. Other columns are
     ignored.
     """
     check_delete_columns(batch.column_names, spec)
-    names = [column.name for column in _located_by(spec)]
-    ordering = spec.ordering_column
-    if ordering is not None and ordering.name in batch.column_names:
-        names.append(ordering.name)
+    names = [column.name for column in located_by(spec)]
+    ordering = given_ordering(batch.column_names, spec)
+    names += [column.name for column in ordering]
     arrays = []
     for column in spec.table_schema.columns:
         if column.name in names:
@@ -60,8 +59,8 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical(nullable=True))
     for column in spec.key_columns:
         _refuse_null(fitted, column, role="key")
-    if ordering is not None and ordering.name in names:
-        _refuse_null(fitted, ordering, role="ordering")
+    for column in ordering:
+        _refuse_null(fitted, column, role="ordering")
     return normalise_keys(fitted, spec)
 
 
@@ -77,7 +76,7 @@ def check_columns(given: list[str], spec: TableSpec) -> None:
     """Check that these columns make a batch of rows: known, unique, with all that are required and have no default. Raises InvalidBatch."""
     columns = spec.table_schema.columns
     group_ids = {column.id for column in (*spec.key_columns, *spec.partition_columns)}
-    said = group_ids if spec.ordering is None else {*group_ids, spec.ordering}
+    said = {*group_ids, *spec.ordering_ids}
     needed = [column.name for column in columns if column.id in said or not (column.nullable or is_said(column.write_default))]
     _check_columns(given, [column.name for column in columns], required=needed)
 
@@ -111,12 +110,17 @@ def _check_counts(names: Sequence[str], what: str, path: str) -> None:
 
 def check_delete_columns(given: list[str], spec: TableSpec) -> None:
     """Check that these columns make a batch of deletes: the whole key and the partition columns, once each. Raises InvalidBatch."""
-    names = [column.name for column in _located_by(spec)]
+    _check_located(given, spec)
+    given_ordering(given, spec)
+
+
+def _check_located(given: list[str], spec: TableSpec) -> None:
+    names = [column.name for column in located_by(spec)]
     _check_columns([name for name in given if name in names], names, required=names)
 
 
-def _located_by(spec: TableSpec) -> list[Column]:
-    """The columns that identify a row and its partition."""
+def located_by(spec: TableSpec) -> list[Column]:
+    """The columns that identify a row and its partition, which deletes always have."""
     if spec.is_global:
         return spec.key_columns
     return [*spec.key_columns, *(column for column in spec.partition_columns if column.id not in spec.key)]
@@ -135,8 +139,8 @@ def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
 def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
     """The key and partition columns of a batch, under physical names. Raises InvalidBatch and NullKey."""
     # The check was made against columns that may have been renamed since.
-    check_delete_columns(batch.column_names, spec)
-    columns = _located_by(spec)
+    _check_located(batch.column_names, spec)
+    columns = located_by(spec)
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     arrays = [_placing(batch.column(column.name), column) for column in columns]
     rows = pa.Table.from_arrays(arrays, schema=pa.schema([schema.field(column.physical) for column in columns]))
@@ -155,14 +159,34 @@ def key_values(batch: pa.Table, spec: TableSpec) -> pa.Table:
     return rows
 
 
-def ordered(batch: pa.Table, spec: TableSpec) -> pa.ChunkedArray | None:
-    """The ordering values of a batch, or None without any. Raises InvalidBatch and NullKey."""
-    column = spec.ordering_column
-    if column is None or column.name not in batch.column_names:
+def ordered(batch: pa.Table, spec: TableSpec) -> pa.Table | None:
+    """The ordering columns of a batch, under physical names, or None without any. Raises InvalidBatch and NullKey."""
+    columns = given_ordering(batch.column_names, spec)
+    if not columns:
         return None
-    values = _placing(batch.column(column.name), column)
-    _refuse_null(pa.table({column.physical: values}), column, role="ordering")
+    values = pa.table({column.physical: _placing(batch.column(column.name), column) for column in columns})
+    for column in columns:
+        _refuse_null(values, column, role="ordering")
     return values
+
+
+def given_ordering(given: Sequence[str], spec: TableSpec) -> list[Column]:
+    """The ordering columns of a table, if a batch has them; none for one without ordering values.
+
+    Raises InvalidBatch if it has only some, besides those that locate rows and are there in any case.
+    """
+    columns = spec.ordering_columns
+    lacking = [column.name for column in columns if column.name not in given]
+    if not lacking:
+        return columns
+    others = {column.name for column in located_by(spec)}
+    found = [column.name for column in columns if column.name in given and column.name not in others]
+    if found:
+        raise InvalidBatch(
+            f"The batch has the ordering column {found[0]!r} and lacks {lacking[0]!r}. Nothing was written. Give all of "
+            f"{[column.name for column in columns]}, which are compared in order. A delete may also have none of them."
+        )
+    return []
 
 
 def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
@@ -349,9 +373,8 @@ def means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
 def _check_nulls(fitted: pa.Table, spec: TableSpec) -> None:
     for column in spec.key_columns:
         _refuse_null(fitted, column, role="key")
-    ordering = spec.ordering_column
-    if ordering is not None:
-        _refuse_null(fitted, ordering, role="ordering")
+    for column in spec.ordering_columns:
+        _refuse_null(fitted, column, role="ordering")
     for column in spec.table_schema.columns:
         if not column.nullable and fitted.column(column.physical).null_count:
             raise InvalidBatch(f"The column {column.name!r} holds a null, but the table does not allow one. Nothing was written. Fill it.")

@@ -21,7 +21,7 @@ def without_late_changes(batch: pa.Table, spec: TableSpec) -> pa.Table:
     values = ordered(batch, spec)
     if values is None:
         return batch
-    late = pc.less(values, watermark_value(spec.watermark, column))
+    late = pc.less(values.column(column.physical), watermark_value(spec.watermark, column))
     return batch.filter(pc.invert(late)) if pc.any(late).as_py() else batch
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from objcat.datafile.merge import has_order
 from objcat.metadata.table_spec import TableSpec
 
 DAY_MS = 86_400_000
 
 
 def drop_late_rows(rows: pa.Table, spec: TableSpec, committed_at_ms: int) -> pa.Table:
-    """The rows that are not too late for a slot. Rows without an ordering value are never late.
+    """The rows that are not too late for a slot by the first ordering column. Rows without an ordering value are never late.
 
-    rows: with the ordering column, under its physical name. committed_at_ms: of the slot, or 0 if rows are not checked.
+    rows: with the ordering columns, under physical names. committed_at_ms: of the slot, or 0 if rows are not checked.
     """
     bound = horizon(spec, committed_at_ms)
     if bound is None:
@@ -25,6 +26,9 @@ def drop_late_rows(rows: pa.Table, spec: TableSpec, committed_at_ms: int) -> pa.
     assert spec.ordering_column is not None
     values = rows.column(spec.ordering_column.physical)
     late = pc.fill_null(pc.less(values, bound), False)
+    if spec.ordering_more:
+        # A barrier may have the first value where that locates the row.
+        late = pc.and_(late, has_order(rows, spec.ordering_physical))
     return rows.filter(pc.invert(late)) if pc.any(late).as_py() else rows
 
 

@@ -15,14 +15,14 @@ OP_UPSERT = 0
 OP_DELETE = 1
 
 
-def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_deletes: bool = False) -> pa.Table:
+def merge(rows: pa.Table, *, key: Sequence[str], ordering: Sequence[str], keep_deletes: bool = False) -> pa.Table:
     """The winning row of every key, sorted by key.
 
-    A delete without an ordering value is a barrier: it discards every earlier row of its key, whatever their ordering values.
+    A delete with a null among its ordering values is a barrier: it discards every earlier row of its key, whatever their values.
 
     Args:
         rows: in the order in which they count (base rows, then log rows by slot and position), with the operation in `_objcat_op`.
-        ordering: the column whose greater value wins. Ties go to the later position. None: the later row wins.
+        ordering: the columns whose greater values win, compared in order. Ties go to the later position. Empty: the later row wins.
         keep_deletes: return winning deletes too, to merge a batch. Else only existing rows, without `_objcat_op`.
     """
     if rows.num_rows == 0:
@@ -34,19 +34,19 @@ def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_dele
     return result if keep_deletes else result.drop_columns([OP_COLUMN])
 
 
-def winners(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.NDArray[np.int64]:
+def winners(rows: pa.Table, *, key: Sequence[str], ordering: Sequence[str]) -> npt.NDArray[np.int64]:
     """The positions of the rows that `merge` returns with `keep_deletes`, by key."""
     if rows.num_rows == 0:
         return np.zeros(0, np.int64)
     order = _order(rows, key=key, ordering=ordering)
     last_of_key = _last_of_runs(rows, order, key)
-    if ordering is None:
+    if not ordering:
         return order[last_of_key]
     op = _numpy(rows.column(OP_COLUMN))[order]
     return order[_winners_by_ordering(rows, order, last_of_key, op, ordering)]
 
 
-def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: str | None) -> list[pa.Table]:
+def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: Sequence[str]) -> list[pa.Table]:
     """The rows that `merge` of both would return, unordered. Base rows that no log row can concern are not sorted.
 
     base: rows without `_objcat_op`, each key once. logs: with it, and otherwise the same columns.
@@ -74,17 +74,25 @@ def may_meet(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Chunked
     return meets
 
 
+def has_order(rows: pa.Table, ordering: Sequence[str]) -> pa.ChunkedArray:
+    """For every row, whether it has an ordering value, so no null in any of the ordering columns, of which there is one at least."""
+    first, *more = ordering
+    there = rows.column(first).is_valid()
+    for name in more:
+        there = pc.and_(there, rows.column(name).is_valid())
+    return there
+
+
 def key_runs(rows: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The positions of rows (at least one) sorted by key, stable, and the index there of the last row of every key."""
-    order = _order(rows, key=key, ordering=None)
+    order = _order(rows, key=key, ordering=())
     return order, _last_of_runs(rows, order, key)
 
 
-def _order(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.NDArray[np.int64]:
-    """A stable sort by key, then ordering value, so that position decides last."""
+def _order(rows: pa.Table, *, key: Sequence[str], ordering: Sequence[str]) -> npt.NDArray[np.int64]:
+    """A stable sort by key, then ordering values, so that position decides last."""
     columns = {f"k{i}": rows.column(name) for i, name in enumerate(key)}
-    if ordering is not None:
-        columns["o"] = rows.column(ordering)
+    columns |= {f"o{i}": rows.column(name) for i, name in enumerate(ordering)}
     by = pa.table(columns)
     return np.asarray(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in columns])).astype(np.int64)
 
@@ -107,13 +115,13 @@ def _last_of_runs(rows: pa.Table, order: npt.NDArray[np.int64], key: Sequence[st
 
 
 def _winners_by_ordering(
-    rows: pa.Table, order: npt.NDArray[np.int64], last_of_key: npt.NDArray[np.int64], op: npt.NDArray[np.int8], ordering: str
+    rows: pa.Table, order: npt.NDArray[np.int64], last_of_key: npt.NDArray[np.int64], op: npt.NDArray[np.int8], ordering: Sequence[str]
 ) -> npt.NDArray[np.int64]:
     """Positions in `order` of the winners: for each key the last row that is newer than its last barrier.
 
     If nothing came after a barrier, the barrier itself is returned, and as a delete it ends the key.
     """
-    barrier = (op == OP_DELETE) & np.asarray(rows.column(ordering).is_null().to_numpy(), dtype=bool)[order]
+    barrier = (op == OP_DELETE) & ~np.asarray(has_order(rows, ordering).to_numpy(), dtype=bool)[order]
     if not barrier.any():
         return last_of_key
     first_of_key = np.concatenate(([0], last_of_key[:-1] + 1))

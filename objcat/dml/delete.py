@@ -106,7 +106,7 @@ class _NothingToDelete(Exception):
 
 def _columns(spec: TableSpec, *, outright: bool) -> list[str]:
     """The columns that identify rows and their age. An outright delete needs no age."""
-    ordering = [] if spec.ordering_column is None or outright else [spec.ordering_column]
+    ordering = [] if outright else spec.ordering_columns
     columns = [*spec.key_columns, *spec.partition_columns, *ordering] or list(spec.table_schema.columns[:1])
     return list(dict.fromkeys(column.name for column in columns))
 

@@ -266,10 +266,10 @@ def _query(program: MergeProgram, spec: TableSpec, *, joined: bool) -> str:
 
 def _source_once(program: MergeProgram, keys: int) -> str:
     """The source with each key once, if an ordering column decides which row counts."""
-    if program.ordering is None:
+    if not program.ordering:
         return "SELECT * FROM source"
     by = ", ".join([*(f"{_KEY}{n}" for n in range(keys)), _SOURCE_PLACE])
-    newest = f"{program.ordering} DESC NULLS LAST, {_POSITION} DESC"
+    newest = ", ".join([*(f"{name} DESC NULLS LAST" for name in program.ordering), f"{_POSITION} DESC"])
     return f"SELECT * FROM source QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {newest}) = 1"  # noqa: S608 - names of our own
 
 

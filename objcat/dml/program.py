@@ -24,6 +24,7 @@ from fileio.options import nearest
 from objcat.common.validation import is_unicode, nearest_name, shown
 from objcat.datafile.batch_checks import means_the_same
 from objcat.dml.default_terms import default_term, value_term
+from objcat.dml.ordering_terms import are_less, greatest
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.metadata.schema import arrow_type, type_text
 from objcat.metadata.table_spec import TableSpec
@@ -94,7 +95,7 @@ class MergeProgram:
         late: over the relation with `NUMBER`: whether the row is older than the stored one, or below the watermark. None if none can be.
         join: how source and table are joined.
         located: by column that locates rows, the source's column.
-        ordering: the joined relation's name of the source's ordering column, if any.
+        ordering: the joined relation's names of the source's ordering columns, in order. Empty if it lacks one.
     """
 
     acts: tuple[ClauseAction, ...]
@@ -105,7 +106,7 @@ class MergeProgram:
     conditions: tuple[Assigned, ...]
     join: str = "inner"
     located: Mapping[str, str] = field(default_factory=dict)
-    ordering: str | None = None
+    ordering: tuple[str, ...] = ()
 
     def target_columns(self, spec: TableSpec) -> tuple[str, ...]:
         """The table columns to read.
@@ -115,8 +116,7 @@ class MergeProgram:
         names = spec.table_schema.names
         if ClauseAction.UPDATE in self.acts:
             return tuple(names)
-        ordering = [] if spec.ordering_column is None else [spec.ordering_column]
-        needed = {column.name for column in (*spec.key_columns, *spec.partition_columns, *ordering)}
+        needed = {column.name for column in (*spec.key_columns, *spec.partition_columns, *spec.ordering_columns)}
         own = {target_column(place): name for place, name in enumerate(names)}
         trees = (self.number, *(one.expression for one in self.assigned))
         needed |= {own[column.name] for tree in trees for column in tree.find_all(sql.Column) if column.name in own}
@@ -260,7 +260,7 @@ def _program(sides: MergeColumns, clauses: Sequence[Clause], located: Mapping[st
     numbers, conditions, assigned = sql.Case(), [], []
     branches: dict[str, list[tuple[int, Tree]]] = {name: [] for name in schema.names}
     late: list[Tree] = []
-    ordering = spec.ordering_column
+    ordering = spec.ordering_columns
     for number, clause in enumerate(clauses):
         there = (clause.when is not When.NOT_MATCHED_BY_SOURCE, clause.when is not When.NOT_MATCHED)
         taken = _is_here(clause.when) if joined else sql.true()
@@ -273,17 +273,17 @@ def _program(sides: MergeColumns, clauses: Sequence[Clause], located: Mapping[st
         assigned += [one for one in values.values() if one.column]
         for name, one in values.items():
             branches[name].append((number, _stored(one, spec)))
-        if ordering is not None and clause.act is ClauseAction.UPDATE and values[ordering.name].column:
-            old = sql.column(target_column(schema.names.index(ordering.name)))
-            now = sql.LT(this=sql.paren(values[ordering.name].expression.copy()), expression=old)
+        if clause.act is ClauseAction.UPDATE and any(values[column.name].column for column in ordering):
+            old = [sql.column(target_column(schema.names.index(column.name))) for column in ordering]
+            now = are_less([_stored(values[column.name], spec) for column in ordering], old)
             late.append(sql.and_(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), now))
-        if clause.act is ClauseAction.INSERT and ordering is not None and ordering.name in values and isinstance(spec.watermark, Watermark):
-            floor = value_term(spec.watermark.value, ordering.type)
-            now = sql.LT(this=sql.paren(values[ordering.name].expression.copy()), expression=floor)
+        if clause.act is ClauseAction.INSERT and ordering and ordering[0].name in values and isinstance(spec.watermark, Watermark):
+            floor = value_term(spec.watermark.value, ordering[0].type)
+            now = are_less([values[ordering[0].name].expression], [floor])
             late.append(sql.and_(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), now))
-    newest = None
-    if ordering is not None and sides.source is not None and ordering.name in sides.source:
-        newest = source_column(sides.source.index(ordering.name))
+    newest: tuple[str, ...] = ()
+    if sides.source is not None and all(column.name in sides.source for column in ordering):
+        newest = tuple(source_column(sides.source.index(column.name)) for column in ordering)
     return MergeProgram(
         acts=tuple(clause.act for clause in clauses),
         number=numbers,
@@ -341,9 +341,7 @@ def _values(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, 
     match clause.act:
         case ClauseAction.DELETE:
             found = {column.name: kept[column.name] for column in (*spec.key_columns, *spec.partition_columns)}
-            if spec.ordering_column is not None:
-                found |= {spec.ordering_column.name: _ended_at(sides, spec.ordering_column.name, source=source)}
-            return found
+            return found | _ended_at(sides, source=source)
         case ClauseAction.UPDATE:
             return kept | _given(sides, clause, located, source=source, target=target)
         case ClauseAction.INSERT:
@@ -352,13 +350,14 @@ def _values(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, 
             return left_out | _given(sides, clause, located, source=source, target=target)
 
 
-def _ended_at(sides: MergeColumns, name: str, *, source: bool) -> Assigned:
-    """The ordering value of a delete: the deleted row's, or the source's if greater, so that older rows are rejected."""
-    own = sql.column(target_column(sides.spec.table_schema.names.index(name)))
-    if not source or sides.source is None or name not in sides.source:
-        return Assigned("", name, own)
-    theirs = sql.column(source_column(sides.source.index(name)))
-    return Assigned(name, name, sql.Greatest(this=own, expressions=[theirs]))
+def _ended_at(sides: MergeColumns, *, source: bool) -> dict[str, Assigned]:
+    """The ordering values of a delete: the deleted row's, or the source's if greater, so that older rows are rejected."""
+    names = [column.name for column in sides.spec.ordering_columns]
+    own = [sql.column(target_column(sides.spec.table_schema.names.index(name))) for name in names]
+    if not names or not source or sides.source is None or any(name not in sides.source for name in names):
+        return {name: Assigned("", name, column) for name, column in zip(names, own, strict=True)}
+    theirs = [sql.column(source_column(sides.source.index(name))) for name in names]
+    return {name: Assigned(name, name, value) for name, value in zip(names, greatest(own, theirs), strict=True)}
 
 
 def _given(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:

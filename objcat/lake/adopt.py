@@ -21,10 +21,11 @@ from objcat.catalog.names import NameBinding, check_name, log_prefix
 from objcat.catalog.plans import PlanOutdated, plan_create
 from objcat.catalog.table_lifecycle import create
 from objcat.common.memory_errors import reports_full_memory
-from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, text, text_mapping
+from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, text_mapping
 from objcat.errors import CommitUnknown, InvalidInput, ObjcatError
 from objcat.lake.context import EMPTY_LOG_VIEW, LakeContext
 from objcat.lake.create import abandon
+from objcat.metadata.ordering import Ordering
 from objcat.metadata.schema import check_names
 from objcat.metadata.table_spec import (
     KEY_SCOPES,
@@ -48,7 +49,7 @@ from objcat.timeline.log_view import LogView, Timeline
 class AdoptionSettings(TypedDict, total=False):
     """The settings of a table that is adopted. `Lake.create_table` says what each one means. Columns and partitions are the table's own."""
 
-    ordering: str | None
+    ordering: Ordering | None
     key_scope: KeyScope
     index: Index | None
     table_type: TableType
@@ -182,7 +183,7 @@ def _spec_of(lake: LakeContext, foreign: ForeignTable, *, key: Sequence[str] | N
     for setting in settings:
         if setting not in known:
             raise InvalidInput(f"{setting!r} is not a setting of an adopted table: {nearest(setting, known)}")
-    index, ordering, properties = settings.get("index"), settings.get("ordering"), settings.get("properties")
+    index, properties = settings.get("index"), settings.get("properties")
     if isinstance(index, BucketIndex):
         raise InvalidInput(
             "The bucket index needs files with the rows of one bucket, and files of other tools have rows of all. Nothing was adopted. "
@@ -194,7 +195,7 @@ def _spec_of(lake: LakeContext, foreign: ForeignTable, *, key: Sequence[str] | N
         lake.fileio.env.new_id(),
         foreign.table_schema,
         key=None if key is None else name_list(key, what="key"),
-        ordering=None if ordering is None else text(ordering, what="ordering"),
+        ordering=settings.get("ordering"),
         partition_by=list(foreign.partition_by),
         key_scope=one_of(settings.get("key_scope", TABLE_SCOPE), KEY_SCOPES, what="key_scope"),
         index=SimpleIndex() if index is None and key is not None else index,

@@ -111,7 +111,7 @@ class Lake(SharedLogsLake):
         schema: pa.Schema | StructType,
         *,
         key: Sequence[str] | None,
-        ordering: str | None = None,
+        ordering: str | Sequence[str] | None = None,
         allowed_lateness: str | dt.timedelta | None = None,
         partition_by: Sequence[str] = (),
         key_scope: KeyScope = "table",
@@ -127,9 +127,9 @@ class Lake(SharedLogsLake):
             name: such as `city.trips`: `trips` in the namespace `city`, which is created if it does not exist.
             schema: an Arrow schema, or that of a Spark DataFrame. Types are narrowed to those that Spark shares.
             key: the columns that identify a row, never null. None: a table without a key, which keeps every row.
-            ordering: the column whose greater value wins when a key is written twice (event time, a version), never null. None: the later
-                commit wins.
-            allowed_lateness: for an ordering column of times: how long before its commit a row's time may be, "7 days" or a timedelta.
+            ordering: the column whose greater value wins when a key is written twice (event time, a version), never null. Several, such as
+                `["at", "sequence"]`, are compared in order. None: the later commit wins.
+            allowed_lateness: for a first ordering column of times: how long before its commit a row's time may be, "7 days" or a timedelta.
                 Older rows count for nothing, so deletes need not be remembered forever. An `insert` into buckets without rows is not
                 measured.
             partition_by: columns, or `hour(column)`, `day`, `month`, `year` (of dates and times, in UTC), `truncate(column, width)`. Rows

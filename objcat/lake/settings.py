@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from fileio.options import nearest
 from fileio.store import FileIO
-from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
+from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text_mapping
 from objcat.errors import InvalidInput
+from objcat.metadata.ordering import Ordering
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.schema_evolution import SetDefault, evolve
 from objcat.metadata.table_spec import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 class TableSettings(TypedDict, total=False):
     """The settings of a new table, next to its columns and its key. `Lake.create_table` says what each one means."""
 
-    ordering: str | None
+    ordering: Ordering | None
     allowed_lateness: str | dt.timedelta | None
     partition_by: Sequence[str]
     key_scope: KeyScope
@@ -64,7 +65,7 @@ def check_settings(settings: Mapping[str, Any], of: type[TableSettings] = TableS
 def new_spec(fileio: FileIO, schema: pa.Schema | StructType, *, key: Sequence[str] | None, **settings: Unpack[TableSettings]) -> TableSpec:
     """The spec of a new table. Settings that are left out have the defaults of `Lake.create_table`. Raises InvalidInput."""
     check_settings(settings)
-    ordering, allowed_lateness = settings.get("ordering"), settings.get("allowed_lateness")
+    allowed_lateness = settings.get("allowed_lateness")
     index, properties = settings.get("index"), settings.get("properties")
     columns = schema_from_arrow(schema_given(schema))
     if index is not None and not isinstance(index, (SimpleIndex, BloomIndex, MemoryIndex, RecordIndex)):
@@ -80,7 +81,7 @@ def new_spec(fileio: FileIO, schema: pa.Schema | StructType, *, key: Sequence[st
         fileio.env.new_id(),
         columns,
         key=None if key is None else name_list(key, what="key"),
-        ordering=None if ordering is None else text(ordering, what="ordering"),
+        ordering=settings.get("ordering"),
         lateness_ms=None if allowed_lateness is None else span_ms(allowed_lateness, what="allowed_lateness"),
         partition_by=name_list(settings.get("partition_by", ()), what="partition_by"),
         key_scope=one_of(settings.get("key_scope", TABLE_SCOPE), KEY_SCOPES, what="key_scope"),

@@ -13,10 +13,11 @@ from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, Unsupported
 from objcat.metadata.column_defaults import FEATURE, decode_default, has_defaults, is_said
 from objcat.metadata.files import OUTER, Adoption, BaseFile, LogObject, TableDelta
 from objcat.metadata.key_index_table import INDEX_PARTITION
+from objcat.metadata.ordering import ORDERING_FEATURE, TIMES, WITHOUT_ORDER
 from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
 from objcat.metadata.schema import Column, StructType, arrow_type, type_text, walk
-from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, TIMES, BucketIndexSpec, NoIndex, TableSpec
+from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, BucketIndexSpec, NoIndex, TableSpec
 from objcat.metadata.watermark import Watermark, watermark_value
 from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
@@ -43,6 +44,9 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
         check_spec(delta.spec, table, where=f"{where}.spec")
         if has_defaults(delta.spec.table_schema) and not FEATURE.keys() <= entry.features.keys():
             expected = f"{min(FEATURE)!r} among them, since a column has a default"
+            raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
+        if delta.spec.ordering_more and not ORDERING_FEATURE.keys() <= entry.features.keys():
+            expected = f"{min(ORDERING_FEATURE)!r} among them, since the table has several ordering columns"
             raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
     _check_footprint(delta, _written(delta), entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
 
@@ -161,7 +165,7 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
     _check_columns(schema.columns, where, last_id=schema.last_id)
     known = {column.id: column for column in schema.columns}
     sources = [field.column for one in (spec.partitioning, *spec.former) for field in one.fields]
-    ordering = [] if spec.ordering is None else [spec.ordering]
+    ordering = spec.ordering_ids
     for field, ids in (("key", spec.key), ("ordering", ordering), ("index.columns", spec.index.columns), ("partitioning", sources)):
         for column_id in ids:
             if column_id not in known or not isinstance(known[column_id].type, str):
@@ -176,8 +180,7 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
         raise _wrong(f"{where}.kind", spec.table_type, f"one of {', '.join(TABLE_TYPES)}")
     if spec.key_scope not in KEY_SCOPES:
         raise _wrong(f"{where}.key_scope", spec.key_scope, f"one of {', '.join(KEY_SCOPES)}")
-    if ordering and known[ordering[0]].type in ("binary", "boolean"):
-        raise _wrong(f"{where}.ordering", known[ordering[0]].type, "a column with an order")
+    _check_ordering(spec, known, where)
     _check_watermark(spec, where)
     if spec.lateness_ms is not None and (not ordering or known[ordering[0]].type not in TIMES):
         raise _wrong(f"{where}.lateness_ms", spec.lateness_ms, f"null, unless the ordering column is one of {', '.join(TIMES)}")
@@ -186,6 +189,16 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
         check_properties(spec.properties)
     except InvalidInput as error:
         raise CorruptTable(f"{where}.properties: {error} {RESTORE}") from error
+
+
+def _check_ordering(spec: TableSpec, known: dict[int, Column], where: str) -> None:
+    if spec.ordering_more and spec.ordering is None:
+        raise _wrong(f"{where}.ordering_more", spec.ordering_more, "absent, without an ordering column")
+    if len(set(spec.ordering_ids)) < len(spec.ordering_ids):
+        raise _wrong(f"{where}.ordering_more", spec.ordering_more, "columns, each once, and not the first ordering column")
+    for column_id in spec.ordering_ids:
+        if known[column_id].type in WITHOUT_ORDER:
+            raise _wrong(f"{where}.ordering", known[column_id].type, "a column with an order")
 
 
 def _check_watermark(spec: TableSpec, where: str) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from objcat.metadata.column_defaults import features_of_schema
+from objcat.metadata.ordering import ORDERING_FEATURE
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Buckets, Count, Entry, FileGroupId, Txn
 from objcat.timeline.json_objects import decode_json
@@ -279,7 +280,10 @@ def features_of(delta: TableDelta) -> dict[str, str]:
     """The features that a reader of these changes needs, each with its first version of objcat."""
     ordered = ORDERED_FEATURE if any(base.order is not None for base in delta.bases) else {}
     adopted = ADOPTED_FEATURE if any(base.adopted is not None for base in delta.bases) else {}
-    return {**ordered, **adopted, **({} if delta.spec is None else features_of_schema(delta.spec.table_schema))}
+    if delta.spec is None:
+        return {**ordered, **adopted}
+    several = ORDERING_FEATURE if delta.spec.ordering_more else {}
+    return {**ordered, **adopted, **features_of_schema(delta.spec.table_schema), **several}
 
 
 def files_named_by(entry: Entry) -> list[str]:

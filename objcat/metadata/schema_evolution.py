@@ -257,9 +257,13 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
     return edit
 
 
+_ORDERING_ROLES = ("the ordering column", "an ordering column")
+"""Of the only one, and of one among several. Its type may become wider."""
+
+
 def _roles(spec: TableSpec) -> dict[int, str]:
     """The roles of columns in the table, by id. The first of several."""
-    found = {} if spec.ordering is None else {spec.ordering: "the ordering column"}
+    found = dict.fromkeys(spec.ordering_ids, _ORDERING_ROLES[len(spec.ordering_ids) > 1])
     found |= {column.id: "a column that partitions are made of" for column in spec.partition_columns}
     found |= dict.fromkeys(spec.index.columns, "a bucket column")
     return found | dict.fromkeys(spec.key, "a key column")
@@ -315,7 +319,7 @@ def _widened(siblings: Siblings, column: Column, change: WidenColumn, roles: dic
     if wanted == column.type:
         return siblings
     role = "a map's key" if is_key else roles.get(column.id, "")
-    if role and role != "the ordering column":
+    if role and role not in _ORDERING_ROLES:
         raise InvalidSchema(f"{change.path!r} is {role}. Its type stays {type_text(column.type)}, because the table finds its rows by it.")
     if not is_wider(wanted, column.type):
         raise InvalidSchema(
@@ -350,8 +354,8 @@ def _optional(siblings: Siblings, column: Column, change: DropNotNull, spec: Tab
         if is_key
         else "a key column"
         if column.id in spec.key
-        else "the ordering column"
-        if column.id == spec.ordering
+        else _ORDERING_ROLES[len(spec.ordering_ids) > 1]
+        if column.id in spec.ordering_ids
         else ""
     )
     if role:
@@ -410,7 +414,7 @@ def widened_spec(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSp
     """
     if mode is SchemaMode.STRICT:
         return spec
-    fixed = {column_id for column_id, role in _roles(spec).items() if role != "the ordering column"}
+    fixed = {column_id for column_id, role in _roles(spec).items() if role not in _ORDERING_ROLES}
     ids = Ids(spec.table_schema.last_id)
     growth = _Growth(ids, fixed, widens=mode is SchemaMode.WIDEN)
     columns = growth.siblings(spec.table_schema.columns, list(given), path="")

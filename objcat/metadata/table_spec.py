@@ -16,6 +16,7 @@ import pyarrow as pa
 from fileio.options import nearest
 from objcat.common.validation import name_list, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
+from objcat.metadata.ordering import Ordering, check_lateness, named, ordering_of
 from objcat.metadata.partition_values import Partitioned, partitions_of
 from objcat.metadata.partitioning import UNPARTITIONED, Partitioning, parse_partitioning, shape_of
 from objcat.metadata.properties import (
@@ -41,8 +42,6 @@ MERGE_ON_READ: Final = "merge_on_read"
 """Writes add log rows. Readers merge them with the base files below."""
 COPY_ON_WRITE: Final = "copy_on_write"
 """Writes merge with existing rows and rewrite the base files of the buckets that they touch. Readers merge nothing."""
-TIMES = ("timestamp", "timestamp_ntz", "date")
-"""Types of ordering columns that a lateness can be measured by."""
 UNFILTERED = ("float", "double", "boolean")
 """Types of key columns without bloom filters: equal floats may differ in bits, and booleans have only two values."""
 TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
@@ -212,6 +211,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         table: The table's id.
         key: The columns whose values identify a row. Empty in an append-only table.
         ordering: The column whose greater value wins. None: commit order.
+        ordering_more: The columns that decide next among equal values, in order. Only with the feature `ordering_columns`.
         table_type: What a write does to the files of the buckets that it touches, one of `TABLE_TYPES`.
         lateness_ms: Rows count for nothing when their ordering value is further before the commit time of their own slot. None: all count.
         key_scope: Where a key is unique, one of `KEY_SCOPES`.
@@ -233,6 +233,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     former: tuple[Partitioning, ...] = ()
     properties: dict[str, str] = {}
     watermark: Watermark | msgspec.UnsetType | None = msgspec.UNSET
+    ordering_more: tuple[int, ...] | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
     def key_columns(self) -> list[Column]:
@@ -246,8 +247,23 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ordering_column(self) -> Column | None:
-        """The ordering column, if there is one."""
+        """The first ordering column, if there is one."""
         return None if self.ordering is None else self.table_schema.by_id(self.ordering)
+
+    @property
+    def ordering_ids(self) -> tuple[int, ...]:
+        """Ids of the ordering columns, in the order in which they decide. Empty: the later commit wins."""
+        return () if self.ordering is None else (self.ordering, *(self.ordering_more or ()))
+
+    @property
+    def ordering_columns(self) -> list[Column]:
+        """The ordering columns, in the order in which they decide."""
+        return [self.table_schema.by_id(column_id) for column_id in self.ordering_ids]
+
+    @property
+    def ordering_physical(self) -> tuple[str, ...]:
+        """Physical names of the ordering columns, as `objcat.datafile.merge` takes them."""
+        return tuple(column.physical for column in self.ordering_columns)
 
     @property
     def partition_columns(self) -> list[Column]:
@@ -258,8 +274,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bounded(self) -> frozenset[int]:
         """Ids of the columns whose bounds every file has."""
-        ordering = () if self.ordering is None else (self.ordering,)
-        return frozenset((*self.key, *ordering, *(column.id for column in self.partition_columns)))
+        return frozenset((*self.key, *self.ordering_ids, *(column.id for column in self.partition_columns)))
 
     @property
     def filtered(self) -> frozenset[int]:
@@ -340,7 +355,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     schema: TableSchema,
     *,
     key: Sequence[str] | None,
-    ordering: str | None,
+    ordering: Ordering | None,
     index: Index | None,
     table_type: str,
     properties: Mapping[str, str],
@@ -360,7 +375,12 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         raise InvalidInput(f"key_scope={key_scope!r} is not known to this version ({nearest(str(key_scope), KEY_SCOPES)}).")
     partitioning = parse_partitioning(partition_by, schema)
     if lateness_ms is not None:
-        _check_lateness(schema, ordering, table_type)
+        check_lateness(ordering_of(schema, ordering))
+        if table_type != MERGE_ON_READ:
+            raise InvalidInput(
+                f"allowed_lateness is for tables of table_type={MERGE_ON_READ!r}. A {table_type} write merges rows before it knows the "
+                "commit time that measures them. Leave allowed_lateness out, or choose the other table type."
+            )
     if key is None:
         _check_without_key(ordering, index)
         return TableSpec(
@@ -381,20 +401,18 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     stored = (
         _bucketed(schema, index or BucketIndex(), key) if index is None or isinstance(index, BucketIndex) else _located(index, lateness_ms)
     )
-    key_columns = [_named(schema, name) for name in key]
+    key_columns = [named(schema, name) for name in key]
     for column in key_columns:
         if not isinstance(column.type, str):
             raise InvalidSchema(f"The key column {column.name!r} is nested. Use columns of plain values as the key.")
-    ordering_column = None if ordering is None else _named(schema, ordering)
-    if ordering_column is not None and (not isinstance(ordering_column.type, str) or ordering_column.type in ("binary", "boolean")):
-        raise InvalidSchema(
-            f"The ordering column {ordering!r} has the type {ordering_column.type}. Use a number, a date, a timestamp or a string."
-        )
+    ordering_columns = ordering_of(schema, ordering)
+    more = tuple(column.id for column in ordering_columns[1:])
     spec = TableSpec(
         table=table,
         table_schema=schema,
         key=tuple(column.id for column in key_columns),
-        ordering=None if ordering_column is None else ordering_column.id,
+        ordering=ordering_columns[0].id if ordering_columns else None,
+        ordering_more=more or msgspec.UNSET,
         index=stored,
         table_type=table_type,
         lateness_ms=lateness_ms,
@@ -404,6 +422,12 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     )
     check_key_scope(spec)
     return spec
+
+
+def ordering_asked(spec: TableSpec) -> str | list[str] | None:
+    """The ordering of a table as a user would ask for it: one name, several, or None."""
+    names = [column.name for column in spec.ordering_columns]
+    return names if len(names) > 1 else names[0] if names else None
 
 
 def index_asked(spec: TableSpec, count: int) -> Index | None:
@@ -430,7 +454,7 @@ def _bucketed(schema: TableSchema, index: BucketIndex, key: Sequence[str]) -> Bu
         raise InvalidInput(f"BucketIndex(count={index.count!r}) is out of range. Use a whole number from 1 to {BUCKETS_MAX}.")
     if not hashed or any(name not in key for name in hashed):
         raise InvalidInput(f"The bucket index hashes {hashed}, but it can only hash key columns. Use some of {list(key)}.")
-    return BucketIndexSpec(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
+    return BucketIndexSpec(count=index.count, columns=tuple(named(schema, name).id for name in hashed))
 
 
 def _located(
@@ -464,34 +488,10 @@ def check_key_scope(spec: TableSpec) -> None:
             )
 
 
-def _check_lateness(schema: TableSchema, ordering: str | None, table_type: str) -> None:
-    if ordering is None:
-        raise InvalidInput(
-            "allowed_lateness measures the ordering column, but the table has none. Give ordering='column', or leave allowed_lateness out."
-        )
-    found = _named(schema, ordering).type
-    if found not in TIMES:
-        raise InvalidInput(
-            f"allowed_lateness measures times, but the ordering column {ordering!r} is {found}. Order by a timestamp or a date."
-        )
-    if table_type != MERGE_ON_READ:
-        raise InvalidInput(
-            f"allowed_lateness is for tables of table_type={MERGE_ON_READ!r}. A {table_type} write merges rows before it knows the commit "
-            "time that measures them. Leave allowed_lateness out, or choose the other table type."
-        )
-
-
-def _check_without_key(ordering: str | None, index: Index | None) -> None:
+def _check_without_key(ordering: Ordering | None, index: Index | None) -> None:
     if ordering is not None:
         raise InvalidInput(
             f"ordering={ordering!r} decides which row of a key wins, but the table has no key. Leave ordering out, or give a key."
         )
     if index is not None:
         raise InvalidInput("An index finds the location of a key, but the table has no key. Leave index out, or give a key.")
-
-
-def _named(schema: TableSchema, name: str) -> Column:
-    try:
-        return schema.column(name)
-    except KeyError:
-        raise InvalidInput(f"The schema has no column {name!r} ({nearest(name, schema.names)}).") from None

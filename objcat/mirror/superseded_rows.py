@@ -122,9 +122,7 @@ class SupersededRowReader:
     def _keys_of_base(self, spec: TableSpec, base: BaseFile, wanted: _Choice) -> Iterator[pa.Table]:
         """Key and ordering value of the chosen row groups, or of all rows if they are cached. A file that was read whole is cached."""
         columns = _columns(spec)
-        # The type of an ordering column may become wider. Keys never change.
-        ordering = spec.ordering_column
-        name = f"{base.path} {'' if ordering is None else (ordering.physical, ordering.type)}"
+        name = f"{base.path} {_age_columns(spec)}"
         known = self._cached.get(name)
         if known is not None:
             yield known
@@ -158,9 +156,7 @@ class SupersededRowReader:
         list(self._fileio.env.map(lambda log: self._whole_log(spec, log), [log for log in logs if log.bytes <= WHOLE_BYTES_MAX]))
 
     def _whole_log(self, spec: TableSpec, log: LogObject) -> pa.Table:
-        ordering = spec.ordering_column
-        # The type of an ordering column may become wider. Keys never change.
-        name = f"{log.path} {'' if ordering is None else ordering.type}"
+        name = f"{log.path} {_age_columns(spec)}"
         whole = self._cached.get(name)
         if whole is None:
             (whole,) = read_log(self._fileio, log, [(0, log.rows)], _columns(spec), spec.table_schema)
@@ -180,9 +176,12 @@ class SupersededRowReader:
 
 def _columns(spec: TableSpec) -> list[str]:
     """What the merge needs of a row."""
-    names = [column.physical for column in spec.key_columns]
-    ordering = spec.ordering_column
-    return names if ordering is None or ordering.physical in names else [*names, ordering.physical]
+    return list(dict.fromkeys([*(column.physical for column in spec.key_columns), *spec.ordering_physical]))
+
+
+def _age_columns(spec: TableSpec) -> str:
+    """The ordering columns with their types. A type may become wider, while keys never change."""
+    return str([(column.physical, column.type) for column in spec.ordering_columns]) if spec.ordering_ids else ""
 
 
 def _numbered(rows: pa.Table, first: int) -> pa.Table:
@@ -195,9 +194,8 @@ def _positions(rows: pa.Table) -> Positions:
 
 def _live(rows: pa.Table, spec: TableSpec, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """By row, whether it exists after a merge of the chosen rows."""
-    ordering = spec.ordering_column
     merged = rows.take(pa.array(chosen))
-    won = winners(merged, key=[column.physical for column in spec.key_columns], ordering=None if ordering is None else ordering.physical)
+    won = winners(merged, key=[column.physical for column in spec.key_columns], ordering=spec.ordering_physical)
     op = np.asarray(merged.column(OP_COLUMN).to_numpy())
     lives = np.zeros(rows.num_rows, np.bool_)
     lives[chosen[won[op[won] != OP_DELETE]]] = True

@@ -72,9 +72,7 @@ class ScanPlan:
         """The table columns that a scan needs: selected, filtered by, and used to locate and merge rows."""
         spec = self.snapshot.spec
         named = {*self.columns, *(() if self.where is None else self.where.columns)}
-        inner = {
-            column.id for column in (*spec.key_columns, *spec.bucket_columns, *([spec.ordering_column] if spec.ordering_column else []))
-        }
+        inner = {column.id for column in (*spec.key_columns, *spec.bucket_columns, *spec.ordering_columns)}
         return tuple(column for column in spec.table_schema.columns if column.name in named or column.id in inner)
 
     def task(self, groups: Sequence[FileGroup], *, columns: Sequence[str] | None = None) -> ScanTask:

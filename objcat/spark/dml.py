@@ -225,10 +225,11 @@ def _source(source: DataFrame, program: MergeProgram, spec: TableSpec, places: S
     placed = [place.alias(f"{_SOURCE_PLACE}{n}") for n, place in enumerate(places)]
     bucket = [bucket_column(spec).alias(_BUCKET)] if spec.bucket_columns else []
     rows = located.select(*numbered.columns, *keys, *placed, *bucket, F.lit(True).alias(SOURCE_HERE))
-    if program.ordering is None:
+    if not program.ordering:
         return rows
     by = [*(f"{_KEY}{n}" for n in range(len(keys))), *(f"{_SOURCE_PLACE}{n}" for n in range(len(places)))]
-    newest = Window.partitionBy(*by).orderBy(F.col(program.ordering).desc_nulls_last(), F.col(POSITION).desc())
+    greatest = [F.col(name).desc_nulls_last() for name in program.ordering]
+    newest = Window.partitionBy(*by).orderBy(*greatest, F.col(POSITION).desc())
     return with_position(rows).withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK, POSITION)
 
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 from fileio.store import StoreDescription
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.errors import InvalidBatch
+from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type
 from objcat.spark.frames import kept_unless_it_fails, unpersist_quietly
 from objcat.spark.index_lookup import GROUP_IDS, GROUPS_PER_TASK, LookupJoin, group_of_new
@@ -29,7 +30,7 @@ from objcat.spark.routing import typed, with_position
 from objcat.spark.worker_task import opened, spark_task
 from objcat.tasks.key_lookup import NOWHERE, KeyLocations, LocateTask, parts_of
 from objcat.tasks.model import PLACE_COLUMN
-from objcat.tasks.partition_moves import ORDERING, CurrentLocations, PartitionMoves, living_keys, moves_of
+from objcat.tasks.partition_moves import CurrentLocations, PartitionMoves, living_keys, moves_of, ordering_names
 from objcat.tasks.shuffle_order import POSITION
 
 _PARTITION, _LEFT, _MOVED = "_objcat_partition", "_objcat_left", "_objcat_moved"
@@ -67,12 +68,12 @@ def moving_frame(
     rows = with_position(batch)
     for name, column in keys.items():
         rows = rows.withColumn(name, typed(of_batch(column.name), column))
-    ordering = spec.ordering_column
-    decides = ordering is not None and ordering.name in names
-    if ordering is not None and decides:
-        rows = rows.withColumn(_ORDER, typed(of_batch(ordering.name), ordering))
-    # A row without an ordering value stays, and is refused by the task that writes it.
-    newest = [F.col(_ORDER).desc_nulls_first()] if decides else []
+    ordering = spec.ordering_columns
+    decides = bool(ordering) and all(column.name in names for column in ordering)
+    order = [f"{_ORDER}_{number}" for number in range(len(ordering))]
+    for name, column in zip(order, ordering, strict=True) if decides else ():
+        rows = rows.withColumn(name, typed(of_batch(column.name), column))
+    newest = _newest(order, ordering) if decides else []
     turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest, F.col(POSITION).desc()))
     rows = rows.withColumn(_TURN, turn).where(F.col(_TURN) == 1)
     lives = _living(store, rows, list(keys), task)
@@ -81,7 +82,8 @@ def moving_frame(
         decides = False
     else:
         rows = rows.join(lives.toDF(*(f"{name}_there" for name in keys), _LIVES), [F.col(n) == F.col(f"{n}_there") for n in keys], "left")
-    lost = F.coalesce(F.col(f"{_LIVES}.{ORDERING}") > F.col(_ORDER), F.expr("false")) if decides else F.lit(False)
+    known_order = [F.col(f"{_LIVES}.{name}") for name in ordering_names(spec)]
+    lost = F.coalesce(_are_greater(known_order, [F.col(name) for name in order]), F.expr("false")) if decides else F.lit(False)
     told = [F.col(f"{_LIVES}.{_NUMBER}").alias(_NUMBER), F.col(f"{_LIVES}.{_IS_ROW}").alias(_IS_ROW), lost.alias(_HAS_LOST)]
     known = rows.select(*(quoted(name) for name in columns), *told)
     partitions = tuple(group.group_id.partition for group in task.groups)
@@ -134,12 +136,34 @@ def _living(store: StoreDescription, rows: DataFrame, keys: Sequence[str], task:
     spark = rows.sparkSession
     fields = [pa.field(key, arrow_type(column.type)) for key, column in zip(keys, spec.key_columns, strict=True)]
     told = [pa.field(_NUMBER, pa.int32()), pa.field(_IS_ROW, pa.bool_())]
-    if spec.ordering_column is not None:
-        told.append(pa.field(ORDERING, arrow_type(spec.ordering_column.type)))
+    for name, column in zip(ordering_names(spec), spec.ordering_columns, strict=True):
+        told.append(pa.field(name, arrow_type(column.type)))
     numbered = spark.createDataFrame([(number, pickle.dumps(part)) for number, part in enumerate(tasks)], "number int, task binary")
     schema = pa.schema([*fields, *told])
     known = numbered.repartition(len(tasks), "number").mapInArrow(spark_task(read_lives, store, schema.names), spark_schema(schema))
     return known.groupBy(*keys).agg(F.max(F.struct(*(field.name for field in told))).alias(_LIVES))
+
+
+def _newest(names: Sequence[str], ordering: Sequence[TableColumn]) -> list[Column]:
+    """The order of the rows of a key. A row without an ordering value stays, and is refused by the task that writes it."""
+    newest = [F.col(name).desc_nulls_first() for name in names]
+    if len(names) == 1:
+        return newest
+    missing = F.lit(False)
+    for name, column in zip(names, ordering, strict=True):
+        missing |= F.col(name).isNull()
+        if column.type in ("float", "double"):
+            missing |= F.isnan(F.col(name))
+    return [missing.desc(), *newest]
+
+
+def _are_greater(mine: Sequence[Column], theirs: Sequence[Column]) -> Column:
+    """Whether the first of some values that differ is greater among mine."""
+    pairs = list(zip(mine, theirs, strict=True))
+    greater = pairs[-1][0] > pairs[-1][1]
+    for one, other in reversed(pairs[:-1]):
+        greater = (one > other) | ((one == other) & greater)
+    return greater
 
 
 def _counts(placed: DataFrame) -> DataFrame:
@@ -168,8 +192,7 @@ def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[
                 for rows in living_keys(fileio, task):
                     numbers = pc.add(rows.column(PLACE_COLUMN), pa.scalar(first, pa.int32()))
                     columns = [*(rows.column(key) for key in keys), numbers, pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)]
-                    if ORDERING in names:
-                        columns.append(rows.column(ORDERING))
+                    columns += [rows.column(name) for name in ordering_names(task.spec)]
                     yield from pa.Table.from_arrays(columns, names=list(names)).to_batches()
 
 

@@ -99,7 +99,7 @@ class _Declared:
         for name in SETTINGS:
             if name in self._properties:
                 value = self._properties.pop(name)
-                self.settings[name] = [part.strip() for part in value.split(",")] if name == "key" else value
+                self.settings[name] = [part.strip() for part in value.split(",")] if name in ("key", "ordering") else value
         if self._properties:
             self.settings["properties"] = self._properties
         if self._defaults:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.common.validation import shown
-from objcat.datafile.batch_checks import keyed
+from objcat.datafile.batch_checks import keyed, located_by
 from objcat.datafile.casting import cast_rows, repeated
 from objcat.dml.computed_write import former_of
 from objcat.dml.duckdb import MergeSource, check_program, evaluate
@@ -171,7 +171,7 @@ class DeleteStep:
         """
         if not keys.num_rows:
             return
-        ordering = spec.ordering_column
+        ordering = spec.ordering
         if ordering is None:
             yield keys
             return
@@ -200,7 +200,8 @@ PART_SHARE = 16
 
 def without_ordering(data: Any, spec: TableSpec) -> Any:
     """The columns of a batch that identify rows. Deletes of them count whatever the ordering values are."""
-    names = [name for name in _identifying(spec) if spec.ordering_column is None or name != spec.ordering_column.name]
+    ordering = {column.name for column in spec.ordering_columns} - {column.name for column in located_by(spec)}
+    names = [name for name in _identifying(spec) if name not in ordering]
     if isinstance(data, pa.Table):
         return data.select([name for name in names if name in data.column_names])
     if isinstance(data, SpooledBatch):
@@ -214,7 +215,8 @@ def without_ordering(data: Any, spec: TableSpec) -> Any:
 
 def _is_placed_by_ordering(spec: TableSpec) -> bool:
     """Whether deletes need the ordering value to find the partition of a row, so that none is without one."""
-    return not spec.is_global and spec.ordering in {column.id for column in (*spec.key_columns, *spec.partition_columns)}
+    located = {column.id for column in located_by(spec)}
+    return spec.ordering is not None and located.issuperset(spec.ordering_ids)
 
 
 def _batches(table: BlockWriter, plan: ScanPlan) -> pa.RecordBatchReader:
@@ -223,8 +225,7 @@ def _batches(table: BlockWriter, plan: ScanPlan) -> pa.RecordBatchReader:
 
 def _identifying(spec: TableSpec) -> list[str]:
     """The columns that identify rows, and their order."""
-    ordering = [] if spec.ordering_column is None else [spec.ordering_column]
-    return list(dict.fromkeys(column.name for column in (*spec.key_columns, *spec.partition_columns, *ordering)))
+    return list(dict.fromkeys(column.name for column in (*spec.key_columns, *spec.partition_columns, *spec.ordering_columns)))
 
 
 def check_range(spec: TableSpec, where: str | pc.Expression, *, name: str) -> Filter:

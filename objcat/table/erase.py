@@ -18,7 +18,7 @@ from fileio.errors import Unavailable
 from objcat.common.progress import shown_progress
 from objcat.datafile.batch_checks import key_values
 from objcat.datafile.casting import logical
-from objcat.datafile.merge import OP_COLUMN, OP_DELETE
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, has_order
 from objcat.datafile.parquet import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
 from objcat.dml.computed_write import Work, run
 from objcat.engine.local import to_arrow_batch
@@ -296,15 +296,15 @@ def _end_tombstones(table: TableContext, traces: Traces) -> None:
     """End deletes of these keys that compactions retain against late older rows. A delete without an ordering value leaves nothing."""
     snapshot = table.refresh()
     spec = snapshot.spec
-    if spec.ordering_column is None or traces.keys is None:
+    if spec.ordering is None or traces.keys is None:
         return
-    keyed, ordering = Keyed(traces.keys), spec.ordering_column.physical
+    keyed, ordering = Keyed(traces.keys), spec.ordering_physical
     by_key = [column.physical for column in spec.key_columns]
     wanted = list(dict.fromkeys([*by_key, *(() if spec.is_global else (column.physical for column in spec.partition_columns))]))
     left = []
     for path in sorted({rows.object.path for group in snapshot.file_groups(table.manifests) for rows in group.logs}):
         for rows in every_piece(table.fileio, path, spec):
-            deletes = rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), rows.column(ordering).is_valid()))
+            deletes = rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), has_order(rows, ordering)))
             known = as_of_schema(deletes, wanted, spec.table_schema).select(wanted)
             left.append(known.filter(keyed.mask(known)))
     found = pa.concat_tables(left) if left else None

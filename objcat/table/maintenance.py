@@ -140,7 +140,7 @@ class TableMaintenance:
         again. The next compaction of a file group drops its deletes below the value.
 
         Args:
-            below: the least value that still counts, of the type of the ordering column. It is never lowered, except by `restore()`.
+            below: the least value that still counts, of the type of the first ordering column. It is never lowered, except by `restore()`.
 
         Returns:
             The slot from which on it holds.

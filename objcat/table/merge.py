@@ -308,8 +308,7 @@ def soft_delete(
     """See `Table.soft_delete`."""
     if flag is not None:
         return update(table, {flag: True}, where, metadata=metadata, spark=spark)
-    ordering = [] if spec.ordering_column is None else [spec.ordering_column]
-    kept = {column.id for column in (*spec.key_columns, *spec.partition_columns, *ordering)}
+    kept = {column.id for column in (*spec.key_columns, *spec.partition_columns, *spec.ordering_columns)}
     emptied: dict[str, Value] = {column.name: None for column in spec.table_schema.columns if column.id not in kept}
     if not emptied:
         raise InvalidInput("The table has only columns by which rows are found. Nothing was written. Delete the rows with delete(where).")

@@ -18,6 +18,7 @@ from sqlglot import expressions as sql
 
 from objcat.datafile.batch_checks import fitted_column, keyed, ordered
 from objcat.dml.default_terms import default_term
+from objcat.dml.ordering_terms import are_less
 from objcat.dml.program import Clause, ClauseAction, Tree, When
 from objcat.errors import InvalidBatch
 from objcat.metadata.table_spec import TableSpec
@@ -128,15 +129,22 @@ def _codes(values: pa.ChunkedArray) -> list[int]:
 
 
 def _ranks(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec) -> list[int | None]:
-    """For each row, the rank of its ordering value among all; None where it gives none."""
-    column = spec.ordering_column
+    """For each row, the rank of its ordering values among all; None where it gives none. Raises InvalidBatch where it gives only some."""
+    names = [column.name for column in spec.ordering_columns]
     ranks: list[int | None] = [None] * len(said)
-    if column is None:
-        return ranks
-    numbers = [number for number, row in enumerate(said) if column.name in row]
+    for number, row in enumerate(said):
+        lacking = [name for name in names if name not in row]
+        if lacking and len(lacking) < len(names):
+            raise InvalidBatch(
+                f"Row {number} of the batch lacks the ordering column {lacking[0]!r} and has another one. Nothing was written. Give all of "
+                f"{names}, which are compared in order, or none of them."
+            )
+    numbers = [number for number, row in enumerate(said) if names and names[0] in row]
     values = ordered(rows.take(pa.array(numbers, pa.int64())), spec) if numbers else None
     if values is not None:
-        for number, rank in zip(numbers, pc.rank(values, tiebreaker="dense").to_pylist(), strict=True):
+        of_columns = [pc.rank(column, tiebreaker="dense").to_numpy() for column in values.columns]
+        found = np.unique(np.stack(of_columns, axis=1), axis=0, return_inverse=True)[1]
+        for number, rank in zip(numbers, found.reshape(-1).tolist(), strict=True):
             ranks[number] = rank
     return ranks
 
@@ -166,15 +174,15 @@ def _target(name: str) -> Tree:
 
 def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause, ...]:
     keys = {column.name for column in spec.key_columns}
-    ordering = None if spec.ordering_column is None else spec.ordering_column.name
-    measured = ordering if ordering in names else None
+    ordering = [column.name for column in spec.ordering_columns]
+    measured = ordering if all(name in names for name in ordering) else []
 
     def counts(place: int) -> Tree:
         """Whether a step counts against the existing row."""
-        if measured is None:
+        if not measured:
             return sql.true()
-        late = sql.LT(this=_source(_value(place, measured)), expression=_target(measured))
-        return sql.Not(this=sql.paren(sql.and_(_source(_given(place, measured)), late)))
+        late = are_less([_source(_value(place, name)) for name in measured], [_target(name) for name in measured])
+        return sql.Not(this=sql.paren(sql.and_(_source(_given(place, measured[0])), late)))
 
     def last(name: str, otherwise: Tree, condition: Callable[[int], Tree]) -> Tree:
         case = sql.Case()
@@ -186,6 +194,6 @@ def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause,
     updates = {name: last(name, _target(name), counts) for name in own}
     absent = {column.name: default_term(column) or sql.null() for column in spec.table_schema.columns}
     inserts = {name: _source(name) for name in keys} | {name: last(name, absent[name], lambda _: sql.true()) for name in own}
-    where = None if ordering is None else sql.or_(*(sql.and_(_source(_here(place)), counts(place)) for place in range(depth)))
+    where = None if not ordering else sql.or_(*(sql.and_(_source(_here(place)), counts(place)) for place in range(depth)))
     matched = [Clause(When.MATCHED, ClauseAction.UPDATE, where, updates)] if updates else []
     return (*matched, Clause(When.NOT_MATCHED, ClauseAction.INSERT, None, inserts))

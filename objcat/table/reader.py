@@ -18,7 +18,7 @@ from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import AsOf, KeyScope, ScanMode, TableType, name_list, text
 from objcat.metadata.partitioning import fields_asked
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import Index, TableSpec, index_asked
+from objcat.metadata.table_spec import Index, TableSpec, index_asked, ordering_asked
 from objcat.planning.scan import SNAPSHOT
 from objcat.table.change_feed import ChangeFeed, changes, incremental
 from objcat.table.context import TableContext
@@ -74,10 +74,9 @@ class TableReader:
         return [column.name for column in self.spec.key_columns] or None
 
     @property
-    def ordering(self) -> str | None:
-        """The name of the column whose greater value wins; None where the later commit wins."""
-        column = self.spec.ordering_column
-        return None if column is None else column.name
+    def ordering(self) -> str | list[str] | None:
+        """The name of the column whose greater value wins, or the names of several in order; None where the later commit wins."""
+        return ordering_asked(self.spec)
 
     @property
     def index(self) -> Index | None:

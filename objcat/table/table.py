@@ -261,8 +261,8 @@ class Table(TableReader):
 
         A filter deletes the rows for which it is true at the moment of the commit. With an ordering column, older rows of their keys that
         come late stay out too.
-        A batch of keys deletes these rows; keys that do not exist are no error. In a table with an ordering column, a batch that has that
-        column deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted.
+        A batch of keys deletes these rows; keys that do not exist are no error. In a table with ordering columns, a batch that has
+        them deletes only what is not newer, and keeps older late rows out; without them, everything written before is deleted.
 
         Args:
             keys: a filter (SQL text or an Arrow expression, as for `scan`; other terms such as functions, LIKE and arithmetic are computed

@@ -5,6 +5,7 @@ Both read file group by file group.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from objcat.datafile.casting import cast_rows, logical, named
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import EXPANSION, LogReader
-from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, has_order, key_runs, merge
 from objcat.datafile.parquet import base_pieces, constant, pieces_of_txns, txn_of_path
 from objcat.errors import InvalidInput
 from objcat.metadata.files import FileGroup, LogSlice
@@ -175,24 +176,35 @@ def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequ
 def _older(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], new: pa.Table) -> list[pa.Table]:
     """Keys and ordering values of rows that could win against new ones, and barriers, in the order in which they count."""
     spec = task.spec
-    assert spec.ordering_column is not None
-    ordering = spec.ordering_column
-    least = pc.min(new.column(ordering.physical))
+    first, *more = spec.ordering_columns
+    least = pc.min(new.column(first.physical))
     if not least.is_valid:
         return []  # Only barriers. Nothing wins against them.
     columns = _needed(spec, ())
-    upper = pc.field(f"upper_{ordering.id}")
-    where = Pruning(upper.is_null() | (upper > least), (ordering.id,))
+    upper = pc.field(f"upper_{first.id}")
+    # Of rows that are equal in the first ordering column, the next ones decide.
+    reaches = operator.ge if more else operator.gt
+    where = Pruning(upper.is_null() | reaches(upper, least), (first.id,))
     parts = []
     for group, _, _ in aged:
         newest = None if group.base is None else task.newest.get(group.base.path)
-        if group.base is not None and (newest is None or newest > least.as_py()):
+        if group.base is not None and (newest is None or reaches(newest, least.as_py())):
             pieces = base_pieces(fileio, group.base, columns, where=where, spec=spec)
             parts += [_upserted(own_rows(rows, spec, group, group.base.group_id)) for rows in pieces]
     pairs = [(group, part) for group, old, _ in aged for part in old]
     parts += [rows for _, rows in _log_rows(fileio, spec, pairs, columns)]
-    # Barriers stay, because rows that they discarded do not win either.
-    return [_marked(part.filter(pc.fill_null(pc.greater(part.column(ordering.physical), least), True)), "") for part in parts]
+    return [_marked(part.filter(_may_win(part, spec, least)), "") for part in parts]
+
+
+def _may_win(rows: pa.Table, spec: TableSpec, least: pa.Scalar) -> pa.ChunkedArray:
+    """Whether rows could win against others whose first ordering value is `least` or greater.
+
+    Barriers are among them, because rows that they discarded do not win either.
+    """
+    first, *more = spec.ordering_physical
+    if not more:
+        return pc.fill_null(pc.greater(rows.column(first), least), True)
+    return pc.or_(pc.greater_equal(pc.fill_null(rows.column(first), least), least), pc.invert(has_order(rows, spec.ordering_physical)))
 
 
 def _upserted(rows: pa.Table) -> pa.Table:
@@ -206,16 +218,15 @@ def _marked(rows: pa.Table, txn: str) -> pa.Table:
 def _needed(spec: TableSpec, names: set[str] | tuple[()]) -> list[str]:
     """Physical names of these logical columns and of the merge columns, in table order."""
     wanted = {column.physical for column in (*spec.key_columns, *spec.bucket_columns)}
-    wanted |= {spec.ordering_column.physical} if spec.ordering_column else set()
+    wanted |= set(spec.ordering_physical)
     return [column.physical for column in spec.table_schema.columns if column.physical in wanted or column.name in names]
 
 
 def _merged(rows: pa.Table, spec: TableSpec, *, keep_deletes: bool = False) -> pa.Table:
     if not spec.has_key:
         return rows
-    ordering = spec.ordering_column
     key = [column.physical for column in spec.key_columns]
-    return merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=keep_deletes)
+    return merge(rows, key=key, ordering=spec.ordering_physical, keep_deletes=keep_deletes)
 
 
 def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
@@ -393,8 +404,8 @@ def _of_keys(state: pa.Table, keys: Sequence[pa.Table], spec: TableSpec) -> pa.T
 def _lasting(rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Rows without deletes that have had their effect: no later row is compared with those."""
     kept = pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)
-    if spec.ordering_column is not None:
-        kept = pc.or_(kept, pc.is_valid(rows.column(spec.ordering_column.physical)))
+    if spec.ordering is not None:
+        kept = pc.or_(kept, has_order(rows, spec.ordering_physical))
     return rows.filter(kept)
 
 

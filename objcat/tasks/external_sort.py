@@ -134,7 +134,7 @@ class SortedRuns:
             yield from mine[0]
             return
         key = [column.physical for column in spec.key_columns]
-        ordering = None if spec.ordering_column is None else spec.ordering_column.physical
+        ordering = spec.ordering_physical
         for cut in cut_sorted(mine, key=key):
             present = [rows for rows in cut if rows is not None]
             yield present[0] if len(present) == 1 else merge(pa.concat_tables(present), key=key, ordering=ordering, keep_deletes=True)

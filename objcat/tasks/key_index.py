@@ -36,7 +36,7 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
     spec = index_spec(task.spec)
     assert spec is not None, "the table has no record index"
     own = WriteTask(spec, task.txn, task.operation)
-    by_key = winners(changes, key=[column.physical for column in spec.key_columns], ordering=None)
+    by_key = winners(changes, key=[column.physical for column in spec.key_columns], ordering=())
     rows, runs = by_group(own, changes, by_key, [INDEX_PARTITION], np.zeros(len(by_key), np.int32))
     return WriteResult(index=put_log(fileio, own, name, rows, runs).logs)
 
@@ -134,7 +134,7 @@ def _entries(fileio: FileIO, spec: TableSpec, asked: Sequence[_Asked]) -> list[p
     for number, _, rows in parts:
         by_group[number].append(rows)
     key = [column.physical for column in spec.key_columns]
-    return [merge(pa.concat_tables(tables), key=key, ordering=None, keep_deletes=False) for tables in by_group]
+    return [merge(pa.concat_tables(tables), key=key, ordering=(), keep_deletes=False) for tables in by_group]
 
 
 def _of_base(fileio: FileIO, base: BaseFile, asked: _Asked, number: int) -> list[_Found]:

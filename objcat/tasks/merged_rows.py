@@ -12,7 +12,7 @@ from fileio.env import Env
 from fileio.store import FileIO
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.log_reader import EXPANSION, LogReader
-from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, has_order, merge
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, base_pieces, constant, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
 from objcat.metadata.files import FileGroup, LogSlice
@@ -81,14 +81,14 @@ def loaded_logs(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup]) ->
 
 def fully_merged(rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Merged rows: existing rows by key, then the tombstones that are still needed. rows: in the order in which they count."""
-    ordering = spec.ordering_column
+    ordering = spec.ordering_physical
     key = [column.physical for column in spec.key_columns]
-    merged = merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
+    merged = merge(rows, key=key, ordering=ordering, keep_deletes=True)
     live, deletes = split_by_group(merged)
-    if ordering is None:
+    if not ordering:
         # Barriers, and deletes without an ordering column, have had their effect.
         return live
-    return pa.concat_tables([live, deletes.filter(pc.is_valid(deletes.column(ordering.physical)))])
+    return pa.concat_tables([live, deletes.filter(has_order(deletes, ordering))])
 
 
 def split_by_group(rows: pa.Table) -> tuple[pa.Table, pa.Table]:

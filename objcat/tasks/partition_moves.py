@@ -29,8 +29,8 @@ from objcat.tasks.write_log_rows import deleted_by
 
 Flags = npt.NDArray[np.bool_]
 
-ORDERING = "_objcat_ordering"
-"""The ordering value of a key, if the table has an ordering column."""
+ORDERING = "_objcat_ordering_"
+"""With a number: the values of an ordering column, by its place among them."""
 GROUPS_AT_ONCE = 64
 
 
@@ -38,13 +38,13 @@ GROUPS_AT_ONCE = 64
 class PartitionMoves:
     """The rows of a batch in its order, with what decides where they go.
 
-    keys: with the partition of each row. ordering: None if the batch has no such column. deleted: marks deletes. Their keys alone say
+    keys: with the partition of each row. ordering: None if the batch has no ordering values. deleted: marks deletes. Their keys alone say
     where
     they go, and their partition is that of nulls.
     """
 
     keys: BatchKeys
-    ordering: pa.ChunkedArray | None
+    ordering: pa.Table | None
     deleted: Flags
 
     @classmethod
@@ -54,7 +54,7 @@ class PartitionMoves:
         """Read the rows of some batches. former, delete_when: see `WriteTask`. Raises InvalidBatch and NullKey."""
         names = [column.physical for column in spec.key_columns]
         numbers: dict[str, int] = {}
-        orderings: list[pa.Array] = []
+        orderings: list[pa.Table] = []
         keys, partitions, deletes = [], [], []
         for batch in batches:
             deleted = np.full(batch.num_rows, operation is Operation.DELETE)
@@ -69,9 +69,9 @@ class PartitionMoves:
             keys.append(keyed(batch, spec).select(names).replace_schema_metadata(None))
             partitions.append(own)
             deletes.append(deleted)
-            orderings += [] if values is None else values.chunks
+            orderings += [] if values is None else [values.rename_columns(ordering_names(spec))]
         rows = pa.concat_tables(keys)
-        ordering = pa.chunked_array(orderings) if orderings else None
+        ordering = pa.concat_tables(orderings) if orderings else None
         hashed = BatchKeys(rows, np.concatenate(partitions), tuple(numbers), spark_hash(rows.columns))
         return cls(hashed, ordering, np.concatenate(deletes))
 
@@ -82,8 +82,11 @@ class PartitionMoves:
         rows = self.keys.rows.append_column(OP_COLUMN, op)
         key = self.keys.rows.column_names
         if self.ordering is None:
-            return winners(rows, key=key, ordering=None)
-        return winners(rows.append_column(ORDERING, self.ordering), key=key, ordering=ORDERING)
+            return winners(rows, key=key, ordering=())
+        names = self.ordering.column_names
+        for name in names:
+            rows = rows.append_column(name, self.ordering.column(name))
+        return winners(rows, key=key, ordering=names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,20 @@ class MoveResult:
     places: Ints
     left: Ints
     was_row: Flags
+
+
+def ordering_names(spec: TableSpec) -> list[str]:
+    """Names for the ordering columns of a table, in the order in which they decide."""
+    return [f"{ORDERING}{number}" for number in range(len(spec.ordering_ids))]
+
+
+def are_older(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    """For every row, whether the ordering values of the other table's row are greater. They have these columns alone, at least one."""
+    pairs = list(zip(rows.columns, others.columns, strict=True))
+    older = pc.less(*pairs[-1])
+    for mine, theirs in reversed(pairs[:-1]):
+        older = pc.or_(pc.less(mine, theirs), pc.and_(pc.equal(mine, theirs), older))
+    return older
 
 
 def nowhere(spec: TableSpec, former: Collection[str]) -> str:
@@ -153,7 +170,8 @@ def find_lives(fileio: FileIO, task: LocateTask, moving: PartitionMoves) -> Curr
     number[there] = np.asarray(known.column(PLACE_COLUMN).to_numpy()).astype(np.int64)[of_known]
     is_row[there] = np.asarray(known.column(OP_COLUMN).to_numpy())[of_known] != OP_DELETE
     if moving.ordering is not None:
-        newer = pc.less(moving.ordering.filter(pa.array(there)), known.column(ORDERING).take(pa.array(of_known)))
+        names = moving.ordering.column_names
+        newer = are_older(moving.ordering.filter(pa.array(there)), known.select(names).take(pa.array(of_known)))
         has_lost[there] = np.asarray(newer.to_numpy())
     return CurrentLocations(number, is_row, has_lost)
 
@@ -161,13 +179,12 @@ def find_lives(fileio: FileIO, task: LocateTask, moving: PartitionMoves) -> Curr
 def living_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:
     """The keys stored in the file groups of a task.
 
-    Columns: the key, the file group number in `PLACE_COLUMN`, the stored operation, and `ORDERING` if the table has an ordering column.
-    Holds
-    some row groups, and the log rows that fit, see `LogReader`. Raises CorruptTable and storage errors.
+    Columns: the key, the file group number in `PLACE_COLUMN`, the stored operation, and `ordering_names`. Holds some row groups, and the
+    log rows that fit, see `LogReader`. Raises CorruptTable and storage errors.
 
     hashes: ascending. Only keys with one of these hashes.
     """
-    wanted = (*task.spec.key, *(() if task.spec.ordering is None else (task.spec.ordering,)))
+    wanted = (*task.spec.key, *task.spec.ordering_ids)
     schema = task.spec.table_schema
     narrow = msgspec.structs.replace(schema, columns=tuple(column for column in schema.columns if column.id in wanted))
     spec = msgspec.structs.replace(task.spec, table_schema=narrow)
@@ -180,8 +197,8 @@ def living_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int3
         found = []
         for rows, _ in current_cuts(fileio, spec, group, logs):
             kept = {name: rows.column(name) for name in (*key, OP_COLUMN)}
-            if spec.ordering_column is not None:
-                kept[ORDERING] = rows.column(spec.ordering_column.physical)
+            for name, column in zip(ordering_names(spec), spec.ordering_physical, strict=True):
+                kept[name] = rows.column(column)
             chosen = pa.table(kept)
             if hashes is not None:
                 chosen = chosen.filter(pa.array(np.isin(spark_hash([chosen.column(name) for name in key]), hashes)))

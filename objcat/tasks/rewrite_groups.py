@@ -120,7 +120,7 @@ def _ended(before: pa.Table, live: pa.Table, on_top: pa.Table, spec: TableSpec) 
         return 0
     key = [column.physical for column in spec.key_columns]
     was, is_now = (rows.filter(may_meet(rows, deletes, key)) for rows in (split_by_group(before)[0], live))
-    return int(merge(pa.concat_tables([was, is_now]), key=key, ordering=None).num_rows) - int(is_now.num_rows)
+    return int(merge(pa.concat_tables([was, is_now]), key=key, ordering=()).num_rows) - int(is_now.num_rows)
 
 
 def _count(rows: pa.Table, column: str, value: int | str) -> int:

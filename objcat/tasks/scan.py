@@ -89,13 +89,12 @@ class _GroupReader:
         self._spec = task.spec
         self._columns = _physical_columns(task)
         self._key = [column.physical for column in task.spec.key_columns]
-        ordering = task.spec.ordering_column
-        self._ordering = None if ordering is None else ordering.physical
+        self._ordering = task.spec.ordering_physical
         self._schema = scan_schema(task.spec, task.columns)
         where = task.where
         self._plain_where = None if where is None else where.to_pruning()
         # A base row that may win over a log row is dropped only if its key cannot pass. Without it the log row would appear.
-        key = None if self._ordering is None else [column.name for column in task.spec.key_columns]
+        key = None if not self._ordering else [column.name for column in task.spec.key_columns]
         self._merged_where = None if where is None else where.to_pruning(only=key)
         self.logs = LogReader(fileio, self._columns, task.spec.table_schema)
 
@@ -175,7 +174,7 @@ class _GroupReader:
 
 
 def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
-    """The rows of a slice that count in a file group: its own, and not too late. rows: with the ordering column, if any."""
+    """The rows of a slice that count in a file group: its own, and not too late. rows: with the ordering columns, if any."""
     return drop_late_rows(own_rows(rows, spec, group, part.group_id), spec, part.committed_at_ms)
 
 
@@ -198,7 +197,7 @@ def _physical_columns(task: ScanTask) -> list[str]:
     wanted = {spec.table_schema.column(name).physical for name in names}
     if any(not group.is_plain for group in task.groups):
         wanted |= {column.physical for column in spec.key_columns}
-        wanted |= {spec.ordering_column.physical} if spec.ordering_column else set()
+        wanted |= set(spec.ordering_physical)
     if not wanted:
         wanted = {(spec.key_columns or spec.table_schema.columns)[0].physical}
     return [column.physical for column in spec.table_schema.columns if column.physical in wanted]

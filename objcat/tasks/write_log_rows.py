@@ -20,7 +20,7 @@ from objcat.datafile.bucket_hash import key_digests, spark_hash
 from objcat.datafile.casting import cast_rows as under
 from objcat.datafile.casting import plain
 from objcat.datafile.late_changes import without_late_changes
-from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, has_order, winners
 from objcat.datafile.parquet import log_path, write_log
 from objcat.errors import InvalidBatch
 from objcat.metadata.files import LogRows
@@ -88,8 +88,7 @@ def _prepared(task: WriteTask, rows: pa.Table) -> Prepared:
         fitted = fitted.append_column(_PARTITION_FIELD, pa.array(partitions.codes))
         # Equal keys in two partitions are two rows, if the table allows that.
         key = [_PARTITION_FIELD.name, *key] if spec.key_scope == PARTITION_SCOPE else key
-    ordering = spec.ordering_column
-    by_key = winners(fitted, key=key, ordering=None if ordering is None else ordering.physical)
+    by_key = winners(fitted, key=key, ordering=spec.ordering_physical)
     codes = np.zeros(len(by_key), np.int32)
     if len(partitions.texts) > 1:
         codes = np.asarray(partitions.codes)[by_key]
@@ -196,10 +195,9 @@ def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
     spec = task.spec
     places = np.asarray(fitted.column(PLACE_COLUMN).to_numpy())
     group_numbers = np.where(places < 0, -1 - places, places >> 1)
-    ordering = None if spec.ordering_column is None else spec.ordering_column.physical
     # A key is in one file group of its partition. A key that moves is in both.
     numbered = fitted.append_column(_GROUP, pa.array(group_numbers))
-    by_key = winners(numbered, key=[_GROUP, *(column.physical for column in spec.key_columns)], ordering=ordering)
+    by_key = winners(numbered, key=[_GROUP, *(column.physical for column in spec.key_columns)], ordering=spec.ordering_physical)
     places, group_numbers = places[by_key], group_numbers[by_key]
     rows = fitted.take(pa.array(by_key)).drop_columns([PLACE_COLUMN])
     numbers, group_of_row = np.unique(group_numbers, return_inverse=True)
@@ -238,8 +236,8 @@ def index_changes(
     spec = task.spec
     leaving = places < 0
     ends = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
-    if spec.ordering_column is not None:
-        ends &= np.asarray(rows.column(spec.ordering_column.physical).is_null().to_numpy())
+    if spec.ordering is not None:
+        ends &= ~np.asarray(has_order(rows, spec.ordering_physical).to_numpy(), dtype=bool)
     # An upsert changes the index for new keys and for those that leave. With deletes, a later run of the batch may
     # remove a key that an earlier one added, or add one again that it removed.
     told = leaving | ((places & 1) == 1)

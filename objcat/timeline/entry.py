@@ -22,7 +22,7 @@ ERASED_PARTITIONS = {"erased_partitions": "0.1.0"}
 
 A reader cannot replay it upon a state that holds rows of these partitions. The feature applies to that entry alone, not to later ones.
 """
-READER_FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", *ERASED_PARTITIONS})
+READER_FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", "ordering_columns", *ERASED_PARTITIONS})
 """Features that this client understands when it reads."""
 POSITIONS = {"positions": "0.1.0"}
 """The feature of a log that holds positions of sources. A writer that does not know it would lose them in its checkpoints."""

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 FORMAT = 1
-FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults"})
+FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", "ordering_columns"})
 ACTIONS = frozenset(
     ["CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"]
 )
@@ -451,6 +451,8 @@ class State:
         """The fold: spec, splits, retirements, base files, log rows."""
         slot, as_of = entry["slot"], change.get("as_of")
         state = replace(self, spec=change.get("spec") or self.spec, counts={**self.counts, **(change.get("splits") or {})})
+        several = state.spec.get("ordering_more") and change.get("spec")
+        check(not several or "ordering_columns" in entry["features"], f"slot {slot} has several ordering columns, and no feature")
         events = [Event(group_id_of(group_id), slot, slot - 1) for group_id in change.get("retires") or ()]
         for base in change.get("bases") or ():
             group_id = group_id_of(base["home"])
@@ -788,11 +790,11 @@ class Log:
                 if spec["ordering"] is None or (row is None and value is None):
                     kept[key] = (None, row)
                     continue
-                check(value is not None and not is_nan(value), f"a row of {group_id} has the ordering value {value}")
-                if is_late(spec, value, committed_at_ms):
+                check(value is not None and not any(map(is_nan, value)), f"a row of {group_id} has the ordering value {value}")
+                if is_late(spec, value[0], committed_at_ms):
                     continue
                 before = kept.get(key)
-                if before is None or before[0] is None or _sorting(value) >= _sorting(before[0]):
+                if before is None or before[0] is None or [*map(_sorting, value)] >= [*map(_sorting, before[0])]:
                     kept[key] = (value, row)
         return [row for _, row in kept.values() if row is not None]
 
@@ -879,6 +881,24 @@ def is_late(spec: Json, value: int, committed_at_ms: int) -> bool:
     return value * (86_400_000_000 if kind == "date" else 1) < (committed_at_ms - spec["lateness_ms"]) * 1000
 
 
+def ordering_of(spec: Json) -> list[int]:
+    """Ids of the ordering columns, in order."""
+    more = spec.get("ordering_more") or []
+    check(not more or spec["ordering"] is not None, "more ordering columns than none")
+    found = [*([] if spec["ordering"] is None else [spec["ordering"]]), *more]
+    check(len(set(found)) == len(found), f"{found} names an ordering column twice")
+    return found
+
+
+def check_partial_order(spec: Json, ordering: list[int], rows: list[tuple[Any, ...]]) -> None:
+    """Where a row has some ordering values only, these are of columns that locate it."""
+    located = {*spec["key"], *sources_of(spec)}
+    others = [place for place, column_id in enumerate(ordering) if column_id not in located]
+    for row in rows:
+        if any(value is None for value in row):
+            check(all(row[place] is None for place in others), f"a row has the ordering values {row}")
+
+
 def names_of(spec: Json, order: Json | None) -> tuple[str, ...] | None:
     """The columns by which the rows of a base file ascend; None where that is the key, none along a curve or where a column is gone."""
     if order is None:
@@ -920,12 +940,15 @@ class Part:
         sources = [column_id for column_id in sources_of(spec) if by_id[column_id]["physical"] in table.column_names]
         of_rows = zip(*values(sources), strict=True) if sources else [()] * len(table)
         deleted = table["_objcat_op"].to_pylist() if "_objcat_op" in table.column_names else [0] * len(table)
+        ordering = ordering_of(spec)
+        ordered = list(zip(*values(ordering), strict=True))
+        check_partial_order(spec, ordering, ordered)
         rows = zip(table.to_pylist(), deleted, strict=True)
         return cls(
             [tuple(map(_sorting, key)) for key in keys],
             [tuple(map(_identity, key)) for key in keys],
             [hash_key(zip(kinds, key, strict=True)) for key in hashed] if kinds else [None] * len(table),
-            [None] * len(table) if spec["ordering"] is None else values([spec["ordering"]])[0],
+            [None if any(value is None for value in rank) else rank for rank in ordered] if ordering else [None] * len(table),
             [None if op == 1 else {c["name"]: of_column(row, c) for c in columns} for row, op in rows],
             [dict.fromkeys(sources_of(spec)) | dict(zip(sources, of_row, strict=True)) for of_row in of_rows],
         )

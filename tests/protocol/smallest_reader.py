@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 Id = tuple[str, int, int]
-FEATURES = {"adopted_files", "base_order", "column_defaults", "erased_partitions"}
+FEATURES = {"adopted_files", "base_order", "column_defaults", "erased_partitions", "ordering_columns"}
 ACTIONS = {
     *("CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"),
 }
@@ -170,14 +170,16 @@ class Reader:
             if hashed and self.hash_key(hashed) % group_id[2] != group_id[1]:
                 continue
             key = tuple(comparable(value(row, column)) for column in spec["key"])
-            rank = None if spec.get("ordering") is None else value(row, spec["ordering"])
+            ordering = [] if spec.get("ordering") is None else [spec["ordering"], *(spec.get("ordering_more") or ())]
+            values = [value(row, column) for column in ordering]
+            rank = None if not values or None in values else [comparable(one) for one in values]
             if rank is not None:
                 if spec.get("lateness_ms") is not None and at_ms:
                     unit = 86_400_000_000 if columns[spec["ordering"]]["type"] == "date" else 1
-                    if rank * unit < (at_ms - spec["lateness_ms"]) * 1000:
+                    if values[0] * unit < (at_ms - spec["lateness_ms"]) * 1000:
                         continue
                 before = kept.get(key, (None, None))[0]
-                if before is not None and comparable(rank) < comparable(before):
+                if before is not None and rank < before:
                     continue
             kept[key] = (rank, None if is_delete else row)
         return [self.shown(spec, row) for _, row in kept.values() if row is not None]

@@ -133,6 +133,19 @@ def test_comparison_keys_by_the_second_reader() -> None:
         assert reader.name_key(vector["name"]) == vector["comparison_key"]
 
 
+def test_the_winner_by_ordering_columns() -> None:
+    """The merge of docs/spec/reading.md, row by row."""
+    for vector in stored("ordering.json")["keys"]:
+        kept: list[Any] | None = None
+        winner = None
+        for number, row in enumerate(vector["rows"]):
+            values = [from_json(value, kind) for value, kind in zip(row["values"], vector["types"], strict=True)]
+            rank = None if None in values else [reader._sorting(value) for value in values]
+            if rank is None or kept is None or rank >= kept:
+                kept, winner = rank, number
+        assert winner == vector["winner"], vector
+
+
 def test_values_have_the_form_that_the_readme_says() -> None:
     decimals = [
         (kind, value)

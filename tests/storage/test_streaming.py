@@ -100,10 +100,10 @@ def test_no_more_than_one_table_of_a_source_is_taken_ahead() -> None:
     assert Counter(taken) == {"small": 10, "large": 1}
 
 
-@pytest.mark.parametrize("ordering", [None, "at"])
+@pytest.mark.parametrize("ordering", [[], ["at"], ["at", "then"]])
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_an_overlay_is_the_merge_of_both(ordering: str | None, data: st.DataObject) -> None:
+def test_an_overlay_is_the_merge_of_both(ordering: list[str], data: st.DataObject) -> None:
     key_type, values = TYPES[data.draw(st.sampled_from(sorted(TYPES)))]
     pool = data.draw(st.lists(values, min_size=1, max_size=8))
     base_keys = [key for number, key in enumerate(pool) if not any(_same(key, other) for other in pool[:number])]
@@ -112,13 +112,15 @@ def test_an_overlay_is_the_merge_of_both(ordering: str | None, data: st.DataObje
         {
             "k": column(base_keys, key_type),
             "at": pa.array([1] * len(base_keys), pa.int64()),
+            "then": pa.array([1] * len(base_keys), pa.int64()),
             "v": pa.array(range(len(base_keys)), pa.int64()),
         }
     )
     logs = pa.table(
         {
             "k": column([key for key, *_ in on_top], key_type),
-            "at": pa.array([None if delete and barrier else at for _, at, delete, barrier in on_top], pa.int64()),
+            "at": pa.array([None if delete and barrier else at // 2 for _, at, delete, barrier in on_top], pa.int64()),
+            "then": pa.array([None if delete and barrier else at for _, at, delete, barrier in on_top], pa.int64()),
             "v": pa.array(range(100, 100 + len(on_top)), pa.int64()),
             OP_COLUMN: pa.array([int(delete) for _, _, delete, _ in on_top], pa.int8()),
         }

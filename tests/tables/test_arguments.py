@@ -171,7 +171,10 @@ def test_what_is_no_mapping_of_texts(memory: MemoryBackend, lake: objcat.Lake, w
         ({"key": ["id", None]}, "key holds None, which is not text"),
         ({"key": "id"}, r"key is the text 'id'\. Give a list of names, \['id'\]"),
         ({"ordering": 5}, "ordering=5 is not text"),
-        ({"ordering": ["size"]}, r"ordering=\['size'\] is not text"),
+        ({"ordering": ["size", 5]}, "ordering holds 5, which is not text"),
+        ({"ordering": ["size", "size"]}, r"The ordering \['size', 'size'\] names a column twice"),
+        ({"ordering": []}, "ordering names no column"),
+        ({"ordering": ["size", "sise"]}, "no column 'sise'"),
         ({"index": 16}, r"index is 16\. Give objcat\.BucketIndex\(16\)"),
         ({"index": objcat.BucketIndex(2, columns=5)}, r"BucketIndex\(columns\) is 5"),  # type: ignore[arg-type]
         ({"index": objcat.BucketIndex(2, columns=(1,))}, r"BucketIndex\(columns\) holds 1"),  # type: ignore[arg-type]

@@ -126,6 +126,7 @@ DAMAGES: dict[str, tuple[int, Change, str]] = {
     "an id above the last one": (0, put("changes.T.spec.table_schema.last_id", 2), r"id 3.*last_id"),
     "a key that is no column": (0, put("changes.T.spec.key", [9]), r"spec\.key says 9"),
     "an ordering that is no column": (0, put("changes.T.spec.ordering", 9), r"spec\.ordering says 9"),
+    "more ordering columns than none": (0, put("changes.T.spec.ordering_more", [1]), r"spec\.ordering_more says \(1,\)"),
     "a bucket column outside the key": (0, put("changes.T.spec.index.columns", [2]), r"index\.columns"),
     "no buckets at all": (0, put("changes.T.spec.index.count", 0), r"`int` >= 1.*index\.count"),
     "an unknown kind": (0, put("changes.T.spec.kind", "merge"), r"spec\.kind says 'merge'"),

@@ -251,7 +251,8 @@ class _SnapshotFrame:
             late = f"unix_micros({value}) < {_HORIZON}"
         else:
             late = f"{value} - TIMESTAMP_NTZ '1970-01-01 00:00:00' < make_dt_interval(0, 0, 0, {_HORIZON} / 1000000)"
-        return rows.where(f"{value} IS NULL OR NOT ({late})")
+        barrier = " OR ".join(f"{internal(column)} IS NULL" for column in self.spec.ordering_columns)
+        return rows.where(f"{barrier} OR NOT ({late})")
 
     def _horizon(self, log: LogRowsOf) -> int:
         """The least ordering value that is not late, in days or microseconds since 1970; before all where nothing is late."""
@@ -301,25 +302,25 @@ class _SnapshotFrame:
 
     def _merge(self, sources: Sources, buckets: int) -> MergeRows:
         spec = self.spec
-        ordering = spec.ordering_column
+        ordering = spec.ordering_columns
 
         def ordered(rows: Query) -> Query:
-            return rows if ordering is None else rows.selected(["*", f"{internal(ordering)} AS {ORDER}"])
+            return rows.selected(["*", f"{_order(ordering)} AS {ORDER}"]) if ordering else rows
 
         scoped = (spec.key_scope == PARTITION_SCOPE or spec.is_located) and sources.parts > 1
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
         fields = self._whole_fields(sources.parts if scoped else 1)
         is_adopted = any(base.file.adopted is not None for base in sources.bases)
-        span = None if ordering is not None or is_adopted else _span(fields, sum(base.file.rows for base in sources.bases))
+        span = None if ordering or is_adopted else _span(fields, sum(base.file.rows for base in sources.bases))
         return MergeRows(
             base=ordered(self._bases(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
             logs=ordered(self._logs(sources.logs, row_by_row=span is not None and sources.log_objects > 1)),
             columns=self._kept(),
             key=tuple(key),
             packed=_packed(fields),
-            has_ordering=ordering is not None,
-            barriers=ordering is not None and self._may_be_null(ordering),
+            has_ordering=bool(ordering),
+            barriers=any(self._may_be_null(column) for column in ordering),
             objects=sources.log_objects,
             log_rows=sources.log_rows,
             layout=buckets if by_key else None,
@@ -356,6 +357,16 @@ class _SnapshotFrame:
             value = f"unix_date({internal(column)})" if column.type == "date" else internal(column)
             fields.append(_Whole(value, *limits))
         return fields
+
+
+def _order(columns: Sequence[TableColumn]) -> str:
+    """SQL for the one value by which the rows of a key are compared. Null for a barrier."""
+    names = [internal(column) for column in columns]
+    if len(names) == 1:
+        return names[0]
+    there = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    fields = ", ".join(f"'o{number}', {name}" for number, name in enumerate(names))
+    return f"CASE WHEN {there} THEN named_struct({fields}) END"
 
 
 @dataclass(frozen=True, slots=True)
