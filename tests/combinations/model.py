@@ -39,7 +39,7 @@ class State:
 
 
 class Draft:
-    """What a write makes of a state. key, ordering: uids; none and None without. parted: keys are unique in each partition only. is_beyond:
+    """What a write makes of a state. key, ordering: uids; none without. parted: keys are unique in each partition only. is_beyond:
     whether a row comes too long after its event time to count."""
 
     _numbers = itertools.count()
@@ -50,7 +50,7 @@ class Draft:
         slot: int,
         *,
         key: Sequence[int],
-        ordering: int | None,
+        ordering: Sequence[int],
         parted: bool,
         is_beyond: Callable[[Values], bool],
     ) -> None:
@@ -76,7 +76,7 @@ class Draft:
         return (place, key) if self._parted else key
 
     def _measure(self, values: Values) -> Any:
-        return None if self._ordering is None else in_order(values[self._ordering])
+        return tuple(in_order(values[uid]) for uid in self._ordering) or None
 
     def is_late(self, ident: Ident, values: Values) -> bool:
         """Whether what is there is newer."""
@@ -99,7 +99,7 @@ class Draft:
     def delete(self, values: Values, place: str, *, measured: bool) -> None:
         """A key. measured: whether the delete says how new it is; one that does not ends whatever is there."""
         ident = self.ident(values, place)
-        if not measured or self._ordering is None:
+        if not measured or not self._ordering:
             self.rows.pop(ident, None)
             self.gone.pop(ident, None)
         elif not self.is_late(ident, values) and not self._is_beyond(values):
@@ -109,7 +109,7 @@ class Draft:
     def end(self, ident: Ident, measure: Any = None) -> None:
         """A row that is there, by what was found in it. measure: of what ended it, where that has one."""
         row = self.rows.pop(ident)
-        if self._ordering is not None:
+        if self._ordering:
             self.gone[ident] = (row.ordering if measure is None else max(row.ordering, measure), row.place)
 
     def end_by(self, ident: Ident, values: Values) -> None:

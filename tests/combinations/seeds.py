@@ -1,6 +1,7 @@
 """What each seed is: a table, some operations on it, and comparisons after each.
 
 `./dev run python -m tests.combinations.seeds 1000 1200` runs the seeds from 1000 on, below 1200, and prints those that fail.
+With `several` after it they are tables with several ordering columns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from objcat.tasks import row_order
 from objcat.tasks import scan as scan_tasks
 from tests.combinations import followers, maintenance, writes
 from tests.combinations.comparisons import compare_after_a_step, compare_at_the_end
-from tests.combinations.tables import DrawnTable
+from tests.combinations.tables import DrawnTable, SeveralOrderings
 
 OPERATIONS = {
     writes.upsert: 10.0,
@@ -110,4 +111,5 @@ def run_all(seeds: Sequence[int], run_one: Callable[[int], None]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_all(range(int(sys.argv[1]), int(sys.argv[2])), run))
+    several = sys.argv[3:] == ["several"]
+    sys.exit(run_all(range(int(sys.argv[1]), int(sys.argv[2])), lambda seed: run(seed, SeveralOrderings(seed) if several else None)))

@@ -52,7 +52,7 @@ INSIDE = ["int", "bigint", "string", "float", "decimal(5,2)", "date"]
 class DrawnTable:
     """Everything follows from the seed.
 
-    steps: how many operations there are.
+    steps: how many operations there are. several: whether it has a key and several ordering columns.
     story: what was done so far, a line for each operation. other: a table of the same log; None where the table has one of its own.
     states: the newest last; None where there was no table. restores: the slot of each RESTORE with the slot that it went back to.
     lateness: after which rows count for nothing; None without. parts, partition_by: what it was partitioned by at first, as uids of
@@ -60,6 +60,7 @@ class DrawnTable:
     """
 
     steps = 14
+    several = False
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -80,7 +81,7 @@ class DrawnTable:
 
     def create(self) -> None:
         rng = self.rng
-        without_key = rng.random() < 0.15
+        without_key = rng.random() < 0.15 and not self.several
         timed = not without_key and rng.random() < 0.15
         count = 0 if without_key else rng.choice([1, 1, 2, 3])
         kinds = [kind for kind in PLAIN if kind != "boolean" or count > 1]
@@ -97,11 +98,13 @@ class DrawnTable:
             for number in range(rng.choice([0, 0, 1, 1, 2]))
         ]
         rest = []
-        self.ordering = None
-        if timed or (not without_key and rng.random() < 0.5):
+        self.order: list[int] = []
+        if timed or (not without_key and (self.several or rng.random() < 0.5)):
             ordered = TIMES if timed else [kind for kind in PLAIN if kind not in ("boolean", "binary")]
             rest.append(self.column("o", rng.choice(ordered), nullable=False))
-            self.ordering = rest[0].uid
+            self.order = [rest[0].uid]
+        if self.several:
+            rest += self._more_ordering([*keys, *parts], timed=timed)
         rest += [self.column(f"v{number}", rng.choice(PLAIN)) for number in range(rng.randint(1, 3))]
         if rng.random() < 0.35:
             rest.append(self.column("n", self.nested_type()))
@@ -119,7 +122,8 @@ class DrawnTable:
         }
         if not without_key:
             settings |= {"key_scope": "partition" if self.parted else "table", "index": index}
-            settings |= {"ordering": None if self.ordering is None else "o"}
+            ordering = [self.names[uid] for uid in self.order]
+            settings |= {"ordering": ordering if len(ordering) > 1 else ordering[0] if ordering else None}
         self.lateness = dt.timedelta(days=rng.choice([1, 7])) if timed else None
         if timed:
             settings |= {"allowed_lateness": self.lateness}
@@ -134,6 +138,22 @@ class DrawnTable:
         self.created = self.table.snapshot.slot
         self.states: list[State | None] = [None] * self.created
         self._hold(State(tuple(columns), {}, {}))
+
+    def _more_ordering(self, placing: Sequence[Column], *, timed: bool) -> list[Column]:
+        """More ordering columns. One of those that say where a row lives may be among them. timed: the first one stays the first."""
+        rng = self.rng
+        kinds = [kind for kind in PLAIN if kind not in ("boolean", "binary")]
+        new = [self.column(f"o{number}", rng.choice(kinds), nullable=False) for number in range(rng.choice([1, 1, 2]))]
+        self.order += [column.uid for column in new]
+        fitting = [column for column in placing if not column.nullable and column.type in kinds]
+        if fitting and rng.random() < 0.3:
+            self.order.insert(rng.randint(1 if timed else 0, len(self.order)), rng.choice(fitting).uid)
+        return new
+
+    @property
+    def ordering(self) -> int | None:
+        """The uid of the first ordering column."""
+        return self.order[0] if self.order else None
 
     @property
     def spec(self) -> TableSpec:
@@ -175,7 +195,7 @@ class DrawnTable:
 
     def draft(self) -> Draft:
         slot = self.table.refresh().slot + 1
-        return Draft(self.state, slot, key=self.key, ordering=self.ordering, parted=self.parted, is_beyond=self.is_beyond)
+        return Draft(self.state, slot, key=self.key, ordering=self.order, parted=self.parted, is_beyond=self.is_beyond)
 
     def is_beyond(self, values: Values) -> bool:
         """Whether a row that is written now comes so long after its event time that it counts for nothing."""
@@ -258,7 +278,7 @@ class DrawnTable:
     @property
     def fixed(self) -> set[int]:
         """The uids of columns that say which row is meant, where it lives, and how new it is."""
-        return {*self.key, *self.parting, *([] if self.ordering is None else [self.ordering])}
+        return {*self.key, *self.parting, *self.order}
 
     @property
     def free(self) -> list[Column]:
@@ -275,9 +295,10 @@ class DrawnTable:
             for column in self.columns if columns is None else columns:
                 is_timed = column.uid == self.ordering and self.lateness is not None and rng.random() < 0.6
                 value = self._event_time(column) if is_timed else draw(rng, column.type, null=0.15 if column.nullable else 0)
-                while column.uid == self.ordering and value != value:  # noqa: PLR0124 - NaN, which a dict does not order
+                while column.uid in self.order and value != value:  # noqa: PLR0124 - NaN, which a dict does not order
                     value = draw(rng, column.type, null=0)
                 is_kept = column.uid in self.key or (column.uid in parting and rng.random() < 0.8)
+                is_kept |= self.several and column.uid in self.order and rng.random() < 0.5
                 values[column.uid] = again.get(column.uid) if again and is_kept else value
             made.append(values)
         return made
@@ -373,8 +394,8 @@ class DrawnTable:
         return self.places([{column.uid: None for column in self.columns} for _ in rows]) if self.spec.is_global else self.places(rows)
 
     def naming(self, *, measured: bool) -> list[Column]:
-        """The columns of a batch of keys. measured: with the ordering column."""
-        uids = {*self.key, *(() if self.spec.is_global else self.parting), *([self.ordering] if measured else [])}
+        """The columns of a batch of keys. measured: with the ordering columns."""
+        uids = {*self.key, *(() if self.spec.is_global else self.parting), *(self.order if measured else [])}
         return [column for column in self.columns if column.uid in uids]
 
     def filter(self, state: State | None = None) -> Filter:
@@ -390,6 +411,12 @@ class DrawnTable:
 
     def value_of(self, column: Column) -> Any:
         return self.rng.choice([*values_of(str(column.type)), None])
+
+
+class SeveralOrderings(DrawnTable):
+    """One with a key and several ordering columns."""
+
+    several = True
 
 
 def _moment(value: Any) -> dt.datetime:

@@ -1,6 +1,7 @@
 """The drawn table where Spark takes part: it does some of the writes and services, and some of the reads, and this process the others.
 
 `./dev run python -m tests.combinations.with_spark 1000 1020` runs the seeds from 1000 on, below 1020.
+With `several` after it they are tables with several ordering columns.
 """
 
 from __future__ import annotations
@@ -84,12 +85,18 @@ class SparkTable(DrawnTable):
         return self._chance.random() < 0.5
 
 
-def run_with(session: SparkSession, place: Path, seed: int) -> None:
+class SeveralOrderingsOnSpark(SparkTable):
+    """One with a key and several ordering columns."""
+
+    several = True
+
+
+def run_with(session: SparkSession, place: Path, seed: int, kind: type[SparkTable] = SparkTable) -> None:
     """All of a seed."""
-    run(seed, SparkTable(seed, session, place))
+    run(seed, kind(seed, session, place))
 
 
-def main(first: int, end: int) -> int:
+def main(first: int, end: int, kind: type[SparkTable]) -> int:
     os.environ["JAVA_HOME"] = str(toolchain.java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as place:
@@ -100,10 +107,10 @@ def main(first: int, end: int) -> int:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         try:
-            return run_all(range(first, end), lambda seed: run_with(session, Path(place), seed))
+            return run_all(range(first, end), lambda seed: run_with(session, Path(place), seed, kind))
         finally:
             session.stop()
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), SeveralOrderingsOnSpark if sys.argv[3:] == ["several"] else SparkTable))

@@ -481,6 +481,9 @@ def soft_delete(table: DrawnTable) -> None:
 
 def erase(table: DrawnTable) -> None:
     """For good: no slot that can be read then has such rows. Savepoints that hold such rows refuse it, and so they are released before."""
+    if table.several:
+        # The model does not say which deletes an erasure ends, and such tables have many. `tests/tables/test_ordering_columns.py` erases.
+        return
     keys = [column for column in table.columns if column.uid in table.key]
     there = table.state.values
     given = [table.rng.choice(there) for _ in range(table.rng.randint(1, 2))] if there else []

@@ -186,7 +186,7 @@ class History:
     @property
     def fixed(self) -> set[str]:
         """Columns that may not be dropped."""
-        return {*self.key, *self.partition_names, "city", "day", *([self.table.ordering] if self.table.ordering else [])}
+        return {*self.key, *self.partition_names, "city", "day", *(column.name for column in self.table.spec.ordering_columns)}
 
     def rows(self, most: int, *, known: bool = False) -> pa.Table:
         """Some rows of the newest schema. known: with keys of rows that are there, where there are any."""

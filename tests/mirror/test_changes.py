@@ -29,6 +29,7 @@ NOW_S = 1_790_000_000
 KINDS: dict[str, dict[str, Any]] = {
     "merge-on-read": {"index": objcat.BucketIndex(3)},
     "by event time": {"index": objcat.BucketIndex(3), "ordering": "at"},
+    "by several columns": {"index": objcat.BucketIndex(3), "ordering": ["day", "at"]},
     "with lateness": {"index": objcat.BucketIndex(2), "ordering": "at", "allowed_lateness": timedelta(hours=1)},
     "copy-on-write": {"index": objcat.BucketIndex(2), "table_type": "copy_on_write"},
     "partitioned": {"index": objcat.BucketIndex(2), "partition_by": ["day"], "key": ["id", "day"]},

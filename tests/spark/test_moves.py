@@ -86,3 +86,23 @@ def test_keys_move_into_partitions_that_a_frame_replaces(spark: SparkSession, ta
     assert rows(spark, table) == expected
     table.insert_overwrite(spark.createDataFrame([(50, "x", 2.0, 1)], FRAME), where="`a.b` in ('x', 'z')")
     assert rows(spark, table) == {0: ("y", 1.0), 1: ("y", 1.0), 40: ("y", 1.0), 50: ("x", 2.0)}
+
+
+def test_several_ordering_columns_decide_which_rows_move(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("a.b", pa.string()), ("v", pa.float64()), ("o", pa.int32()), ("p", pa.float64())])
+    table = objcat.connect(tmp_path).create_table(
+        "t", schema, key=["id"], ordering=["o", "p"], partition_by=["a.b"], index=objcat.SimpleIndex()
+    )
+    frame = f"{FRAME}, p double"
+    table.insert([{"id": key, "a.b": "x", "v": 0.0, "o": 5, "p": 5.0} for key in range(6)])
+    moved = [(0, "y", 1.0, 5, 4.0), (1, "y", 1.0, 5, 5.0), (2, "y", 1.0, 5, 6.0), (3, "y", 1.0, 4, 9.0), (4, "y", 1.0, 6, 0.0)]
+    table.upsert(spark.createDataFrame([*moved, (4, "z", 2.0, 6, -0.0), (4, "q", 3.0, 6, -1.0), (9, "y", 1.0, 0, 0.0)], frame))
+    expected = {0: ("x", 0.0), 1: ("y", 1.0), 2: ("y", 1.0), 3: ("x", 0.0), 4: ("z", 2.0), 5: ("x", 0.0), 9: ("y", 1.0)}
+    assert rows(spark, table) == expected
+    with pytest.raises(NullKey, match="ordering column 'p' is NaN"):
+        table.upsert(spark.createDataFrame([(1, "y", 1.0, 7, 0.0), (1, "z", 1.0, 6, float("nan"))], frame))
+    with pytest.raises(NullKey, match="ordering column 'p' is null"):
+        table.upsert(spark.createDataFrame([(1, "y", 1.0, 7, 0.0), (1, "z", 1.0, 6, None)], frame))
+    table.delete(spark.createDataFrame([(5, 5, 4.0), (1, 5, 5.5), (2, 9, 0.0)], "id long, o int, p double"))
+    table.upsert(spark.createDataFrame([(1, "z", 9.0, 5, 5.25), (2, "z", 9.0, 9, 0.0)], frame))
+    assert rows(spark, table) == {key: held for key, held in (expected | {2: ("z", 9.0)}).items() if key != 1}

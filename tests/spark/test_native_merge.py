@@ -82,6 +82,26 @@ def test_in_event_time_the_greater_value_wins_and_of_equal_ones_the_later(spark:
     assert values(table, spark) == {1: "base", 2: "tie", 3: "tie again", 4: "base", 5: "new"}
 
 
+def test_several_ordering_columns_are_compared_in_order(spark: SparkSession, tmp_path: Path, plan: str) -> None:
+    """One value for each row decides, of which a barrier has none."""
+    schema = pa.schema([("k", pa.int64()), ("o", pa.int32()), ("p", pa.string()), ("v", pa.string())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], ordering=["o", "p"], index=objcat.BucketIndex(1))
+
+    def some(*rows: tuple[int, int, str, str]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+    table.insert(some(*((k, 5, "m", "base") for k in range(1, 8))))
+    table.upsert(some((1, 5, "a", "older"), (2, 5, "m", "tie"), (3, 5, "é", "newer"), (4, 4, "z", "older"), (5, 6, "a", "newer")))
+    table.delete(some((3, 5, "z", ""), (5, 6, "b", "")).select(["k", "o", "p"]))
+    table.delete(some((6, 0, "", ""), (7, 0, "", "")).select(["k"]))
+    table.upsert(some((5, 6, "a", "late"), (7, 0, "a", "after"), (7, 0, "A", "older"), (2, 5, "l", "older")))
+    table.upsert(some((7, 0, "Z", "older"), (8, 1, "a", "new")))
+    assert values(table, spark) == {1: "base", 2: "tie", 3: "newer", 4: "base", 7: "after", 8: "new"}
+    table.maintenance.compact()
+    table.upsert(some((5, 6, "a", "late"), (5, 6, "b", "equal"), (8, 1, "A", "older")))
+    assert values(table, spark) == {1: "base", 2: "tie", 3: "newer", 4: "base", 5: "equal", 7: "after", 8: "new"}
+
+
 def test_a_delete_competes_by_its_value_and_one_without_ends_all_before_it(spark: SparkSession, tmp_path: Path, plan: str) -> None:
     table = small(tmp_path, base=[(k, 5, "base") for k in range(1, 8)])
     table.delete(batch([(1, 4, ""), (2, 5, ""), (3, 6, "")]).select(["k", "o"]))
