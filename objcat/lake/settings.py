@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fileio.options import nearest
 from fileio.store import FileIO
-from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text_mapping
+from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
 from objcat.errors import InvalidInput
 from objcat.metadata.ordering import Ordering
 from objcat.metadata.schema import schema_from_arrow
