@@ -298,7 +298,7 @@ class DrawnTable:
                 while column.uid in self.order and value != value:  # noqa: PLR0124 - NaN, which a dict does not order
                     value = draw(rng, column.type, null=0)
                 is_kept = column.uid in self.key or (column.uid in parting and rng.random() < 0.8)
-                is_kept |= self.several and column.uid in self.order and rng.random() < 0.5
+                is_kept |= self.several and columns is None and column.uid in self.order and rng.random() < 0.5
                 values[column.uid] = again.get(column.uid) if again and is_kept else value
             made.append(values)
         return made
