@@ -233,11 +233,13 @@ def _status(config: IngestConfig, lake: Lake, *, offline: bool) -> IngestStatus:
 
 def _show(found: IngestStatus) -> None:
     if found.position is None:
-        say(f"{found.source} has not begun.")
-    else:
-        at = "" if found.committed_at_ms is None else f", committed {time_text(found.committed_at_ms)} UTC"
-        say(f"{found.source} is at {found.position} (version {found.version}, slot {found.slot}{at})")
-        say("consistent: " + ("yes" if found.is_consistent else "no, tables are being read or are set aside"))
+        say(f"{found.source} has not begun. The first run reads all tables; `objcat ingest check` lists them.")
+        if found.away is not None:
+            say(found.away)
+        return
+    at = "" if found.committed_at_ms is None else f", committed {time_text(found.committed_at_ms)} UTC"
+    say(f"{found.source} is at {found.position} (version {found.version}, slot {found.slot}{at})")
+    say("consistent: " + ("yes" if found.is_consistent else "no, tables are being read or are set aside"))
     if found.rewound_at is not None:
         say(f"The RESTORE at slot {found.rewound_at} took tables back: the next run reads all tables again.")
     if found.report is not None:

@@ -97,3 +97,21 @@ def test_ctrl_c_ends_it_after_a_commit(items: Shop) -> None:
         assert json.loads(said.splitlines()[-1])["consistent"] is True
     items.once()
     assert items.differences("items") == []
+
+
+def test_a_user_who_may_not_publish_is_told_what_the_owner_runs(items: Shop) -> None:
+    assert command(items, "status").stdout == "shop has not begun. The first run reads all tables; `objcat ingest check` lists them.\n"
+    role = f"reader_{items.name}"
+    items.sql(f"create role {role} login replication; grant select on all tables in schema public to {role}")
+    environment = {**items.environment, "SHOP": items.source_url.replace("user=objcat", f"user={role}")}
+    called = [sys.executable, "-m", "objcat.cli", "ingest", "once", str(items.config_path)]
+    try:
+        done = subprocess.run(called, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "permission denied for database" in done.stderr
+        statement = done.stderr.strip().rpartition("The owner of the tables may run it instead: ")[2]
+        items.sql(statement)
+        done = subprocess.run(called, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    finally:
+        items.sql(f"drop owned by {role}; drop role {role}")
+    assert items.differences("items") == []

@@ -62,6 +62,7 @@ class PostgresConnector:
             said = self._config.hide(" ".join(str(error).split())) or type(error).__name__
             if _is_away(self.psycopg2, error):
                 raise SourceAway(f"PostgreSQL was away while {doing}: {said}") from None
+            said = said if said.endswith((".", "?", "!")) else f"{said}."
             raise SourceUnfit(f"PostgreSQL refused {doing}: {said} Correct that, and start the ingest again.") from None
 
 

@@ -179,9 +179,13 @@ class PostgresSlot:
         with self._connector.errors("looking at its publication"):
             found = rows_of(self._connection, _PUBLICATION, (self._settings.publication,))
         if not found:
-            with self._connector.errors("making its publication"):
-                listed = f" for table {', '.join(_sql_name(table) for table in tables)}" if tables else ""
-                run(self._connection, f"create publication {name}{listed} with (publish_via_partition_root = true)")
+            listed = f" FOR TABLE {', '.join(_sql_name(table) for table in tables)}" if tables else ""
+            statement = f"CREATE PUBLICATION {name}{listed} WITH (publish_via_partition_root = true)"
+            try:
+                with self._connector.errors("making its publication"):
+                    run(self._connection, statement)
+            except SourceUnfit as error:
+                raise SourceUnfit(f"{error} The owner of the tables may run it instead: {statement}") from error
             return list(tables)
         has_all, sends_all, via_root = found[0]
         if not sends_all or not via_root:
