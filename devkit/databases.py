@@ -354,10 +354,14 @@ class MariaDbServer(DatabaseServer):
             self._run([self._program, "--no-defaults", data, "--bootstrap"], script=script)
 
     def _answers(self, port: int) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
-            # A server that is ready greets.
-            return bool(opened.recv(5))
-        return False
+        return greets(port)
+
+
+def greets(port: int) -> bool:
+    """Whether a server of MariaDB or MySQL takes connections: one that is ready greets."""
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
+        return bool(opened.recv(5))
+    return False
 
 
 DATABASES: Mapping[str, tuple[Callable[[], DatabaseServer], str]] = {

@@ -18,6 +18,7 @@ from devkit.databases import install_mariadb, install_postgres, mariadb_program,
 from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
 from devkit.install import PROGRAMS, InstallError, installed_program
 from devkit.install import is_installed as program_is_installed
+from devkit.mysql_server import install_mysql, mysql_folder
 from devkit.paths import ROOT, cache_dir, file_lock
 
 _RESOLVE = """
@@ -189,6 +190,7 @@ NEEDS: Mapping[str, Need] = {
     "postgres": Need("PostgreSQL", lambda: postgres_programs() is not None, install_postgres),
     "nginx": Need("nginx", nginx.is_installed, nginx.nginx_program),
     "mariadb": Need("MariaDB", lambda: mariadb_program() is not None, install_mariadb),
+    "mysql": Need("MySQL", lambda: mysql_folder() is not None, install_mysql),
     "kafka": Need("Kafka and Kafka Connect", kafka.is_installed, kafka.install_kafka, ("java",)),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }

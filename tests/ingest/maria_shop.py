@@ -10,7 +10,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT, FIELD_TYPE
 
-from devkit.databases import MariaDbServer
+from devkit.databases import DatabaseServer
 from tests.ingest.shop import Shop
 
 CONFIG = """
@@ -53,7 +53,7 @@ class MariaShop(Shop):
         folder: for lake and configuration.
     """
 
-    def __init__(self, server: MariaDbServer, folder: Path) -> None:
+    def __init__(self, server: DatabaseServer, folder: Path) -> None:
         self.maria = server
         self.name = f"shop_{secrets.token_hex(4)}"
         self.lake_path = folder / "lake"

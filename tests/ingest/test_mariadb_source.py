@@ -11,7 +11,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from devkit.databases import MariaDbServer
+from devkit.databases import DatabaseServer, MariaDbServer
 from fileio.env import default_env
 from fileio.errors import InvalidConfig
 from objcat.errors import PositionGone, SourceAway, SourceUnfit
@@ -48,7 +48,7 @@ ROWS = (
 class Database:
     """A database of its own on a shared server, and sources upon it."""
 
-    def __init__(self, server: MariaDbServer) -> None:
+    def __init__(self, server: DatabaseServer) -> None:
         self.server = server
         self.name = f"shop_{secrets.token_hex(4)}"
         self._sources: list[MysqlSource] = []

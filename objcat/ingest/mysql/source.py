@@ -34,6 +34,7 @@ from objcat.ingest.mysql.chunks import MysqlChunkReader
 from objcat.ingest.mysql.connection import MysqlConnector, is_mariadb, rows_of
 from objcat.ingest.mysql.decoder import GTIDS, SINCE, BinlogDecoder
 from objcat.ingest.mysql.gtids import Gtids, newest_marks
+from objcat.ingest.mysql.json_values import document_reader, opaque_reader
 from objcat.ingest.mysql.settings import MysqlSettings, mysql_settings
 from objcat.ingest.routes import Router
 
@@ -81,6 +82,11 @@ class BinlogLibrary:
         events, rows, types, sources, stream = (
             library(f"pymysqlreplication.{name}", needed_by=needed_by, extra="ingest-mysql") for name in names
         )
+        documents, packets = (
+            library(f"pymysqlreplication.{name}", needed_by=needed_by, extra="ingest-mysql") for name in ("json_binary", "packet")
+        )
+        documents.parse_opaque = opaque_reader(documents.decode_decimal)
+        packets.parse_json = document_reader(documents.parse_json)
         return cls(events, rows, types, sources, stream.BinLogStreamReader)
 
 
