@@ -19,6 +19,7 @@ from objcat.ingest.config import parse_config
 from objcat.ingest.decoding import decode_column
 from objcat.ingest.model import Change, ChangeKind, KeyOrder, RowChange, SchemaChanged, SourceTransaction, TableTruncated
 from objcat.ingest.mysql.source import MysqlSource
+from objcat.ingest.packed_row import PackedRow
 from objcat.ingest.routes import Router
 from objcat.ingest.sources import open_source
 from tests.conftest import check_needed
@@ -141,6 +142,43 @@ def test_chunks_and_stream_have_the_same_values_of_all_types(database: Database)
     first = chunk.rows.slice(0, 1).to_pylist()[0]
     assert first["f"] == pa.scalar(0.1, pa.float32()).as_py() and first["bn"] == b"\1\2\3\0\0\0" and first["b12"] == b"\n\xaa"
     assert (first["bi"], first["se"], first["uu"]) == (True, "x,z", "123e4567-e89b-12d3-a456-426614174000")
+
+
+PACKED_TYPES = """
+create table p(id bigint unsigned, part varchar(300), ti tinyint, tu tinyint unsigned, si smallint, mi mediumint, mu mediumint unsigned,
+  i int, bu bigint unsigned, de decimal(18, 9), sm decimal(5, 0), f float, d double, da date, dt datetime, dt1 datetime(1), dt6 datetime(6),
+  ts timestamp null, ts3 timestamp(3) null, ch char(5), vc varchar(40), tx mediumtext, vb varbinary(20), bl blob, primary key (part, id))
+"""
+
+
+def test_rows_that_stay_packed_have_the_values_of_chunks(database: Database) -> None:
+    database.sql(PACKED_TYPES)
+    source = database.source()
+    position = source.begin([])
+    database.sql(
+        """insert into p values(18446744073709551615, 'é', -5, 250, -300, -8388608, 16777215, -1, 18446744073709551615,
+        -123456789.123456789, -99999, 0.1, 0.1, '2024-02-29', '2024-01-02 03:04:05', '2024-01-02 03:04:05.7',
+        '9999-12-31 23:59:59.999999', '2024-01-02 03:04:05',
+        '2024-01-02 03:04:05.120', 'ab  ', 'é漢😀', repeat('t', 70000), x'00ff00', x'00ff')"""
+    )
+    database.sql("insert into p(id, part, da, dt, ts, de, vc) values(1, '', '0000-00-00', '0000-00-00 00:00:00', 0, 0, '')")
+    database.sql("insert into p(id, part) values(2, 'x'), (3, 'x')")
+    database.sql("update p set id = 4, de = 1.5, tx = '' where id = 3")
+    database.sql("update p set tx = null, i = 7 where part = 'é'")
+    database.sql("delete from p where id = 2")
+    chunk = source.read_chunk(table_of(source, "p"), None, rows_max=100, order=KeyOrder.SOURCE)
+    changes = changes_of(read_to_head(source, position))
+    assert chunk is not None and all(isinstance(change.row, PackedRow) for change in changes)
+    assert [change.old_key for change in changes if change.old_key] == [("x", 3)]
+    rows = {change.key: change.row for change in changes if change.kind is not ChangeKind.DELETE}
+    del rows["x", 2], rows["x", 3]
+    wanted = {(row["part"], int(row["id"])): row for row in chunk.rows.to_pylist()}
+    assert rows.keys() == wanted.keys() and len(rows) == 3
+    table = changes[0].table
+    together = type(changes[0].row).read_columns(table, list(rows.values()))
+    for column in table.columns:
+        array, bad = decode_column(column, together[column.name])
+        assert (array.to_pylist(), bad) == ([wanted[key][column.name] for key in rows], {}), column.name
 
 
 def test_a_transaction_is_whole_and_in_the_order_of_its_changes(database: Database) -> None:
