@@ -288,6 +288,7 @@ class DrawnTable:
     def rows(self, most: int, columns: Sequence[Column] | None = None) -> list[Values]:
         """New ones, half of them with keys that are there."""
         rng, there, parting = self.rng, self.state.values, self.parting
+        types = {column.uid: column.type for column in self.columns}
         made = []
         for _ in range(rng.randint(1, most)):
             again = rng.choice(there) if self.key and there and rng.random() < 0.5 else {}
@@ -298,7 +299,9 @@ class DrawnTable:
                 while column.uid in self.order and value != value:  # noqa: PLR0124 - NaN, which a dict does not order
                     value = draw(rng, column.type, null=0)
                 is_kept = column.uid in self.key or (column.uid in parting and rng.random() < 0.8)
-                is_kept |= self.several and columns is None and column.uid in self.order and rng.random() < 0.5
+                is_kept |= self.several and column.uid in self.order and rng.random() < 0.5
+                # An older handle may have a narrower type.
+                is_kept &= types.get(column.uid) == column.type
                 values[column.uid] = again.get(column.uid) if again and is_kept else value
             made.append(values)
         return made
