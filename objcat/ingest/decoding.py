@@ -121,6 +121,8 @@ def decode_column(column: SourceColumn, raw: Sequence[Any] | pa.Array) -> tuple[
 
     A source may pass an array of its own raw values, such as text, or of the type of the column, which needs no decoding.
     """
+    if len(raw) == 0:
+        return pa.array([], column.type), {}
     if not isinstance(raw, pa.Array):
         lake = [place for place, value in enumerate(raw) if isinstance(value, DecodedValue)]
         if lake:

@@ -96,6 +96,10 @@ class PostgresChunks:
         found = rows_of(self._connection, "select pg_current_snapshot()::text")
         self._settled_from = VisibleTransactions.parse(found[0][0]).xmax
 
+    def is_settled(self, seen: str) -> bool:
+        """Whether a snapshot comes after all transactions whose changes the stream may leave out."""
+        return VisibleTransactions.parse(seen).xmin >= self._settled_from
+
     def read(self, known: PostgresTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
         """See `ChangeSource.read_chunk`."""
         limit = self._rows_max.setdefault(known.table.name, _RowsMax(rows_max))
@@ -132,7 +136,7 @@ class PostgresChunks:
         except self._connector.psycopg2.errors.LockNotAvailable:
             return None
         seen = str(rows_of(self._connection, "select pg_current_snapshot()::text")[0][0])
-        if after is None and VisibleTransactions.parse(seen).xmin < self._settled_from:
+        if after is None and not self.is_settled(seen):
             return None
         now = self._catalog.tables([known.oid]).get(known.table.name)
         if now is None or now.table.key != known.table.key:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fileio.env import Env
@@ -28,8 +29,9 @@ from objcat.ingest.model import (
 )
 from objcat.ingest.postgres.catalog import PostgresCatalog, PostgresTable, compare_tables
 from objcat.ingest.postgres.chunks import PostgresChunks
-from objcat.ingest.postgres.connection import PostgresConnector, rows_of
+from objcat.ingest.postgres.connection import PostgresConnector, rows_of, run
 from objcat.ingest.postgres.decoder import TransactionDecoder
+from objcat.ingest.postgres.exported_snapshot import ExportedSnapshot, jdbc_address, parts_of, session_statement, text_query
 from objcat.ingest.postgres.settings import PostgresSettings, postgres_settings
 from objcat.ingest.postgres.slot import PostgresSlot
 from objcat.ingest.postgres.visibility import VisibleTransactions, lsn_number, lsn_text
@@ -48,6 +50,12 @@ KEEP_ALIVE_S = 10.0
 MESSAGE_PREFIX = "objcat"
 _HEAD = "select pg_current_wal_insert_lsn()::text, (extract(epoch from clock_timestamp()) * 1000)::int8"
 _BEAT = f"select pg_logical_emit_message(true, '{MESSAGE_PREFIX}', '')"
+
+_SIZE = """
+select coalesce(max(pg_relation_size(relid)), 0) / current_setting('block_size')::bigint, coalesce(sum(greatest(reltuples, 0)), 0)::bigint
+from (select relid::oid from pg_partition_tree(%s) union select %s::oid) parts(relid) join pg_class on oid = relid
+"""
+"""Pages of the largest part of a table, and about how many rows all of it has."""
 
 
 def open_source(config: IngestConfig, router: Router, env: Env) -> PostgresSource:
@@ -145,6 +153,40 @@ class PostgresSource:
     def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
         """See `ChangeSource`."""
         return self._chunks.read(self._known[table.name], after, rows_max=rows_max, order=order)
+
+    @contextmanager
+    def export_snapshot(self, table: SourceTable, *, parts_max: int) -> Iterator[ExportedSnapshot | None]:
+        """See `objcat.ingest.spark_bootstrap.ExportingSource`. The table is not rewritten meanwhile: it has a lock that readers have."""
+        known = self._known[table.name]
+        connection = self._connect()
+        try:
+            with self._connector.errors(f"reading {table.name}"):
+                run(connection, "begin isolation level repeatable read read only")
+                # The lock comes before the snapshot: a table that is rewritten or truncated in between would look empty.
+                run(connection, f"lock table {known.sql} in access share mode")
+                ((covers, snapshot),) = rows_of(connection, "select pg_current_snapshot()::text, pg_export_snapshot()")
+                catalog = PostgresCatalog(connection, self._router.key_of, self._settings.numeric_scale)
+                now = catalog.tables([known.oid]).get(table.name)
+                ((pages, rows),) = rows_of(connection, _SIZE, (known.oid, known.oid))
+                given = self._connector.psycopg2.extensions.parse_dsn(self._settings.connection)
+            if now is None or now.table.key != table.key or not self._chunks.is_settled(covers):
+                yield None
+                return
+            url, properties = jdbc_address(given)
+            fixed = {"driver": "org.postgresql.Driver", "fetchsize": "10000", "sessionInitStatement": session_statement(snapshot)}
+            yield ExportedSnapshot(
+                table=now.table,
+                url=url,
+                properties={**properties, **fixed},
+                query=text_query(now.table, known.sql),
+                parts=parts_of(int(pages), parts_max=parts_max),
+                covers=covers,
+                until=self.head(),
+                rows=int(rows),
+            )
+        finally:
+            self._connections.remove(connection)
+            connection.close()
 
     def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
         """See `ChangeSource`."""
