@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -228,7 +229,7 @@ def _check_positions(table: TableContext, traces: Traces, literals: Collection[s
         return sources_with(table.fileio, positions, lambda data: finder.is_in(data) or states.is_in(json.loads(data)))
 
     # All readable rows are read only where a state holds something.
-    if positions and found(()) and (sources := found(_readable(table, table.view))):
+    if positions and found(()) and (sources := found(chain(_readable(table, table.view), _deletes_of_others(table, traces)))):
         raise held_by_positions(table.name, sources)
 
 
@@ -243,7 +244,8 @@ def _searched(table: TableContext, traces: Traces, literals: Collection[str], *,
     others, of_index = _manifests(table, view)
     foreign = {meta.key for meta in listed if is_data_file(meta.key) and meta.key not in files} | others
     vocabulary = vocabulary_of(spec, name=table.name, url=fileio.url)
-    sought = sought_of(traces, spec, _readable(table, view), literals=literals, vocabulary=vocabulary)
+    held = chain(_readable(table, view), _deletes_of_others(table, traces))
+    sought = sought_of(traces, spec, held, literals=literals, vocabulary=vocabulary)
     folder = folder_of(timeline, table.id, table.name).folder
     search = Search(fileio, table.id, spec, sought, frozenset(foreign), len(view.state) > 1, frozenset(of_index), folder)
     txns = {txn_of_path(meta.key) for meta in listed if meta.key.startswith("data/")}
@@ -294,23 +296,45 @@ def _traces(table: TableContext, where: str, given: pa.Table | None) -> Traces:
 
 def _end_tombstones(table: TableContext, traces: Traces) -> None:
     """End deletes of these keys that compactions retain against late older rows. A delete without an ordering value leaves nothing."""
-    snapshot = table.refresh()
-    spec = snapshot.spec
-    if spec.ordering is None or traces.keys is None:
+    spec = table.refresh().spec
+    if traces.keys is None:
         return
-    keyed, ordering = Keyed(traces.keys), spec.ordering_physical
-    by_key = [column.physical for column in spec.key_columns]
-    wanted = list(dict.fromkeys([*by_key, *(() if spec.is_global else (column.physical for column in spec.partition_columns))]))
+    keyed, wanted = Keyed(traces.keys), _key_and_partition(spec)
     left = []
-    for path in sorted({rows.object.path for group in snapshot.file_groups(table.manifests) for rows in group.logs}):
-        for rows in every_piece(table.fileio, path, spec):
-            deletes = rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), has_order(rows, ordering)))
-            known = as_of_schema(deletes, wanted, spec.table_schema).select(wanted)
-            left.append(known.filter(keyed.mask(known)))
+    for deletes in _retained_deletes(table):
+        known = as_of_schema(deletes, wanted, spec.table_schema).select(wanted)
+        left.append(known.filter(keyed.mask(known)))
     found = pa.concat_tables(left) if left else None
     if found is not None and found.num_rows:
         # The ordering column may be of the key, and a delete that ends everything must not have it.
         write_batch(table, logical(found.group_by(wanted).aggregate([]), spec.table_schema), Operation.DELETE)
+
+
+def _retained_deletes(table: TableContext) -> Iterator[pa.Table]:
+    """Deletes that log files of the newest slot retain against late older rows."""
+    snapshot = table.refresh()
+    spec = snapshot.spec
+    if spec.ordering is None:
+        return
+    for path in sorted({rows.object.path for group in snapshot.file_groups(table.manifests) for rows in group.logs}):
+        for rows in every_piece(table.fileio, path, spec):
+            yield rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), has_order(rows, spec.ordering_physical)))
+
+
+def _key_and_partition(spec: TableSpec) -> list[str]:
+    by_key = [column.physical for column in spec.key_columns]
+    return list(dict.fromkeys([*by_key, *(() if spec.is_global else (column.physical for column in spec.partition_columns))]))
+
+
+def _deletes_of_others(table: TableContext, traces: Traces) -> Iterator[pa.Table]:
+    """Retained deletes of other keys. Their keys and ordering values are not of the erased rows alone."""
+    if traces.keys is None:
+        return
+    spec = table.refresh().spec
+    keyed, wanted = Keyed(traces.keys), _key_and_partition(spec)
+    for deletes in _retained_deletes(table):
+        known = as_of_schema(deletes, list(dict.fromkeys([*wanted, *spec.ordering_physical])), spec.table_schema)
+        yield known.filter(pc.invert(keyed.mask(known)))
 
 
 def _end_empty_partitions(table: TableContext) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -113,6 +114,26 @@ def test_a_certificate_lists_what_was_searched_and_what_for() -> None:
     assert done.held_by_others >= 1, "her name is in the row of another"
     assert done.too_short >= 3, "numbers, and the date"
     assert any("backups" in one for one in done.not_promised)
+
+
+def test_a_delete_of_another_that_is_retained_holds_its_values() -> None:
+    """The other one's delete has the time of the erased row, which is hers too. The delete of the erased row ends."""
+    backend = MemoryBackend("retained")
+    lake = objcat.Lake(FileIO(backend))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.int64(), nullable=False), ("name", pa.string())])
+    table = lake.create_table("people", schema, key=["id"], ordering="at", index=objcat.BucketIndex(1))
+    table.upsert([{"id": 1000 + one, "at": 70_000_000_000 + one, "name": f"person number {one}"} for one in (1, 2, 3)])
+    table.delete([{"id": 1002, "at": 70_000_000_007}])
+    table.upsert([{"id": 1001, "at": 70_000_000_007, "name": "of one moment"}])
+    table.delete([{"id": 1001, "at": 70_000_000_008}])
+    table.maintenance.compact()
+    done = table.erase([{"id": 1001}], older_than_s=0)
+    assert done.found == 0 and done.held_by_others >= 1
+    assert table.scan().to_arrow()["id"].to_pylist() == [1003]
+    table.upsert([{"id": 1002, "at": 70_000_000_006, "name": "late"}])
+    assert table.scan().to_arrow()["id"].to_pylist() == [1003], "her delete is still there"
+    done = table.erase([{"id": 1003}], older_than_s=0)
+    assert done.found == 0 and table.scan().count() == 0
 
 
 def test_what_a_dead_process_left_in_a_local_store_goes(tmp_path: os.PathLike[str]) -> None:
