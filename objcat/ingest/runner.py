@@ -116,6 +116,8 @@ class Ingest:
     def once(self) -> IngestState:
         """Go on to where the source is now, with all tables handed over. Returns the state that was committed.
 
+        A source that was never reached is not waited for.
+
         Raises:
             IngestStopped, ObjcatError: what is committed stays.
         """
@@ -128,7 +130,7 @@ class Ingest:
     def _follow(self, *, is_once: bool) -> IngestState:
         away_since_s: float | None = None
         pause_s = AWAY_PAUSE_S_MIN
-        is_careful = False
+        is_careful = was_reached = False
         while True:
             session: IngestSession | None = None
             try:
@@ -151,13 +153,17 @@ class Ingest:
             except (SourceAway, *_STORE_AWAY) as error:
                 if session is not None and session.unsettled_commit is not None:
                     self._unsettled_commit = session.unsettled_commit
+                is_source = isinstance(error, SourceAway)
+                was_reached = was_reached or (session is not None and session.was_reached)
+                if is_source and is_once and not was_reached:
+                    # More likely a wrong address or password than a pause.
+                    raise
                 now_s = self._env.monotonic_s()
                 if session is not None and session.has_committed:
                     away_since_s, pause_s = None, AWAY_PAUSE_S_MIN
                 away_since_s = now_s if away_since_s is None else away_since_s
                 if self._is_stopped or now_s - away_since_s >= self._config.run.away_s:
                     raise
-                is_source = isinstance(error, SourceAway)
                 what = "source" if is_source else "bucket of the source"
                 logger.warning("The %s %r is away, and is tried again: %s", what, self._config.name, self._config.hide(str(error)))
                 self.metrics.add("reconnects_total" if is_source else "store_waits_total")
@@ -177,12 +183,12 @@ class IngestSession:
 
     Attributes:
         has_committed: whether anything was committed.
+        was_reached: whether the source has answered.
         is_streaming: whether the stream was opened.
     """
 
     def __init__(self, ingest: Ingest, source: ChangeSource, *, is_careful: bool) -> None:
-        self.has_committed = False
-        self.is_streaming = False
+        self.has_committed = self.was_reached = self.is_streaming = False
         self._ingest = ingest
         self._config = config = ingest._config
         self._env = env = ingest._env
@@ -221,6 +227,7 @@ class IngestSession:
     def follow(self, *, is_once: bool) -> IngestState:
         """The loop. Returns the state of the last commit."""
         self._source.check_settings()
+        self.was_reached = True
         self._sink.ensure_dead_letters()
         if self._ingest._unsettled_commit is not None:
             # One that landed is progress, so the wait begins from the shortest pause again.

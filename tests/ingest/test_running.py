@@ -126,8 +126,14 @@ def test_a_server_that_goes_away_is_waited_for(tmp_path: Path) -> None:
 def test_a_source_that_stays_away_stops_the_run(items: Shop) -> None:
     items.configure(run="away_s = 0.2")
     items.config_path.write_text(items.config_path.read_text().replace('"${SHOP}"', '"host=127.0.0.1 port=1 dbname=x"'))
+    made = items.ingest()
     with pytest.raises(SourceAway, match="connecting"):
-        items.ingest().run()
+        made.run()
+    assert made.metrics.value("reconnects_total")
+    made = items.ingest()
+    with pytest.raises(SourceAway, match="connecting"):
+        made.once()
+    assert not made.metrics.value("reconnects_total"), "one that was never reached is not waited for"
 
 
 def test_a_server_that_does_not_fit_is_told_how(tmp_path: Path) -> None:

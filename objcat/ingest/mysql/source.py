@@ -274,7 +274,9 @@ class MysqlSource:
             clock_ms = int(rows_of(self._sql, "select unix_timestamp(now(3)) * 1000")[0][0])
         names = [name for name, _ in sizes]
         if file not in names:
-            return SourceReport(head=head, state="binlog, not begun" if not file else f"binlog at {file}:{offset}", clock_ms=clock_ms)
+            # Without a file, this process has read nothing of the binlog.
+            newest = f"the newest file of the binlog is {names[-1]}" if names else "binlog"
+            return SourceReport(head=head, state=f"binlog at {file}:{offset}" if file else newest, clock_ms=clock_ms)
         behind = sum(size for _, size in sizes[names.index(file) :]) - offset
         warnings = []
         if len(names) > 1 and file == names[0]:
