@@ -166,7 +166,7 @@ def _property_lost(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rewrite that is not done again", "P5", "rewrite, rewrite")
 def _no_rewrite(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.write.table_writer.TableWriter, "rewrite", lambda self, *_: None)
+    patch.setattr(objcat.write.table_writer.TableWriter, "rewrite", lambda self, *_: True)
 
 
 @bug("a merge that is not computed again", "P5", "merge, merge")

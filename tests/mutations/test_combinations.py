@@ -25,7 +25,7 @@ BUGS: dict[str, tuple[int, type[Exception], list[tuple[str, str, Any]]]] = {
     "names of a batch are looked at once, however long ago": (
         3,
         KeyError,
-        [("objcat.datafile.batch_checks", "check_delete_columns", lambda *_: None)],
+        [("objcat.datafile.batch_checks", "_check_located", lambda *_: None)],
     ),
 }
 """With a seed of those that run by default, and what it ends in. Where what is drawn changes, another seed has to be found."""
