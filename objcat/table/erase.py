@@ -30,6 +30,7 @@ from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
 from objcat.maintenance.forget_erased import commit_empty_slot, forget, own_files
 from objcat.metadata.files import ADOPTED_FEATURE, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.mirror.formats import folder_of
 from objcat.mirror.model import MirrorNotRestarted
