@@ -80,6 +80,43 @@ def test_a_check_names_what_is_wrong(items: Shop) -> None:
     assert done.returncode == 2 and "No table of the source matches a route" in done.stderr
 
 
+def test_a_run_off_a_terminal_says_what_it_does(items: Shop) -> None:
+    called = [sys.executable, "-m", "objcat.cli", "ingest", "run", str(items.config_path)]
+    process = subprocess.Popen(called, cwd=ROOT, env={**os.environ, **items.environment}, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = []
+    while not said or "shop: follows; " not in said[-1]:
+        said.append(process.stderr.readline())
+        assert said[-1], said
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130 and "INFO objcat.ingest" in said[-1]
+    done = command(items, "once")
+    assert done.stdout.count("shop is at ") == 1 and "follows" not in done.stderr
+
+
+def test_status_tells_what_was_asked_and_what_is_set_aside(items: Shop) -> None:
+    json_of(items, "once")
+    done = command(items, "resnapshot", "items")
+    assert done.returncode == 2 and "No route of" in done.stderr and "did you mean 'public.items'? Nothing was asked." in done.stderr
+    assert command(items, "resnapshot", "public.items").returncode == command(items, "skip", "0/1").returncode == 0
+    said = command(items, "status").stdout
+    assert "consistent: yes, without 1 table set aside" in said and "\nset aside: public.notes: " in said
+    assert "waits: resnapshot public.items\nwaits: skip 0/1\n" in said
+    json_of(items, "once")
+    (found,) = json_of(items, "status")
+    assert found["waiting"] == ["skip 0/1, which has not come so far"]
+    (checked,) = json_of(items, "check")
+    assert checked["position"] == found["position"] and f"shop is at {found['position']} (" in command(items, "status").stdout
+
+
+def test_a_key_of_a_route_that_is_no_column_is_refused(items: Shop) -> None:
+    items.sql("alter table items replica identity full")
+    items.configure(route='key = ["nr"]')
+    done = command(items, "check")
+    assert done.returncode == 2 and "names the column 'nr', which public.items does not have" in done.stderr
+
+
 def test_ctrl_c_ends_it_after_a_commit(items: Shop) -> None:
     called = [sys.executable, "-m", "objcat.cli", "ingest", "run", str(items.config_path), "--json"]
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
