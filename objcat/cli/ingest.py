@@ -31,7 +31,7 @@ from objcat.ingest.runner import Ingest, IngestProgress
 from objcat.ingest.sources import open_source, position_text
 from objcat.lake.lake import Lake, connect
 
-POSITION_SHOWN_MAX = 60
+POSITION_SHOWN_MAX = 100
 
 Config = Annotated[str, typer.Argument(help="The file of the configuration.", metavar="CONFIG")]
 

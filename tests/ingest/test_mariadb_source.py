@@ -383,7 +383,7 @@ def test_a_second_reader_takes_the_place_of_the_first(database: Database) -> Non
     stream = first.transactions(position)
     assert next(stream).count
     assert len(changes_of(read_to_head(second, position))) == 1
-    with pytest.raises(SourceAway):
+    with pytest.raises(SourceAway, match=r"Another reader of the server of .* has the server_id \d+. If it is this ingest once more, end"):
         for _ in stream:
             pass
 

@@ -84,6 +84,11 @@ class MysqlConnector:
                     f"The binlog of {self._config.name!r} cannot go on: {said}. Nothing was left out in the lake. Run `objcat ingest "
                     f"resnapshot {self._config.path} --all`, which reads all tables again."
                 ) from None
+            if _TAKEN in said:
+                raise SourceAway(
+                    f"Another reader of the server of {self._config.name!r} has the server_id {self._settings.server_id}. If it is this "
+                    f"ingest once more, end one of them. Otherwise set another server_id in [source] of {self._config.path}."
+                ) from None
             said = _USES_PASSWORD.sub("", said)
             said = said if said.endswith((".", "?", "!")) else f"{said}."
             where = f"`connection` in [source] of {self._config.path}"
