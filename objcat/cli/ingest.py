@@ -117,7 +117,7 @@ def resnapshot(
     if as_json:
         say_json({"request": request.number, "kind": request.kind, "what": request.what})
     else:
-        say(f"Request {request.number} waits for {read.name}: read {'all tables' if all_tables else table} again.")
+        say(f"Request {request.number} waits for {read.name}: {request.text}.")
 
 
 @ingest.command()
@@ -132,7 +132,7 @@ def skip(
     if as_json:
         say_json({"request": request.number, "kind": request.kind, "what": request.what})
     else:
-        say(f"Request {request.number} waits for {read.name}: leave out the transaction at {position}.")
+        say(f"Request {request.number} waits for {read.name}: {request.text}.")
 
 
 def _lake(config: IngestConfig) -> Lake:

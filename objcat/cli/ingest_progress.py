@@ -80,11 +80,11 @@ class ShownProgress:
             at = IngestProgress(
                 slot=None, is_consistent=bool(is_consistent), table=None, rows=0, changes=0, commits=0, lag_s=made.lag.seconds()
             )
-        text = f"{self._name}: begins" if at is None else self._text(at)
+        text = f"{self._name}: waits for its source" if at is None else self._text(at)
         if self._line is not None:
             self._line.update(words(text))
             return
-        doing, now_s = "begins" if at is None else _doing(at), self._env.monotonic_s()
+        doing, now_s = "waits" if at is None else _doing(at), self._env.monotonic_s()
         if now_s - self._told_s >= LINE_S or (doing != self._told and not self._is_once):
             self._told, self._told_s = doing, now_s
             logger.info("%s", text)

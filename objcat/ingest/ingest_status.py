@@ -122,7 +122,7 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
     head = None
     if source is not None and report is not None and report.behind_bytes is None:
         head = report.head
-    asked = [f"{request.kind} {request.what}".strip() for request in requests_after(lake, config, state.requests)]
+    asked = [request.text for request in requests_after(lake, config, state.requests)]
     return IngestStatus(
         source=config.name,
         position=position_text(config, state.position),
@@ -139,7 +139,7 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         head=None if head is None else position_text(config, head),
         is_behind=None if head is None or source is None else not source.is_reached(state.position, head),
         away=away,
-        waiting=(*asked, *(f"skip {position}, which has not come so far" for position in state.skips)),
+        waiting=(*asked, *(f"leave out the transaction at {position}, which has not come so far" for position in state.skips)),
         dead_letters=tuple(_dead_letters(config, lake)) if state.dead else (),
     )
 

@@ -102,10 +102,10 @@ def test_status_tells_what_was_asked_and_what_is_set_aside(items: Shop) -> None:
     assert command(items, "resnapshot", "public.items").returncode == command(items, "skip", "0/1").returncode == 0
     said = command(items, "status").stdout
     assert "consistent: yes, without 1 table set aside" in said and "\nset aside: public.notes: " in said
-    assert "waits: resnapshot public.items\nwaits: skip 0/1\n" in said
+    assert "waits: read public.items again\nwaits: leave out the transaction at 0/1\n" in said
     json_of(items, "once")
     (found,) = json_of(items, "status")
-    assert found["waiting"] == ["skip 0/1, which has not come so far"]
+    assert found["waiting"] == ["leave out the transaction at 0/1, which has not come so far"]
     (checked,) = json_of(items, "check")
     assert checked["position"] == found["position"] and f"shop is at {found['position']} (" in command(items, "status").stdout
 
