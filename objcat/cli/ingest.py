@@ -14,14 +14,13 @@ from typing import Annotated
 import typer
 
 from fileio.env import default_env
-from fileio.options import nearest
 from objcat.cli.common import Json
 from objcat.cli.ingest_page import ingest_page
 from objcat.cli.ingest_progress import ShownProgress, log_to, number_of
 from objcat.cli.output import draw, say, say_json, sheet, time_text, words
 from objcat.cli.report import write_page
 from objcat.errors import IngestStopped, InvalidInput
-from objcat.ingest.config import IngestConfig, read_config
+from objcat.ingest.config import IngestConfig, hint, read_config
 from objcat.ingest.ingest_check import CheckedTable, IngestCheck, check_ingest
 from objcat.ingest.ingest_metrics import serve_metrics
 from objcat.ingest.ingest_status import IngestStatus, read_status
@@ -112,7 +111,8 @@ def resnapshot(
     read = read_config(config)
     if table is not None and not Router(read).follows(table):
         known = [one.name for one in read_status(read, _lake(read)).tables]
-        raise InvalidInput(f"No route of {config} follows a table {table!r}: {nearest(table, known)} Nothing was asked.")
+        others = hint(table, known) if known else "no table was read so far."
+        raise InvalidInput(f"No route of {config} follows a table {table!r}: {others} Nothing was asked.")
     request = add_request(_lake(read), read, "resnapshot_all" if all_tables else "resnapshot", table or "")
     if as_json:
         say_json({"request": request.number, "kind": request.kind, "what": request.what})

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from fileio.env import Env
 from fileio.errors import InvalidConfig
-from fileio.options import nearest
-from objcat.ingest.config import IngestConfig
+from objcat.ingest.config import IngestConfig, hint
 from objcat.ingest.model import ChangeSource, Position
 
 if TYPE_CHECKING:
@@ -47,5 +46,5 @@ def position_text(config: IngestConfig, position: Position) -> str:
 
 def _module(config: IngestConfig) -> ModuleType:
     if config.kind not in KINDS:
-        raise InvalidConfig(f"[source] in {config.path} has the kind {config.kind!r}, which is not known: {nearest(config.kind, KINDS)}")
+        raise InvalidConfig(f"[source] in {config.path} has the kind {config.kind!r}, which is not known: {hint(config.kind, KINDS)}")
     return importlib.import_module(KINDS[config.kind])
