@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from fileio.env import default_env
+from fileio.errors import InvalidConfig
 from objcat.cli.common import Json
 from objcat.cli.ingest_page import ingest_page
 from objcat.cli.ingest_progress import ShownProgress, log_to, number_of
@@ -151,9 +152,7 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
     else:
         shown = ShownProgress(config.name, is_once=is_once, env=default_env())
     made = Ingest(config, _lake(config), open_source, tell=lambda at: _tell_json(config.name, at) if shown is None else shown.tell(at))
-    port, stop_metrics = config.run.metrics_port, None
-    if port and not is_once:
-        _, stop_metrics = serve_metrics(made.metrics.text, host=config.run.metrics_host, port=port, env=default_env())
+    stop_metrics = None if is_once or not config.run.metrics_port else _serve_metrics(config, made)
     stop_shown = None if shown is None else shown.start(made)
     # What is there by now stays to the end. The collector of garbage would look at all of it again and again while rows come and go.
     gc.freeze()
@@ -191,6 +190,17 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
             say(f"{number_of(state.dead, 'dead letter')} so far: `objcat ingest status {path}` shows them", error=True)
     if signals:
         raise typer.Exit(128 + signals[0])
+
+
+def _serve_metrics(config: IngestConfig, made: Ingest) -> Callable[[], None]:
+    host, port = config.run.metrics_host, config.run.metrics_port
+    try:
+        return serve_metrics(made.metrics.text, host=host, port=port, env=default_env())[1]
+    except OSError as error:
+        raise InvalidConfig(
+            f"Metrics cannot be served at {host}:{port}: {error.strerror or error}. Nothing was done. Set another metrics_port or "
+            f"metrics_host in [run] of {config.path}."
+        ) from error
 
 
 @contextmanager

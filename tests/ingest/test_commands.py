@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -84,7 +85,7 @@ def test_a_run_off_a_terminal_says_what_it_does(items: Shop) -> None:
     called = [sys.executable, "-m", "objcat.cli", "ingest", "run", str(items.config_path)]
     process = subprocess.Popen(called, cwd=ROOT, env={**os.environ, **items.environment}, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = []
+    said: list[str] = []
     while not said or "shop: follows; " not in said[-1]:
         said.append(process.stderr.readline())
         assert said[-1], said
@@ -108,6 +109,16 @@ def test_status_tells_what_was_asked_and_what_is_set_aside(items: Shop) -> None:
     assert found["waiting"] == ["leave out the transaction at 0/1, which has not come so far"]
     (checked,) = json_of(items, "check")
     assert checked["position"] == found["position"] and f"shop is at {found['position']} (" in command(items, "status").stdout
+
+
+def test_a_port_for_metrics_that_is_taken_is_named(items: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        items.configure(run=f"metrics_port = {port}")
+        done = command(items, "run")
+    assert (
+        done.returncode == 2 and f"Metrics cannot be served at 127.0.0.1:{port}: Address already in use. Nothing was done." in done.stderr
+    )
 
 
 def test_a_key_of_a_route_that_is_no_column_is_refused(items: Shop) -> None:
