@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,20 +14,24 @@ from typing import Annotated
 import typer
 
 from fileio.env import default_env
+from fileio.errors import InvalidConfig
 from objcat.cli.common import Json
 from objcat.cli.ingest_page import ingest_page
-from objcat.cli.output import ChangingLine, changing_line, draw, say, say_json, sheet, time_text, words
+from objcat.cli.ingest_progress import ShownProgress, log_to, number_of
+from objcat.cli.output import draw, say, say_json, sheet, time_text, words
 from objcat.cli.report import write_page
 from objcat.errors import IngestStopped, InvalidInput
-from objcat.ingest.config import IngestConfig, read_config
+from objcat.ingest.config import IngestConfig, hint, read_config
 from objcat.ingest.ingest_check import CheckedTable, IngestCheck, check_ingest
 from objcat.ingest.ingest_metrics import serve_metrics
-from objcat.ingest.ingest_status import IngestStatus, position_line, read_status
+from objcat.ingest.ingest_status import IngestStatus, read_status
 from objcat.ingest.requests import add_request
 from objcat.ingest.routes import HISTORY, SOFT, Router
 from objcat.ingest.runner import Ingest, IngestProgress
-from objcat.ingest.sources import open_source
+from objcat.ingest.sources import open_source, position_text
 from objcat.lake.lake import Lake, connect
+
+POSITION_SHOWN_MAX = 100
 
 Config = Annotated[str, typer.Argument(help="The file of the configuration.", metavar="CONFIG")]
 
@@ -107,11 +110,15 @@ def resnapshot(
     if (table is None) is not all_tables:
         raise InvalidInput("Name one table, or give --all. Nothing was asked.")
     read = read_config(config)
+    if table is not None and not Router(read).follows(table):
+        known = [one.name for one in read_status(read, _lake(read)).tables]
+        others = hint(table, known) if known else "no table was read so far."
+        raise InvalidInput(f"No route of {config} follows a table {table!r}: {others} Nothing was asked.")
     request = add_request(_lake(read), read, "resnapshot_all" if all_tables else "resnapshot", table or "")
     if as_json:
         say_json({"request": request.number, "kind": request.kind, "what": request.what})
     else:
-        say(f"Request {request.number} waits for {read.name}: read {'all tables' if all_tables else table} again.")
+        say(f"Request {request.number} waits for {read.name}: {request.text}.")
 
 
 @ingest.command()
@@ -126,7 +133,7 @@ def skip(
     if as_json:
         say_json({"request": request.number, "kind": request.kind, "what": request.what})
     else:
-        say(f"Request {request.number} waits for {read.name}: leave out the transaction at {position}.")
+        say(f"Request {request.number} waits for {read.name}: {request.text}.")
 
 
 def _lake(config: IngestConfig) -> Lake:
@@ -139,32 +146,33 @@ def _text(value: object) -> str:
 
 def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
     config = read_config(path)
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    shown = None if as_json else changing_line(f"{config.name}: begins")
-    made = Ingest(config, _lake(config), open_source, tell=lambda at: _tell(config.name, at, shown, as_json=as_json))
-    port, stop_metrics = config.run.metrics_port, None
-    if port and not is_once:
-        _, stop_metrics = serve_metrics(made.metrics.text, host=config.run.metrics_host, port=port, env=default_env())
-    if shown is not None:
-        shown.start()
+    shown = None
+    if as_json:
+        log_to(None)
+    else:
+        shown = ShownProgress(config.name, is_once=is_once, env=default_env())
+    made = Ingest(config, _lake(config), open_source, tell=lambda at: _tell_json(config.name, at) if shown is None else shown.tell(at))
+    stop_metrics = None if is_once or not config.run.metrics_port else _serve_metrics(config, made)
+    stop_shown = None if shown is None else shown.start(made)
     # What is there by now stays to the end. The collector of garbage would look at all of it again and again while rows come and go.
     gc.freeze()
     try:
         with _ends_by_signal(made) as signals:
             state = made.once() if is_once else made.run()
     finally:
-        if shown is not None:
-            shown.stop()
+        if stop_shown is not None:
+            stop_shown()
         if stop_metrics is not None:
             stop_metrics()
     values = made.metrics.values()
+    commits, changes, rows = (int(values.get(f"{name}_total", 0)) for name in ("commits", "changes", "rows"))
     done = {
         "source": config.name,
-        "position": position_line(state.position),
+        "position": position_text(config, state.position),
         "consistent": state.is_consistent,
-        "commits": int(values.get("commits_total", 0)),
-        "changes": int(values.get("changes_total", 0)),
-        "rows": int(values.get("rows_total", 0)),
+        "commits": commits,
+        "changes": changes,
+        "rows": rows,
         "dead": state.dead,
         "nulled": state.nulled,
     }
@@ -173,13 +181,26 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
         say_json({**done, "set_aside": aside})
     else:
         say(
-            f"{config.name} is at {done['position']}: {done['commits']:,} commits, {done['changes']:,} changes, "
-            f"{done['rows']:,} rows written"
+            f"{config.name} is at {_shortened(str(done['position']))}: {number_of(commits, 'commit')}, "
+            f"{number_of(changes, 'change')}, {number_of(rows, 'row')} written"
         )
         for name, why in aside.items():
             say(f"set aside: {name}: {why}", error=True)
+        if state.dead:
+            say(f"{number_of(state.dead, 'dead letter')} so far: `objcat ingest status {path}` shows them", error=True)
     if signals:
         raise typer.Exit(128 + signals[0])
+
+
+def _serve_metrics(config: IngestConfig, made: Ingest) -> Callable[[], None]:
+    host, port = config.run.metrics_host, config.run.metrics_port
+    try:
+        return serve_metrics(made.metrics.text, host=host, port=port, env=default_env())[1]
+    except OSError as error:
+        raise InvalidConfig(
+            f"Metrics cannot be served at {host}:{port}: {error.strerror or error}. Nothing was done. Set another metrics_port or "
+            f"metrics_host in [run] of {config.path}."
+        ) from error
 
 
 @contextmanager
@@ -208,14 +229,9 @@ def _ends_by_signal(made: Ingest) -> Iterator[list[int]]:
         restore()
 
 
-def _tell(name: str, at: IngestProgress, shown: ChangingLine | None, *, as_json: bool) -> None:
-    if as_json:
-        say_json({"source": name, **asdict(at)})
-        sys.stdout.flush()
-    elif shown is not None:
-        where = f"reads {at.table}, {at.rows:,} rows" if at.table is not None else "follows" if at.is_consistent else "catches up"
-        lag = "" if at.lag_s is None else f", {at.lag_s:,.1f} s behind"
-        shown.update(words(f"{name}: {where}; slot {at.slot}, {at.commits:,} commits, {at.changes:,} changes{lag}"))
+def _tell_json(name: str, at: IngestProgress) -> None:
+    say_json({"source": name, **asdict(at)})
+    sys.stdout.flush()
 
 
 def _status(config: IngestConfig, lake: Lake, *, offline: bool) -> IngestStatus:
@@ -231,6 +247,13 @@ def _status(config: IngestConfig, lake: Lake, *, offline: bool) -> IngestStatus:
         source.close()
 
 
+def _shortened(position: str) -> str:
+    """A position in part of a line. Positions of many servers or domains are long."""
+    if len(position) <= POSITION_SHOWN_MAX:
+        return position
+    return f"{position[:POSITION_SHOWN_MAX]}... ({len(position):,} characters, which --json prints)"
+
+
 def _show(found: IngestStatus) -> None:
     if found.position is None:
         say(f"{found.source} has not begun. The first run reads all tables; `objcat ingest check` lists them.")
@@ -238,8 +261,12 @@ def _show(found: IngestStatus) -> None:
             say(found.away)
         return
     at = "" if found.committed_at_ms is None else f", committed {time_text(found.committed_at_ms)} UTC"
-    say(f"{found.source} is at {found.position} (version {found.version}, slot {found.slot}{at})")
-    say("consistent: " + ("yes" if found.is_consistent else "no, tables are being read or are set aside"))
+    say(f"{found.source} is at {_shortened(found.position)} (version {found.version}, slot {found.slot}{at})")
+    aside = sum(table.why is not None for table in found.tables)
+    without = f", without {number_of(aside, 'table')} set aside" if aside else ""
+    say("consistent: " + (f"yes{without}" if found.is_consistent else "no, tables are being read, or a transaction is not whole yet"))
+    if found.is_behind is not None:
+        say("up to date: " + (f"no, the source is at {_shortened(found.head or '')}" if found.is_behind else "yes"))
     if found.rewound_at is not None:
         say(f"The RESTORE at slot {found.rewound_at} took tables back: the next run reads all tables again.")
     if found.report is not None:
@@ -250,19 +277,28 @@ def _show(found: IngestStatus) -> None:
             say(warning)
     if found.away is not None:
         say(found.away)
-    if found.tables:
-        shown = sheet("tables")
-        for title in ("table", "state", "rows of the last snapshot", "why"):
-            shown.add_column(title, overflow="fold")
-        for table in found.tables:
-            shown.add_row(words(table.name), words(table.state), words(f"{table.rows:,}"), words(table.why or ""))
-        draw(shown)
+    _show_tables(found)
     if found.nulled:
         say(f"{found.nulled:,} values are null that no type of the lake holds, such as infinite times")
     if found.dead:
-        say(f"{found.dead:,} dead letters; the newest ones:")
+        say(f"{number_of(found.dead, 'dead letter')}; the newest ones:")
         for letter in found.dead_letters:
             say(f"  {letter.at} {letter.table or '-'} at {letter.position or '-'}: {letter.error or ''}")
+
+
+def _show_tables(found: IngestStatus) -> None:
+    if found.tables:
+        shown = sheet("tables")
+        for title in ("table", "state", "rows of the last snapshot"):
+            shown.add_column(title, overflow="fold")
+        for table in found.tables:
+            shown.add_row(words(table.name), words(table.state), words(f"{table.rows:,}"))
+        draw(shown)
+    for table in found.tables:
+        if table.why is not None:
+            say(f"set aside: {table.name}: {table.why}")
+    for request in found.waiting:
+        say(f"waits: {request}")
 
 
 def _show_check(found: IngestCheck) -> None:
@@ -279,6 +315,8 @@ def _show_check(found: IngestCheck) -> None:
             columns = ", ".join(f"{name} {kind}" for name, kind in table.columns.items())
             shown.add_row(*map(words, (table.name, table.target, ", ".join(table.key) or "none", columns, _remark(table))))
         draw(shown)
+    elif found.fits:
+        say("No table is known so far: tables are known once something of them was read.")
     if found.not_followed:
         say(f"not followed: {', '.join(found.not_followed)}")
 

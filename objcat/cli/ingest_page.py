@@ -21,7 +21,7 @@ def _head(found: IngestStatus, now_ms: int) -> str:
         "newest commit (UTC)": "-" if found.committed_at_ms is None else time_text(found.committed_at_ms),
         "slot": "-" if found.slot is None else f"{found.slot:,}",
         "transactions applied": f"{found.transactions:,}",
-        "behind": "-" if report is None or report.behind_bytes is None else bytes_text(report.behind_bytes),
+        "behind": _behind(found),
         "kept by the source": "-" if report is None or report.retained_bytes is None else bytes_text(report.retained_bytes),
         "dead letters": f"{found.dead:,}",
         "values that became null": f"{found.nulled:,}",
@@ -30,12 +30,19 @@ def _head(found: IngestStatus, now_ms: int) -> str:
     return f'<h1>{text_of(found.source)}</h1><p class="soft">{text_of(told)}</p>{facts_list(facts)}'
 
 
+def _behind(found: IngestStatus) -> str:
+    if found.report is not None and found.report.behind_bytes is not None:
+        return bytes_text(found.report.behind_bytes)
+    return "-" if found.is_behind is None else "yes" if found.is_behind else "no"
+
+
 def _advice(found: IngestStatus) -> str:
     said = [] if found.away is None else [found.away]
     said += [] if found.report is None else found.report.warnings
     said += [f"{table.name} is set aside: {table.why}" for table in found.tables if table.why is not None]
     if found.rewound_at is not None:
         said.append(f"The RESTORE at slot {found.rewound_at} took tables back: the next run reads all tables again.")
+    said += [f"Asked for, and not done yet: {one}." for one in found.waiting]
     if not said:
         return '<h2>Advice</h2><p class="good">Nothing to do.</p>'
     return f'<h2>Advice</h2><ul class="advice">{"".join(f"<li>{text_of(one)}</li>" for one in said)}</ul>'

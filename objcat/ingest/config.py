@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -196,6 +196,8 @@ def read_config(path: str | Path, *, environment: Mapping[str, str] | None = Non
     """
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidConfig(f"There is no file {path}. Give the path of the configuration; docs/how-to/ingest.md has an example.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(
             f"The configuration {path} cannot be read: {type(error).__name__}. Check the path and its permissions."
@@ -222,7 +224,7 @@ def parse_config(found: Mapping[str, Any], *, path: str, environment: Mapping[st
         raise InvalidConfig(f'[source] in {path} has no kind. Give one, such as kind = "postgres".')
     routes = found["route"]
     if not isinstance(routes, list) or not routes:
-        raise InvalidConfig(f"{path} has no [[route]]. Add one, with tables and to.")
+        raise InvalidConfig(f"{path} has no [[route]], or [route] in single brackets. Add [[route]], with tables and to.")
     profiles = {**PROFILES, **_profiles(found.get("profile", {}), path=path)}
     config = IngestConfig(
         path=path,
@@ -261,6 +263,12 @@ def convert(value: Any, kind: type[S], *, where: str) -> S:
         raise InvalidConfig(f"{where}: {error}. Correct it.") from None
 
 
+def hint(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: a whole sentence with the names that are."""
+    said = nearest(name, known)
+    return said if said.endswith("?") else f"{said}."
+
+
 def _profiles(found: Any, *, path: str) -> dict[str, ProfileConfig]:
     made = {}
     for name, value in _table(found, where=f"[profile] in {path}").items():
@@ -287,7 +295,7 @@ def _check_route(route: RouteConfig, profiles: Mapping[str, ProfileConfig], *, w
     if any(group > pattern.groups for group in groups):
         raise InvalidConfig(f"{where}: `to` names a group that `tables` does not have. It has {pattern.groups}.")
     if route.profile not in profiles:
-        raise InvalidConfig(f"{where}: there is no profile {route.profile!r}: {nearest(route.profile, profiles)}.")
+        raise InvalidConfig(f"{where}: there is no profile {route.profile!r}: {hint(route.profile, profiles)}")
     both = sorted(set(route.drop) & {*route.mask, *route.key})
     if both:
         raise InvalidConfig(f"{where} drops {both[0]!r}, which it also names in mask or key. Leave one out.")
@@ -322,7 +330,7 @@ def _table(value: Any, *, where: str) -> dict[str, Any]:
 def _check_keys(table: Mapping[str, Any], known: Sequence[str], *, where: str) -> None:
     for key in table:
         if key not in known:
-            raise InvalidConfig(f"{where} has {key!r}, which is not known: {nearest(key, known)}.")
+            raise InvalidConfig(f"{where} has {key!r}, which is not known: {hint(key, known)}")
 
 
 def _with_variables(value: Any, environment: Mapping[str, str], secrets: dict[str, Secret], *, path: str) -> Any:

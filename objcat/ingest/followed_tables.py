@@ -58,7 +58,12 @@ class FollowedTables:
         """
         self._describe()
         if not self._routed:
-            raise IngestStopped("No table of the source matches a route. Nothing was done. Correct `tables` of the routes.")
+            known = ", ".join(sorted(self._described)[:10])
+            has = f"It has {known}" if known else "The user sees none"
+            raise IngestStopped(
+                f"No table of the source matches a route. {has}. Nothing was done. Correct `tables` of the routes, or the rights of "
+                "the user."
+            )
         if state is None:
             self.begin_again()
             return
@@ -207,11 +212,16 @@ class FollowedTables:
 
     def read_again(self, name: str) -> bool:
         """Let a source without snapshots bring a table again. Returns whether it will: a name that is not followed is logged."""
-        if name not in self._followable():
+        source = cast("ReplayedSource", self._source)
+        is_known = name in self._routed
+        if name not in self._followable() and (is_known or source.knows_tables or not self._router.follows(name)):
             logger.warning("The table %s is not read again: it is not followed.", name)
             return False
-        self.state.position = dict(cast("ReplayedSource", self._source).read_again(self.state.position, [name]))
-        self._begin_snapshot(name)
+        self.state.position = dict(source.read_again(self.state.position, [name]))
+        self.has_changed = True
+        if is_known:
+            self._begin_snapshot(name)
+        # Otherwise nothing of it could be read so far: it is known once something can.
         return True
 
     def begin_if_truncated(self, name: str) -> bool:

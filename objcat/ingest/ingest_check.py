@@ -81,8 +81,8 @@ def check_ingest(config: IngestConfig, lake: Lake, source: ChangeSource) -> Inge
     stored = lake.source_position(config.name, shared_log=config.shared_log)
     described = source.describe_tables()
     routed = Router(config).route_all(described)
-    tables = tuple(_checked(lake, table, routed[table.name]) for table in described if table.name in routed)
-    if not tables:
+    tables = tuple(_checked(lake, table, routed[table.name]) for table in described if table.name in routed and not table.is_record)
+    if not routed:
         known = f"It has {', '.join(sorted(table.name for table in described)[:10])}" if described else "The user sees no table"
         problems.append(f"No table of {config.name!r} matches a route. {known}. Correct `tables` of the routes, or the rights of the user.")
     return IngestCheck(

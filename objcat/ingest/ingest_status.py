@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 from objcat.errors import IngestStopped, TableNotFound
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.handover import IngestState, TableProgress
-from objcat.ingest.model import ChangeSource, Position, SourceReport
+from objcat.ingest.model import ChangeSource, SourceReport
+from objcat.ingest.requests import requests_after
 from objcat.ingest.routes import Router
+from objcat.ingest.sources import position_text
 from objcat.lake.lake import Lake
 
 DEAD_SHOWN_MAX = 20
@@ -53,7 +55,10 @@ class IngestStatus:
         tables: all tables.
         rewound_at: the slot of a RESTORE that the next run takes notice of.
         report: of the source; None when it was not asked, or could not be reached.
+        head: where the source is; None when that is not known, or is told in bytes.
+        is_behind: whether the source has more; None when that is not known.
         away: why it could not be reached.
+        waiting: what was asked of the ingest and is not done yet.
         dead_letters: the newest ones.
     """
 
@@ -69,7 +74,10 @@ class IngestStatus:
     tables: tuple[TableStatus, ...]
     rewound_at: int | None = None
     report: SourceReport | None = None
+    head: str | None = None
+    is_behind: bool | None = None
     away: str | None = None
+    waiting: tuple[str, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
 
 
@@ -111,9 +119,13 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         raise IngestStopped(
             f"The position of {config.name!r} was written by another version of objcat ({error}). Use that version."
         ) from error
+    head = None
+    if source is not None and report is not None and report.behind_bytes is None:
+        head = report.head
+    asked = [request.text for request in requests_after(lake, config, state.requests)]
     return IngestStatus(
         source=config.name,
-        position=position_line(state.position),
+        position=position_text(config, state.position),
         version=stored.version,
         slot=stored.slot,
         committed_at_ms=stored.committed_at_ms,
@@ -124,14 +136,12 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         tables=tuple(_table(name, progress) for name, progress in sorted(state.tables.items())),
         rewound_at=stored.rewound_at,
         report=report,
+        head=None if head is None else position_text(config, head),
+        is_behind=None if head is None or source is None else not source.is_reached(state.position, head),
         away=away,
+        waiting=(*asked, *(f"leave out the transaction at {position}, which has not come so far" for position in state.skips)),
         dead_letters=tuple(_dead_letters(config, lake)) if state.dead else (),
     )
-
-
-def position_line(position: Position) -> str:
-    """A position for people: what of it is text or a number."""
-    return " ".join(str(value) for value in position.values() if isinstance(value, (str, int)))
 
 
 def _table(name: str, progress: TableProgress) -> TableStatus:

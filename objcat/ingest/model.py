@@ -255,7 +255,7 @@ class SourceReport:
     """What a source says of itself now.
 
     Args:
-        head: its newest position.
+        head: its newest position; None when that is not known yet.
         behind_bytes: bytes of its log between what was confirmed and its head, None when it does not count bytes.
         behind_events: the same in events.
         retained_bytes: bytes that the source keeps for this reader.
@@ -264,7 +264,7 @@ class SourceReport:
         warnings: sentences about what will need attention.
     """
 
-    head: Position
+    head: Position | None
     behind_bytes: int | None = None
     behind_events: int | None = None
     retained_bytes: int | None = None
@@ -375,6 +375,9 @@ class ReplayedSource(ChangeSource, Protocol):
 
     reads_first: bool
     """Whether rows that a table had come before its changes. Then it is not consistent until `TableRead` says that they have."""
+
+    knows_tables: bool
+    """Whether `describe_tables` has every table. Otherwise it has those of which something could be read."""
 
     def read_again(self, position: Position, tables: Sequence[str]) -> Position:
         """A position after which the stream truncates these tables, brings all their rows, and then goes on as after `position`.

@@ -34,6 +34,13 @@ class IngestRequest(msgspec.Struct, kw_only=True):
     kind: RequestKind
     what: str = ""
 
+    @property
+    def text(self) -> str:
+        """What is asked, for people."""
+        if self.kind == "skip":
+            return f"leave out the transaction at {self.what}"
+        return f"read {'all tables' if self.kind == 'resnapshot_all' else self.what} again"
+
 
 @dataclass(frozen=True, slots=True)
 class _Requests:

@@ -334,7 +334,7 @@ class IngestSession:
         """Do what was asked of this ingest."""
         state = self._tables.state
         for request in requests_after(self._ingest._lake, self._config, state.requests):
-            logger.warning("%s: request %d is taken: %s %s", self._config.name, request.number, request.kind, request.what)
+            logger.warning("%s: request %d is taken: %s", self._config.name, request.number, request.text)
             self._tables.has_changed = True
             if request.kind == "resnapshot_all":
                 self._applier.drain()

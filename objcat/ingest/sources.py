@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fileio.env import Env
 from fileio.errors import InvalidConfig
-from fileio.options import nearest
-from objcat.ingest.config import IngestConfig
-from objcat.ingest.model import ChangeSource
+from objcat.ingest.config import IngestConfig, hint
+from objcat.ingest.model import ChangeSource, Position
 
 if TYPE_CHECKING:
     from objcat.ingest.routes import Router
@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
     "mysql": "objcat.ingest.mysql.source",
     "kafka": "objcat.ingest.kafka.source",
 }
-"""The module of each kind. Its function `open_source(config, router, env)` opens one."""
+"""The module of each kind. Its function `open_source(config, router, env)` opens one; `position_text(position)` needs no source."""
 
 
 def open_source(config: IngestConfig, router: Router, env: Env) -> ChangeSource:
@@ -34,7 +34,17 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> ChangeSource:
         MissingDependency: its library is not installed.
         SourceAway: it cannot be reached.
     """
-    if config.kind not in KINDS:
-        raise InvalidConfig(f"[source] in {config.path} has the kind {config.kind!r}, which is not known: {nearest(config.kind, KINDS)}.")
-    opened: ChangeSource = importlib.import_module(KINDS[config.kind]).open_source(config, router, env)
+    opened: ChangeSource = _module(config).open_source(config, router, env)
     return opened
+
+
+def position_text(config: IngestConfig, position: Position) -> str:
+    """A position as its source writes it for people and in messages, see `ChangeSource.position_text`. Raises InvalidConfig."""
+    text: str = _module(config).position_text(position)
+    return text
+
+
+def _module(config: IngestConfig) -> ModuleType:
+    if config.kind not in KINDS:
+        raise InvalidConfig(f"[source] in {config.path} has the kind {config.kind!r}, which is not known: {hint(config.kind, KINDS)}")
+    return importlib.import_module(KINDS[config.kind])

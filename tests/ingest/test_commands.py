@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -78,6 +79,53 @@ def test_a_check_names_what_is_wrong(items: Shop) -> None:
     assert "not followed: public.items, public.notes" in done.stdout
     done = command(items, "once")
     assert done.returncode == 2 and "No table of the source matches a route" in done.stderr
+
+
+def test_a_run_off_a_terminal_says_what_it_does(items: Shop) -> None:
+    called = [sys.executable, "-m", "objcat.cli", "ingest", "run", str(items.config_path)]
+    process = subprocess.Popen(called, cwd=ROOT, env={**os.environ, **items.environment}, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said: list[str] = []
+    while not said or "shop: follows; " not in said[-1]:
+        said.append(process.stderr.readline())
+        assert said[-1], said
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130 and "INFO objcat.ingest" in said[-1]
+    done = command(items, "once")
+    assert done.stdout.count("shop is at ") == 1 and "follows" not in done.stderr
+
+
+def test_status_tells_what_was_asked_and_what_is_set_aside(items: Shop) -> None:
+    json_of(items, "once")
+    done = command(items, "resnapshot", "items")
+    assert done.returncode == 2 and "No route of" in done.stderr and "did you mean 'public.items'? Nothing was asked." in done.stderr
+    assert command(items, "resnapshot", "public.items").returncode == command(items, "skip", "0/1").returncode == 0
+    said = command(items, "status").stdout
+    assert "consistent: yes, without 1 table set aside" in said and "\nset aside: public.notes: " in said
+    assert "waits: read public.items again\nwaits: leave out the transaction at 0/1\n" in said
+    json_of(items, "once")
+    (found,) = json_of(items, "status")
+    assert found["waiting"] == ["leave out the transaction at 0/1, which has not come so far"]
+    (checked,) = json_of(items, "check")
+    assert checked["position"] == found["position"] and f"shop is at {found['position']} (" in command(items, "status").stdout
+
+
+def test_a_port_for_metrics_that_is_taken_is_named(items: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        items.configure(run=f"metrics_port = {port}")
+        done = command(items, "run")
+    assert (
+        done.returncode == 2 and f"Metrics cannot be served at 127.0.0.1:{port}: Address already in use. Nothing was done." in done.stderr
+    )
+
+
+def test_a_key_of_a_route_that_is_no_column_is_refused(items: Shop) -> None:
+    items.sql("alter table items replica identity full")
+    items.configure(route='key = ["nr"]')
+    done = command(items, "check")
+    assert done.returncode == 2 and "names the column 'nr', which public.items does not have" in done.stderr
 
 
 def test_ctrl_c_ends_it_after_a_commit(items: Shop) -> None:

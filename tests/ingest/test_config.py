@@ -70,6 +70,9 @@ def test_secrets_are_in_no_text() -> None:
         (TEXT + "[run]\nqueue_bytes = 1", "1,024 or more"),
         (TEXT + "[profile.fast]\nbatch_rows = 0", "batch_rows has to be 1"),
         ("[lake]\nurl = 'x'", r"has no \[source\]"),
+        (TEXT.replace("[[route]]", "[route]"), r"\[route\] in single brackets"),
+        (TEXT + "[rum]\nchunk_rows = 1", r"did you mean 'run'\?$"),
+        (TEXT + "[zzzz]\nx = 1", "valid ones are dead_letters, lake, profile, route, run, source\\.$"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str, said: str) -> None:
@@ -86,8 +89,10 @@ def test_settings_of_a_source_are_checked_by_name() -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="cannot be read"):
+    with pytest.raises(InvalidConfig, match=r"There is no file .*none\.toml"):
         read_config(tmp_path / "none.toml")
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        read_config(tmp_path)
     (tmp_path / "bad.toml").write_text("[lake")
     with pytest.raises(InvalidConfig, match="not valid TOML"):
         read_config(tmp_path / "bad.toml")

@@ -192,7 +192,7 @@ def test_on_mariadb(folder: Path) -> None:
     reader = PageReader(folder, DatabaseUser.find("mysql"), Path("/usr/sbin"), {"3307": str(free_ports(1)[0])})
     common, _, section = PAGE.read_text().partition(MARIADB)
     try:
-        _, start, shop, (_, lines, _) = blocks(section)
+        _, start, shop, (_, lines, _), remove = blocks(section)
         reader.do(*start)
         wait_for_socket(folder / "shop-maria" / "socket")
         reader.do(*shop)
@@ -206,6 +206,8 @@ def test_on_mariadb(folder: Path) -> None:
                 todo.append((kind, text, output))
         do_all(reader, todo)
         assert reader.interrupt() == 130
+        reader.do(*remove)
+        assert not (folder / "shop-maria").exists() and not (folder / "lake").exists()
     finally:
         reader.close()
 

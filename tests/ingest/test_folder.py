@@ -19,7 +19,7 @@ import pytest
 
 from fileio.env import default_env
 from fileio.errors import InvalidConfig
-from objcat.errors import IngestStopped, InvalidInput, SourceUnfit, TooManyBadRecords
+from objcat.errors import IngestStopped, InvalidInput, SourceAway, SourceUnfit, TooManyBadRecords
 from objcat.ingest.requests import add_request
 from tests.ingest.landing import Landing, parquet_bytes
 
@@ -514,3 +514,20 @@ def test_a_table_that_others_filled_is_not_emptied_by_the_first_start(landing: L
     landing.parquet("log/1.parquet", [{"id": 1}])
     landing.once()
     assert ids(landing, "log") == [1, 7]
+
+
+def test_files_of_a_table_of_which_none_could_be_read_are_taken_again_on_request(landing: Landing) -> None:
+    """No columns were configured for CSV, and then they were."""
+    landing.write("orders/a.csv", b"id,n\n1,5\n")
+    assert landing.once().dead == 1
+    landing.configure(files="[[source.files]]\npath = 'orders/.*'\ntable = 'orders'\ncolumns = { id = \"bigint\", n = \"int\" }")
+    assert landing.once().dead == 1 and landing.record()["orders/a.csv"]["state"] != "taken"
+    add_request(landing.lake, landing.config(), "resnapshot", "orders")
+    landing.once()
+    assert landing.rows("orders") == [{"id": 1, "n": 5}] and landing.record()["orders/a.csv"]["state"] == "taken"
+
+
+def test_a_folder_that_is_not_there_is_no_empty_one(landing: Landing) -> None:
+    landing.files.rename(landing.files.with_name("elsewhere"))
+    with pytest.raises(SourceAway, match=r"There is no folder .*landing for 'landing'"):
+        landing.once()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from fileio.env import Env
 from fileio.errors import CredentialsError, FileIOError, NotFound, ObjectChanged, PermissionDenied, Throttled, Unavailable
@@ -41,6 +43,7 @@ from objcat.lake.lake import connect
 LOOK, FILE, AGAIN = "look", "file", "again"
 """Fields of a position: the last whole look, the last file, and tables that are to be emptied and taken again."""
 EVERY = "*"
+LOCAL = "file://"
 MARK = 0
 """The mark of every file: there are no chunks that have to know one from another."""
 
@@ -51,11 +54,17 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> FolderSource:
     return FolderSource(config, settings, rules, router, env)
 
 
+def position_text(position: Position) -> str:
+    """See `objcat.ingest.sources.position_text`: the last file."""
+    return str(position[FILE]) or f"look {position[LOOK]}"
+
+
 class FolderSource:
     """See `ChangeSource` and `ReplayedSource`."""
 
     has_snapshots = False
     reads_first = False
+    knows_tables = False
 
     def __init__(self, config: IngestConfig, settings: FolderSettings, rules: Sequence[FileRule], router: Router, env: Env) -> None:
         self._config = config
@@ -63,6 +72,7 @@ class FolderSource:
         self._router = router
         self._env = env
         self._fileio = open_store(settings.url, settings.options, env=env)
+        self._folder = Path(unquote(self._fileio.url.removeprefix(LOCAL))) if self._fileio.url.startswith(LOCAL) else None
         self._lake = connect(config.lake.url, config.lake.options)
         self._schemas = TableSchemas(router.key_of)
         self._record = FileRecord(self._lake, router.record_table(RECORD_TABLE.name))
@@ -84,6 +94,8 @@ class FolderSource:
     def check_settings(self) -> None:
         """See `ChangeSource`."""
         with self._errors("listing"):
+            if self._folder is not None and not self._folder.is_dir():
+                raise SourceAway(f"There is no folder {self._folder} for {self._config.name!r}. Make it, or correct url in [source].")
             try:
                 next(iter(self._fileio.list(page_size=1)), None)
             except (NotFound, PermissionDenied, CredentialsError) as error:
@@ -209,13 +221,14 @@ class FolderSource:
     def report(self) -> SourceReport:
         """See `ChangeSource`."""
         with self._wake:
-            head = {LOOK: self._number, FILE: ""}
+            # Before the first look of this process nothing is known.
+            head = None if self._waiting is None else {LOOK: self._number, FILE: ""}
         waiting = "" if self._waiting is None else f", {self._waiting:,} files wait"
         return SourceReport(head=head, behind_events=self._waiting, state=f"folder {self._fileio.url}{waiting}")
 
     def position_text(self, position: Position) -> str:
-        """See `ChangeSource`: the last file."""
-        return str(position[FILE]) or f"look {position[LOOK]}"
+        """See `ChangeSource`."""
+        return position_text(position)
 
     def close(self) -> None:
         """See `ChangeSource`."""

@@ -38,11 +38,17 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> KafkaSource:
     return KafkaSource(config, kafka_settings(config), router, env)
 
 
+def position_text(position: Position) -> str:
+    """See `objcat.ingest.sources.position_text`: the last transaction or message."""
+    return str(position["at"])
+
+
 class KafkaSource:
     """See `ChangeSource`."""
 
     has_snapshots = False
     reads_first = False
+    knows_tables = True
 
     def __init__(self, config: IngestConfig, settings: KafkaSettings, router: Router, env: Env) -> None:
         self._config = config
@@ -158,7 +164,7 @@ class KafkaSource:
 
     def position_text(self, position: Position) -> str:
         """See `ChangeSource`."""
-        return str(position["at"])
+        return position_text(position)
 
     def close(self) -> None:
         """See `ChangeSource`. The stream ends by itself: its consumer belongs to one thread."""

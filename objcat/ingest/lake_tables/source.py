@@ -51,11 +51,17 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> LakeTablesSou
     return LakeTablesSource(config, lake_tables_settings(config), router, env)
 
 
+def position_text(position: Position) -> str:
+    """See `objcat.ingest.sources.position_text`: the last slot of a log, or the last part of a table."""
+    return str(position["last"]) or "its beginning"
+
+
 class LakeTablesSource:
     """See `ChangeSource` and `ReplayedSource`."""
 
     has_snapshots = False
     reads_first = True
+    knows_tables = True
 
     def __init__(self, config: IngestConfig, settings: LakeTablesSettings, router: Router, env: Env) -> None:
         self._config = config
@@ -312,8 +318,8 @@ class LakeTablesSource:
         return SourceReport(head=self.head(), state=f"lake {self._lake.fileio.url}")
 
     def position_text(self, position: Position) -> str:
-        """See `ChangeSource`: the last slot of a log, or the last part of a table."""
-        return str(position["last"]) or "its beginning"
+        """See `ChangeSource`."""
+        return position_text(position)
 
     def close(self) -> None:
         """See `ChangeSource`."""

@@ -119,8 +119,9 @@ class MysqlCatalog:
             key=key,
             problem=problem,
             version={row["column_name"]: [row["column_type"], row["is_nullable"], row["column_default"]] for row in columns},
-            # Floating-point keys are equal as the server prints them, and not as the lake compares them.
-            sorts_by_bytes=all(types[one].name not in ("float", "double", "json", "geometry") for one in key),
+            # Floating-point keys are equal as the server prints them, and not as the lake compares them. A route may name a column that is
+            # not there, which the router refuses.
+            sorts_by_bytes=all(one in types and types[one].name not in ("float", "double", "json", "geometry") for one in key),
         )
         return MysqlTable(table, database, name, types, required)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ _DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
 """The user or a right is wrong."""
 TABLE_CHANGED = {1412, 1205, 1146}
 """A table changed under a snapshot, or is being changed, or is gone."""
+CONNECTING = "connecting"
+_USES_PASSWORD = re.compile(r" \(using password: \S+")
+"""The end of a refusal, of which `redact` leaves no words."""
 _TAKEN = "same server"
 """In the message to a reader whose server id another reader has now."""
 
@@ -57,7 +61,7 @@ class MysqlConnector:
 
     def connect(self) -> Connection[Any]:
         """Open a connection for SQL. Raises SourceAway and SourceUnfit."""
-        with self.errors("connecting"):
+        with self.errors(CONNECTING):
             opened: Connection[Any] = self.pymysql.connect(**self.arguments())
             statement = _SESSION.replace("transaction_isolation", "tx_isolation") if is_mariadb(opened) else _SESSION
             run(opened, statement)
@@ -74,15 +78,25 @@ class MysqlConnector:
             yield
         except self.pymysql.Error as error:
             code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-            said = self._config.hide(" ".join(str(part) for part in error.args[1:]) or str(error))
+            said = self._config.hide(" ".join(str(part) for part in error.args[1:]) or str(error) or type(error).__name__)
             if code in _POSITION_GONE and _TAKEN not in said:
                 raise PositionGone(
                     f"The binlog of {self._config.name!r} cannot go on: {said}. Nothing was left out in the lake. Run `objcat ingest "
                     f"resnapshot {self._config.path} --all`, which reads all tables again."
                 ) from None
+            if _TAKEN in said:
+                raise SourceAway(
+                    f"Another reader of the server of {self._config.name!r} has the server_id {self._settings.server_id}. If it is this "
+                    f"ingest once more, end one of them. Otherwise set another server_id in [source] of {self._config.path}."
+                ) from None
+            said = _USES_PASSWORD.sub("", said)
+            said = said if said.endswith((".", "?", "!")) else f"{said}."
+            where = f"`connection` in [source] of {self._config.path}"
             if code in _DENIED or (isinstance(error, self.pymysql.err.ProgrammingError) and code):
-                raise SourceUnfit(f"The server refused {doing}: {said} Correct that, and start the ingest again.") from None
-            raise SourceAway(f"The server was away while {doing}: {said or type(error).__name__}") from None
+                then = f"{where}, or the rights of the user" if code in _DENIED else "that"
+                raise SourceUnfit(f"The server refused {doing}: {said} Correct {then}, and start the ingest again.") from None
+            then = f" Look whether the server runs, and whether {where} is right." if doing == CONNECTING else ""
+            raise SourceAway(f"The server was away while {doing}: {said}{then}") from None
 
 
 def is_mariadb(connection: Connection[Any]) -> bool:

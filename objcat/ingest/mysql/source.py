@@ -95,6 +95,11 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> MysqlSource:
     return MysqlSource(config, mysql_settings(config), router, env)
 
 
+def position_text(position: Position) -> str:
+    """See `objcat.ingest.sources.position_text`."""
+    return str(position[GTIDS])
+
+
 class MysqlSource:
     """See `ChangeSource`."""
 
@@ -294,7 +299,7 @@ class MysqlSource:
 
     def position_text(self, position: Position) -> str:
         """See `ChangeSource`."""
-        return str(position[GTIDS])
+        return position_text(position)
 
     def close(self) -> None:
         """See `ChangeSource`."""

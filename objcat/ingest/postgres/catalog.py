@@ -210,7 +210,9 @@ class PostgresCatalog:
         full = f"{schema}.{name}"
         key, problem = self._key(full, identity, keys, {column[1] for column in columns})
         by_name = {column[1]: column for column in columns}
-        key_columns = tuple(KeyColumn(one, by_name[one][2], by_name[one][6] in self._byte_collations, by_name[one][8]) for one in key)
+        # A route may name a column that is not there, which the router refuses.
+        key_rows = [by_name[one] for one in key if one in by_name]
+        key_columns = tuple(KeyColumn(row[1], row[2], row[6] in self._byte_collations, row[8]) for row in key_rows)
         table = SourceTable(
             name=full,
             columns=tuple(

@@ -64,6 +64,12 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> PostgresSourc
     return PostgresSource(config, settings, router, env)
 
 
+def position_text(position: Position) -> str:
+    """See `objcat.ingest.sources.position_text`. With all digits, so that texts sort as positions do."""
+    number = lsn_number(position[LSN])
+    return f"{number >> 32:08X}/{number & 0xFFFFFFFF:08X}"
+
+
 class PostgresSource:
     """See `ChangeSource`."""
 
@@ -258,9 +264,7 @@ class PostgresSource:
 
     def position_text(self, position: Position) -> str:
         """See `ChangeSource`."""
-        # With all digits, so that texts sort as positions do.
-        number = lsn_number(position[LSN])
-        return f"{number >> 32:08X}/{number & 0xFFFFFFFF:08X}"
+        return position_text(position)
 
     def close(self) -> None:
         """See `ChangeSource`."""
