@@ -93,15 +93,14 @@ class ChangeApplier:
         return writes, bad
 
     def _change_row(self, change: RowChange, stamp: ChangeStamp, *, moves_from: bool, puts: bool) -> None:
-        routed = self._tables.routed(change.table.name)
-        if routed is None or not self._has_rows(change.table, routed):
+        routed, progress = self._tables.routed(change.table.name), self._tables.state.tables[change.table.name]
+        if routed is None or progress.aside is not None or not self._has_rows(change.table, routed):
             return
         if not self._may_change(routed, change.table.name, change.kind):
             return
         self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
-        incomplete = self._tables.state.tables[change.table.name].incomplete
-        if incomplete:
-            _complete(incomplete, change)
+        if progress.incomplete:
+            _complete(progress.incomplete, change)
 
     def _put_batch(self, change: RowBatch, stamp: ChangeStamp) -> None:
         name = change.table.name

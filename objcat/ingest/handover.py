@@ -13,7 +13,6 @@ only then does a slot hold exactly what the source had at one moment.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -186,9 +185,10 @@ class Handover:
     def wanted(self, changes: Iterator[Change], mark: Mark) -> Iterator[tuple[Change, bool, bool]]:
         """The changes of a transaction, each with whether its old key is to be deleted and whether its key is to be written.
 
-        Changes of rows that are left out are not in it. All other changes are.
+        Changes of rows that are left out are not in it. All other changes are. What follows one of these is judged after it was taken: it
+        may have set its table aside, or begun to read it again.
         """
-        while piece := list(islice(changes, PIECE_CHANGES)):
+        for piece in _pieces(changes):
             plain = {name for name, progress in self.state.tables.items() if progress.is_handed_over and progress.aside is None}
             if all(not isinstance(change, RowChange) or change.table.name in plain for change in piece):
                 yield from ((change, True, True) for change in piece)
@@ -244,3 +244,19 @@ class Handover:
             else:
                 answers[key] = unread is None
         return answers
+
+
+def _pieces(changes: Iterator[Change]) -> Iterator[list[Change]]:
+    """Changes of rows that follow one another, so many at most; and each other change by itself."""
+    piece: list[Change] = []
+    for change in changes:
+        is_row = isinstance(change, RowChange)
+        if is_row:
+            piece.append(change)
+        if piece and (not is_row or len(piece) >= PIECE_CHANGES):
+            yield piece
+            piece = []
+        if not is_row:
+            yield [change]
+    if piece:
+        yield piece
