@@ -177,9 +177,13 @@ class Handover:
         if len(self.state.marks) > MARKS_MAX:
             self.state.marks = self._source.unsettled(self.state.marks)
 
-    def settle(self) -> None:
-        """A commit is about to store the state. Marks that no later chunk can lack are left out, so that it stays small."""
-        if len(self.state.marks) > MARKS_STORED_MAX:
+    def settle(self, *, is_quiet: bool = False) -> None:
+        """A commit is about to store the state. Marks that no later chunk can lack are left out, so that it stays small.
+
+        is_quiet: it has no rows. Then none is kept that is not needed: the numbers of transactions of PostgreSQL come around, and one that
+        is very old would count as one that no snapshot has seen.
+        """
+        if len(self.state.marks) > (0 if is_quiet else MARKS_STORED_MAX):
             self.state.marks = self._source.unsettled(self.state.marks)
 
     def wanted(self, changes: Iterator[Change], mark: Mark) -> Iterator[tuple[Change, bool, bool]]:
