@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import FIELD_TYPE  # type: ignore[import-untyped]
 
+from objcat.errors import IngestStopped
 from objcat.ingest.decoding import RowWrite, decode_column, decode_rows, nulled_values
 from objcat.ingest.model import ChangeKind, ChangeStamp, RowChange, SourceColumn, SourceTable
 from objcat.ingest.mysql.packed import BinlogRow, BinlogSchema, wire_of
@@ -253,6 +254,18 @@ def test_dates_that_are_none() -> None:
     read = BinlogRow.read_columns(SCHEMA, [BinlogRow(SCHEMA, one, 0) for one in (wrong, zero, made)])["da"]
     array, bad = decode_column(SCHEMA.column("da"), read)
     assert array.to_pylist() == [None, None, plain["da"]] and list(bad) == [0] and nulled_values(read, array, bad) == 1
+
+
+def test_text_that_is_none_names_its_row() -> None:
+    """A server keeps such text in a column that once had another character set."""
+    plain = dict.fromkeys(KINDS) | {"vc": "k", "tx": "text"}
+    images = [binlog_row(plain | {"id": number}) for number in range(3)]
+    images[1] = images[1].replace(b"text", b"t\xe9xt")
+    rows: list[Any] = [BinlogRow(SCHEMA, data, 0) for data in images]
+    routed: Any = SimpleNamespace(written=lambda one: list(one.columns), route=SimpleNamespace(mask={}), is_soft=False, has_lineage=False)
+    writes = [RowWrite(("k", number), row, ChangeKind.INSERT, ChangeStamp(None, f"0-1-{number}")) for number, row in enumerate(rows)]
+    with pytest.raises(IngestStopped, match=r"A row of shop.t with the key \('k', 1\) at the position 0-1-1 .* Nothing of this batch"):
+        decode_rows(routed, SCHEMA, list(KINDS), writes)
 
 
 @given(ROWS, st.integers(1, 400))
