@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 import objcat
+from objcat.ingest.change_batch import ChangeBatch
 from objcat.ingest.config import parse_config
 from objcat.ingest.handover import MARKS_MAX, MARKS_STORED_MAX
-from objcat.ingest.model import SourceTransaction
+from objcat.ingest.model import SnapshotChunk, SourceColumn, SourceTable, SourceTransaction
 from objcat.ingest.runner import Ingest
 from objcat.table.transaction import Transaction
-from tests.ingest.test_handover import ListedSource
+from tests.ingest.test_handover import ITEMS, ListedSource
 
 CATALOG_GETS = 2
 """Whether names changed, asked when a transaction begins and for the requests of others."""
+DOCUMENT_BYTES = 1000
+WIDE = SourceTable(name="items", columns=(*ITEMS.columns, SourceColumn(name="v", type=pa.string())), key=("id",))
 
 
 class StreamedSource(ListedSource):
@@ -34,7 +40,7 @@ class StreamedSource(ListedSource):
         return super().unsettled(marks)
 
 
-def follow(folder: Path, source: ListedSource, **profile: Any) -> objcat.Lake:
+def follow(folder: Path, source: ListedSource, *, run: Mapping[str, Any] | None = None, **profile: Any) -> objcat.Lake:
     """Follow a source to its end. Returns the lake."""
     config = parse_config(
         {
@@ -42,6 +48,7 @@ def follow(folder: Path, source: ListedSource, **profile: Any) -> objcat.Lake:
             "source": {"name": "s", "kind": "listed"},
             "route": [{"tables": "items", "to": "shop.items", "profile": "p"}],
             "profile": {"p": {"index": "bucket(4)", **profile}},
+            "run": run or {},
         },
         path="ingest.toml",
         environment={},
@@ -88,3 +95,44 @@ def test_the_state_does_not_grow_with_the_transactions_of_a_commit(tmp_path: Pat
     assert stored.state["transactions"] == 1498 and len(stored.state.get("marks", [])) <= MARKS_STORED_MAX
     # Once for so many marks, and once for each commit.
     assert source.asked <= 1500 // MARKS_MAX + stored.version - before.version
+
+
+class WideSource(StreamedSource):
+    """Its rows have documents."""
+
+    def describe_tables(self) -> Sequence[SourceTable]:
+        return [WIDE]
+
+    def read_chunk(self, *given: Any, **more: Any) -> SnapshotChunk:
+        chunk = super().read_chunk(*given, **more)
+        return dataclasses.replace(chunk, rows=chunk.rows.append_column("v", pa.nulls(chunk.rows.num_rows, pa.string())))
+
+    def transaction(self, number: int) -> SourceTransaction:
+        made = super().transaction(number)
+        document = "d" * DOCUMENT_BYTES
+        changes = [msgspec.structs.replace(one, table=WIDE, row={**(one.row or {}), "v": document}) for one in made.changes]
+        return dataclasses.replace(made, changes=changes)
+
+
+@pytest.mark.parametrize("in_one", [True, False])
+def test_wide_rows_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one: bool) -> None:
+    source = WideSource()
+    follow(tmp_path, source)
+    writes: list[tuple[int, int | None]] = [(key, key) for key in range(60)]
+    if in_one:
+        source.write(*writes)
+    else:
+        for one in writes:
+            source.write(one)
+    drained: list[int] = []
+    drain = ChangeBatch.drain
+
+    def counted(batch: ChangeBatch) -> Any:
+        drained.append(batch.count)
+        return drain(batch)
+
+    monkeypatch.setattr(ChangeBatch, "drain", counted)
+    lake = follow(tmp_path, source, run={"transaction_bytes": 10 * DOCUMENT_BYTES}, batch_s=60)
+    assert sum(drained) == 60 and max(drained) <= 10
+    rows = lake.table("shop.items").scan().to_arrow().to_pylist()
+    assert {row["id"]: (row["n"], len(row["v"])) for row in rows} == {key: (key, DOCUMENT_BYTES) for key in range(60)}
