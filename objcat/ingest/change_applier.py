@@ -31,6 +31,9 @@ from objcat.ingest.sink import LakeSink, equal_filter
 PIECE_ROWS = 100_000
 """A larger transaction is combined in pieces of so many changes, which stay in order. Rows that are wide make a piece earlier."""
 
+PIECE_BYTES_MIN = 1024 * 1024
+"""A piece has so many bytes, however little memory a transaction may take."""
+
 
 class ChangeApplier:
     """Collects the steps of the next commit. For one thread.
@@ -75,7 +78,7 @@ class ChangeApplier:
                         self._change_schema(change)
                     case BadRecord():
                         self._bad.append(change)
-                if self._batch.count >= PIECE_ROWS or self._waiting_bytes >= self._memory_bytes:
+                if self._batch.count >= PIECE_ROWS or self._waiting_bytes >= max(self._memory_bytes, PIECE_BYTES_MIN):
                     self._spill()
         self.count += transaction.count
         handover = self._tables.handover
@@ -95,8 +98,8 @@ class ChangeApplier:
         return writes, bad
 
     def _change_row(self, change: RowChange, stamp: ChangeStamp, *, moves_from: bool, puts: bool) -> None:
-        routed, progress = self._tables.routed(change.table.name), self._tables.state.tables[change.table.name]
-        if routed is None or progress.aside is not None or not self._has_rows(change.table, routed):
+        routed, progress = self._tables.routed(change.table.name), self._tables.state.tables.get(change.table.name)
+        if routed is None or progress is None or progress.aside is not None or not self._has_rows(change.table, routed):
             return
         if not self._may_change(routed, change.table.name, change.kind):
             return

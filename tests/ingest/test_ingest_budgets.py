@@ -12,17 +12,22 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from fileio.env import default_env
 from objcat.ingest.change_batch import ChangeBatch
 from objcat.ingest.config import parse_config
 from objcat.ingest.handover import MARKS_MAX, MARKS_STORED_MAX
-from objcat.ingest.model import SnapshotChunk, SourceColumn, SourceTable, SourceTransaction
+from objcat.ingest.model import ChangeKind, RowChange, SnapshotChunk, SourceColumn, SourceTable, SourceTransaction
+from objcat.ingest.postgres.decoder import DecodedTransaction
+from objcat.ingest.postgres.pgoutput import BeginMessage
 from objcat.ingest.runner import Ingest
+from objcat.ingest.spooled_changes import SpooledChanges
+from objcat.ingest.stream_reader import StreamReader
 from objcat.table.transaction import Transaction
 from tests.ingest.test_handover import ITEMS, ListedSource
 
 CATALOG_GETS = 2
 """Whether names changed, asked when a transaction begins and for the requests of others."""
-DOCUMENT_BYTES = 1000
+DOCUMENT_BYTES = 200_000
 WIDE = SourceTable(name="items", columns=(*ITEMS.columns, SourceColumn(name="v", type=pa.string())), key=("id",))
 
 
@@ -110,7 +115,11 @@ class WideSource(StreamedSource):
     def transaction(self, number: int) -> SourceTransaction:
         made = super().transaction(number)
         document = "d" * DOCUMENT_BYTES
-        changes = [msgspec.structs.replace(one, table=WIDE, row={**(one.row or {}), "v": document}) for one in made.changes]
+        changes = [
+            msgspec.structs.replace(one, table=WIDE, row={**(one.row or {}), "v": document})
+            for one in made.changes
+            if isinstance(one, RowChange)
+        ]
         return dataclasses.replace(made, changes=changes)
 
 
@@ -132,7 +141,34 @@ def test_wide_rows_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.Mon
         return drain(batch)
 
     monkeypatch.setattr(ChangeBatch, "drain", counted)
-    lake = follow(tmp_path, source, run={"transaction_bytes": 10 * DOCUMENT_BYTES}, batch_s=60)
+    lake = follow(tmp_path, source, run={"transaction_bytes": 10 * DOCUMENT_BYTES, "queue_bytes": 1 << 30}, batch_s=60)
     assert sum(drained) == 60 and max(drained) <= 10
     rows = lake.table("shop.items").scan().to_arrow().to_pylist()
     assert {row["id"]: (row["n"], len(row["v"])) for row in rows} == {key: (key, DOCUMENT_BYTES) for key in range(60)}
+
+
+def test_transactions_on_disk_count_in_the_queue() -> None:
+    """Otherwise a reader that is ahead fills the local disk with them."""
+    read: list[int] = []
+
+    class Large(StreamedSource):
+        def transactions(self, position: Mapping[str, Any]) -> Iterator[SourceTransaction]:
+            for number in range(position["at"], 20):
+                changes = SpooledChanges(bytes_max=100)
+                for key in range(50):
+                    changes.add(RowChange(ITEMS, ChangeKind.INSERT, (key,), {"id": key, "n": number}), 50)
+                read.append(number)
+                yield DecodedTransaction(BeginMessage(0, 0, number), number, changes).transaction({"at": number + 1})
+
+    reader = StreamReader(Large(), {"at": 0}, bytes_max=2000, env=default_env())
+    try:
+        for number in range(5):
+            taken = reader.take(10)
+            assert taken is not None and taken.position == {"at": number + 1} and len(list(taken.changes)) == 50
+            # One waits, and one has been read.
+            assert len(read) <= number + 3
+        default_env().sleep(0.2)
+        assert len(read) <= 7
+    finally:
+        reader.stop()
+        assert reader.join(10)
