@@ -18,9 +18,12 @@ from typing import Any
 import msgspec
 
 from objcat.ingest.model import Change, ChangeSource, KeyOrder, KeyValues, Mark, Position, RowChange, SnapshotChunk, SourceTable
+from objcat.ingest.packed_row import row_bytes
 
 PIECE_CHANGES = 5_000
 """So many changes are looked at together, to ask the source about their keys at once."""
+PIECE_BYTES = 16 * 1024 * 1024
+"""Fewer of them, when their rows have so many bytes."""
 MARKS_MAX = 64
 """With more marks than that, the source is asked which of them it still needs."""
 MARKS_STORED_MAX = 16
@@ -253,13 +256,15 @@ class Handover:
 def _pieces(changes: Iterator[Change]) -> Iterator[list[Change]]:
     """Changes of rows that follow one another, so many at most; and each other change by itself."""
     piece: list[Change] = []
+    size = 0
     for change in changes:
         is_row = isinstance(change, RowChange)
-        if is_row:
+        if isinstance(change, RowChange):
             piece.append(change)
-        if piece and (not is_row or len(piece) >= PIECE_CHANGES):
+            size += row_bytes(change.row)
+        if piece and (not is_row or len(piece) >= PIECE_CHANGES or size >= PIECE_BYTES):
             yield piece
-            piece = []
+            piece, size = [], 0
         if not is_row:
             yield [change]
     if piece:

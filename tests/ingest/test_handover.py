@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from objcat.ingest.handover import Handover, IngestState
+from objcat.ingest.handover import PIECE_BYTES, Handover, IngestState
 from objcat.ingest.model import (
     ChangeKind,
     KeyOrder,
@@ -247,6 +247,21 @@ def test_a_transaction_that_becomes_visible_after_a_chunk_is_not_in_the_chunk() 
     source.hidden.clear()
     assert not replica.handover.is_usable(chunk)
     assert replica.read_chunk(5) and replica.rows == source.rows() == {1: 1}
+
+
+def test_few_changes_of_wide_rows_are_looked_at_together() -> None:
+    replica = Replica(ListedSource())
+    assert replica.read_chunk(1)
+    taken: list[int] = []
+
+    def wide() -> Iterator[RowChange]:
+        for key in range(50):
+            taken.append(key)
+            yield RowChange(ITEMS, ChangeKind.UPDATE, (key,), {"id": key, "n": "n" * (PIECE_BYTES // 4)})
+
+    for seen, (change, _, _) in enumerate(replica.handover.wanted(wide(), None)):
+        assert isinstance(change, RowChange) and change.key == (seen,) and len(taken) <= seen + 5
+    assert len(taken) == 50
 
 
 def test_marks_do_not_outlive_a_quiet_commit() -> None:
