@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import objcat
+from objcat.errors import InvalidInput, TableNotFound
 from objcat.ingest.config import parse_config
 from objcat.ingest.handover import IngestState
 from objcat.ingest.model import (
@@ -26,6 +31,7 @@ from objcat.ingest.model import (
 )
 from objcat.ingest.requests import add_request
 from objcat.ingest.runner import Ingest
+from tests.effort import seeds
 from tests.ingest.test_handover import ListedSource
 
 COLUMNS = (SourceColumn(name="id", type=pa.int64()), SourceColumn(name="n", type=pa.int64()))
@@ -183,3 +189,37 @@ def test_a_table_that_was_dropped_is_made_by_the_run_that_noticed(tmp_path: Path
     source.held = 2
     state = followed.once()
     assert state.is_consistent and followed.rows("items") == followed.rows("others") == {1: 1} and followed.opened == 2
+
+
+@pytest.mark.parametrize("seed", seeds(3, with_all=100))
+def test_whatever_others_do_ends_equal(tmp_path: Path, seed: int) -> None:
+    """Others drop, alter and make a table again between any two changes. What was set aside is read again on request."""
+    drawn = random.Random(seed)
+    followed = Followed(tmp_path)
+    lake, source = followed.lake, followed.source
+
+    def take_away(what: str) -> None:
+        with contextlib.suppress(TableNotFound, InvalidInput):
+            found = lake.table("shop.items")
+            if what == "column":
+                found.alter.drop_column("n")
+            else:
+                lake.drop_table("shop.items")
+            if what == "again":
+                lake.create_table("shop.items", found.schema, key=["id"], shared_log="s")
+
+    actions: list[Step] = [functools.partial(take_away, what) for what in ("column", "table", "again")]
+    actions += [functools.partial(add_request, lake, followed.config, "resnapshot", "items"), *[lambda: None] * 4]
+    for number in range(10):
+        changes: list[Change] = []
+        for _ in range(drawn.randrange(1, 5)):
+            key = drawn.randrange(6)
+            choices: list[Change] = [put(ITEMS, key, number), put(OTHERS, key, number), SchemaChanged(table=ITEMS)]
+            changes.append(drawn.choice(choices))
+        source.add(*changes, first=drawn.choice(actions))
+    for _ in range(2):
+        for name, progress in followed.once().tables.items():
+            if progress.aside is not None:
+                add_request(lake, followed.config, "resnapshot", name)
+    assert followed.once().is_consistent and not followed.was_careful
+    assert {name: followed.rows(name) for name in ("items", "others")} == {name: source.values(name) for name in ("items", "others")}
