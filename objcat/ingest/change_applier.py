@@ -23,12 +23,16 @@ from objcat.ingest.model import (
     TableRead,
     TableTruncated,
 )
+from objcat.ingest.packed_row import row_bytes
 from objcat.ingest.routes import HISTORY, RoutedTable
 from objcat.ingest.row_batches import write_batch
 from objcat.ingest.sink import LakeSink, equal_filter
 
 PIECE_ROWS = 100_000
-"""A larger transaction is combined in pieces of so many changes, which stay in order."""
+"""A larger transaction is combined in pieces of so many changes, which stay in order. Rows that are wide make a piece earlier."""
+
+PIECE_BYTES_MIN = 1024 * 1024
+"""A piece has so many bytes, however little memory a transaction may take."""
 
 
 class ChangeApplier:
@@ -48,6 +52,7 @@ class ChangeApplier:
         self._pieces: list[TableWrite] = []
         self._bad: list[BadRecord] = []
         self._sequence = 0
+        self._waiting_bytes = 0
         self._spool = RowSpool(bytes_max=memory_bytes)
 
     def apply(self, transaction: SourceTransaction) -> None:
@@ -73,7 +78,7 @@ class ChangeApplier:
                         self._change_schema(change)
                     case BadRecord():
                         self._bad.append(change)
-                if self._batch.count >= PIECE_ROWS:
+                if self._batch.count >= PIECE_ROWS or self._waiting_bytes >= max(self._memory_bytes, PIECE_BYTES_MIN):
                     self._spill()
         self.count += transaction.count
         handover = self._tables.handover
@@ -88,20 +93,20 @@ class ChangeApplier:
         self._tables.state.nulled += self._batch.nulled
         self._batch.nulled = 0
         bad = [*self._bad, *bad]
-        self._pieces, self._bad, self.count = [], [], 0
+        self._pieces, self._bad, self.count, self._waiting_bytes = [], [], 0, 0
         self._spool = RowSpool(bytes_max=self._memory_bytes)
         return writes, bad
 
     def _change_row(self, change: RowChange, stamp: ChangeStamp, *, moves_from: bool, puts: bool) -> None:
-        routed = self._tables.routed(change.table.name)
-        if routed is None or not self._has_rows(change.table, routed):
+        routed, progress = self._tables.routed(change.table.name), self._tables.state.tables.get(change.table.name)
+        if routed is None or progress is None or progress.aside is not None or not self._has_rows(change.table, routed):
             return
         if not self._may_change(routed, change.table.name, change.kind):
             return
         self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
-        incomplete = self._tables.state.tables[change.table.name].incomplete
-        if incomplete:
-            _complete(incomplete, change)
+        self._waiting_bytes += row_bytes(change.row)
+        if progress.incomplete:
+            _complete(progress.incomplete, change)
 
     def _put_batch(self, change: RowBatch, stamp: ChangeStamp) -> None:
         name = change.table.name
@@ -184,6 +189,7 @@ class ChangeApplier:
 
     def _spill(self) -> None:
         """Put what was combined so far aside, as the first steps of the commit."""
+        self._waiting_bytes = 0
         writes, bad = self._batch.drain()
         self._bad += bad
         for write in writes:

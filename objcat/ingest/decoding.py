@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from objcat.errors import IngestStopped
 from objcat.ingest.config import Mask
 from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, KeyValues, Row, SourceColumn, SourceTable
 from objcat.ingest.packed_row import PackedRow
@@ -78,10 +79,22 @@ def decode_rows(
 
 
 def _read_columns(rows: Sequence[RowWrite]) -> Mapping[str, Any]:
-    """The columns of packed rows of one schema."""
+    """The columns of packed rows of one schema. Raises IngestStopped, which names the first row that cannot be read."""
     packed: list[Any] = [row.row for row in rows]
-    made: Mapping[str, pa.Array] = type(packed[0]).read_columns(packed[0].table, packed)
-    return made
+    table: SourceTable = packed[0].table
+    read: Callable[[SourceTable, Sequence[Any]], Mapping[str, pa.Array]] = type(packed[0]).read_columns
+    try:
+        return read(table, packed)
+    except UNFIT:
+        for row in rows:
+            try:
+                read(table, [row.row])
+            except UNFIT as error:
+                raise IngestStopped(
+                    f"A row of {table.name} with the key {row.key!r} at the position {row.stamp.position} cannot be read: {error}. "
+                    "Nothing of this batch was written. Skip the table by a route, or leave the transaction out by `objcat ingest skip`."
+                ) from error
+        raise
 
 
 def _decoded(

@@ -48,6 +48,7 @@ class FollowedTables:
         self._described: dict[str, SourceTable] = {}
         self._routed: dict[str, RoutedTable] = {}
         self._committed_position: object = None
+        self._has_met_others = False
 
     def load(self, state: IngestState | None) -> None:
         """Take over the state of the last commit, or begin. Looks at the tables of the source.
@@ -100,6 +101,7 @@ class FollowedTables:
     def committed(self) -> None:
         """The state was committed."""
         self.has_changed = False
+        self._has_met_others = False
         self._committed_position = dict(self.state.position)
 
     def routed(self, name: str) -> RoutedTable | None:
@@ -233,8 +235,11 @@ class FollowedTables:
         return True
 
     def lake_has_changed(self) -> bool:
-        """Whether tables of the lake are not as this ingest left them: dropped, made again, or without a column."""
-        return any(self._lake_change(name) is not None for name in self.state.tables)
+        """Whether tables of the lake are not as this ingest left them: dropped, made again, or without a column.
+
+        Also when that was seen since the last commit: rows that wait may still be of a table as it was.
+        """
+        return self._has_met_others or any(self._lake_change(name) is not None for name in self.state.tables)
 
     # ---- helpers
 
@@ -256,6 +261,7 @@ class FollowedTables:
         change = self._lake_change(name)
         if change is None:
             return
+        self._has_met_others = True
         if change.is_mended:
             logger.warning("%s So %s is read again.", change.what, name)
             self._begin_snapshot(name)
@@ -325,6 +331,7 @@ class FollowedTables:
         if not self._source.has_snapshots:
             self._begin_stream(name, table)
             return
+        self._sink.forget(routed.name)
         replaces = self._sink.has_table(routed.name)
         # A range of keys is replaced by the order of the lake. Where that cannot be, the table is emptied first.
         by_bytes = replaces and table.sorts_by_bytes and bool(routed.key) and not set(routed.key) & set(routed.route.mask)

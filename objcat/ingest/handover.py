@@ -13,15 +13,17 @@ only then does a slot hold exactly what the source had at one moment.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from objcat.ingest.model import Change, ChangeSource, KeyOrder, KeyValues, Mark, Position, RowChange, SnapshotChunk, SourceTable
+from objcat.ingest.packed_row import row_bytes
 
 PIECE_CHANGES = 5_000
 """So many changes are looked at together, to ask the source about their keys at once."""
+PIECE_BYTES = 16 * 1024 * 1024
+"""Fewer of them, when their rows have so many bytes."""
 MARKS_MAX = 64
 """With more marks than that, the source is asked which of them it still needs."""
 MARKS_STORED_MAX = 16
@@ -178,17 +180,22 @@ class Handover:
         if len(self.state.marks) > MARKS_MAX:
             self.state.marks = self._source.unsettled(self.state.marks)
 
-    def settle(self) -> None:
-        """A commit is about to store the state. Marks that no later chunk can lack are left out, so that it stays small."""
-        if len(self.state.marks) > MARKS_STORED_MAX:
+    def settle(self, *, is_quiet: bool = False) -> None:
+        """A commit is about to store the state. Marks that no later chunk can lack are left out, so that it stays small.
+
+        is_quiet: it has no rows. Then none is kept that is not needed: the numbers of transactions of PostgreSQL come around, and one that
+        is very old would count as one that no snapshot has seen.
+        """
+        if len(self.state.marks) > (0 if is_quiet else MARKS_STORED_MAX):
             self.state.marks = self._source.unsettled(self.state.marks)
 
     def wanted(self, changes: Iterator[Change], mark: Mark) -> Iterator[tuple[Change, bool, bool]]:
         """The changes of a transaction, each with whether its old key is to be deleted and whether its key is to be written.
 
-        Changes of rows that are left out are not in it. All other changes are.
+        Changes of rows that are left out are not in it. All other changes are. What follows one of these is judged after it was taken: it
+        may have set its table aside, or begun to read it again.
         """
-        while piece := list(islice(changes, PIECE_CHANGES)):
+        for piece in _pieces(changes):
             plain = {name for name, progress in self.state.tables.items() if progress.is_handed_over and progress.aside is None}
             if all(not isinstance(change, RowChange) or change.table.name in plain for change in piece):
                 yield from ((change, True, True) for change in piece)
@@ -244,3 +251,21 @@ class Handover:
             else:
                 answers[key] = unread is None
         return answers
+
+
+def _pieces(changes: Iterator[Change]) -> Iterator[list[Change]]:
+    """Changes of rows that follow one another, so many at most; and each other change by itself."""
+    piece: list[Change] = []
+    size = 0
+    for change in changes:
+        is_row = isinstance(change, RowChange)
+        if isinstance(change, RowChange):
+            piece.append(change)
+            size += row_bytes(change.row)
+        if piece and (not is_row or len(piece) >= PIECE_CHANGES or size >= PIECE_BYTES):
+            yield piece
+            piece, size = [], 0
+        if not is_row:
+            yield [change]
+    if piece:
+        yield piece

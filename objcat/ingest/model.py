@@ -208,7 +208,7 @@ class SourceTransaction:
         mark: by which `ChangeSource.is_covered` knows it; None without changes.
         changes: in order. They may be read once only, and may be on disk.
         count: of the changes.
-        size_bytes: about how much memory the changes take, or would.
+        size_bytes: about how much memory the changes take, or would, were they not on disk.
         committed_at_ms: when the source committed it, by the source's clock; None when that is not known.
         is_consistent: whether the tables are after it what the source had at one moment. False: slots are not called consistent until a
             transaction says True. None: as before.

@@ -99,6 +99,13 @@ class PackedRow(msgspec.Struct, gc=False, eq=False):
 Mapping.register(PackedRow)
 
 
+def row_bytes(row: Mapping[str, Any] | None) -> int:
+    """About how many bytes the values of a row have, those of numbers left out."""
+    if isinstance(row, PackedRow):
+        return len(row.data)
+    return 0 if row is None else sum(len(value) for value in row.values() if isinstance(value, (str, bytes)))
+
+
 def joined_rows(rows: Sequence[PackedRow]) -> tuple[bytes, Places, Places]:
     """The bytes of rows one after another, where each row begins, and where its bytes end."""
     data = b"".join([row.data for row in rows] + [PADDING])

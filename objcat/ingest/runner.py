@@ -366,10 +366,10 @@ class IngestSession:
     def _commit(self, steps: Sequence[TableWrite] = (), bad: Sequence[BadRecord] = ()) -> None:
         """Commit what there is, and tell the source. With `steps`, these alone."""
         began_s = self._env.monotonic_s()
-        self._tables.handover.settle()
         state = self._tables.state
         if not steps and not bad:
             steps, bad = self._applier.drain()
+        self._tables.handover.settle(is_quiet=not steps)
         position = self._source.position_text(state.position)
         rows = sum(step.rows.num_rows for step in steps if step.rows is not None)
         self._bad_share.add(rows, bad, position)

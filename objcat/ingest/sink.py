@@ -191,6 +191,10 @@ class LakeSink:
             have = opened.schema
         self._schemas[routed.name] = have
 
+    def forget(self, name: str) -> None:
+        """Look at a table of the lake when it is needed next: others may have dropped or altered it."""
+        self._schemas.pop(name, None)
+
     def missing_columns(self, routed: RoutedTable, table: SourceTable, ever: Sequence[str]) -> list[pa.Field]:
         """Columns that the source once had and that this schema lacks, as the lake has them."""
         have = self._schemas.get(routed.name)

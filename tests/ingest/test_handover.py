@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from objcat.ingest.handover import Handover, IngestState
+from objcat.ingest.handover import PIECE_BYTES, Handover, IngestState
 from objcat.ingest.model import (
     ChangeKind,
     KeyOrder,
@@ -24,6 +24,7 @@ from objcat.ingest.model import (
     SourceTable,
     SourceTransaction,
 )
+from objcat.ingest.postgres.visibility import VisibleTransactions
 from tests.effort import seeds
 
 ITEMS = SourceTable(name="items", columns=(SourceColumn(name="id", type=pa.int64()), SourceColumn(name="n", type=pa.int64())), key=("id",))
@@ -246,6 +247,38 @@ def test_a_transaction_that_becomes_visible_after_a_chunk_is_not_in_the_chunk() 
     source.hidden.clear()
     assert not replica.handover.is_usable(chunk)
     assert replica.read_chunk(5) and replica.rows == source.rows() == {1: 1}
+
+
+def test_few_changes_of_wide_rows_are_looked_at_together() -> None:
+    replica = Replica(ListedSource())
+    assert replica.read_chunk(1)
+    taken: list[int] = []
+
+    def wide() -> Iterator[RowChange]:
+        for key in range(50):
+            taken.append(key)
+            yield RowChange(ITEMS, ChangeKind.UPDATE, (key,), {"id": key, "n": "n" * (PIECE_BYTES // 4)})
+
+    for seen, (change, _, _) in enumerate(replica.handover.wanted(wide(), None)):
+        assert isinstance(change, RowChange) and change.key == (seen,) and len(taken) <= seen + 5
+    assert len(taken) == 50
+
+
+def test_marks_do_not_outlive_a_quiet_commit() -> None:
+    """The numbers of PostgreSQL's transactions come around: after 2,147,483,648 others, one counts as not seen by any snapshot."""
+    replica = Replica(ListedSource())
+    replica.source.write((1, 0))
+    assert replica.apply_one() and replica.state.marks == [0]
+    replica.handover.settle()
+    assert replica.state.marks == [0]
+    replica.handover.settle(is_quiet=True)
+    assert replica.state.marks == []
+    later = (1 << 33) + (1 << 31) + 1
+    assert not VisibleTransactions(later, later, frozenset()).has_seen(0)
+    replica.source.write((2, 0), hidden=True)
+    assert replica.apply_one()
+    replica.handover.settle(is_quiet=True)
+    assert replica.state.marks == [1]
 
 
 def test_a_source_says_when_its_tables_are_not_those_of_one_moment() -> None:

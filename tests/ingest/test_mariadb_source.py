@@ -345,6 +345,20 @@ def test_a_server_that_cannot_be_followed_is_told_how(database: Database, settin
         database.sql(f"set global {name} = {before}")
 
 
+def test_a_replica_whose_binlog_lacks_what_it_takes_over_is_refused(database: Database) -> None:
+    assert database.sql("select @@log_slave_updates")[0][0] == 0
+    database.source().check_settings()
+    database.sql("change master 'other' to master_host = '127.0.0.1'")
+    try:
+        with pytest.raises(SourceUnfit, match=r"a replica, and log_slave_updates is OFF.*Set log_slave_updates = ON"):
+            database.source().check_settings()
+    finally:
+        database.sql("reset slave 'other' all")
+    database.sql("create or replace user watcher@'127.0.0.1'")
+    database.sql("grant select, replication slave, binlog monitor on *.* to watcher@'127.0.0.1'")
+    database.source(connection=database.server.connection().replace("objcat@", "watcher@")).check_settings()
+
+
 def test_rights_and_passwords(database: Database) -> None:
     database.sql("create or replace user reader@'127.0.0.1' identified by 'p@ss/word'")
     connection = database.server.connection().replace("objcat@", "reader:p%40ss%2Fword@")

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import FIELD_TYPE  # type: ignore[import-untyped]
 
+from objcat.errors import IngestStopped
 from objcat.ingest.decoding import RowWrite, decode_column, decode_rows, nulled_values
 from objcat.ingest.model import ChangeKind, ChangeStamp, RowChange, SourceColumn, SourceTable
-from objcat.ingest.mysql.packed import BinlogRow, BinlogSchema, wire_of
+from objcat.ingest.mysql.packed import PLANS_MAX, BinlogRow, BinlogSchema, WireColumn, WireKind, wire_of
 from objcat.ingest.mysql.types import type_of_binlog
 from objcat.ingest.postgres.packed import PgRow, key_of
 from objcat.ingest.postgres.pgoutput import MalformedMessage, parse_tuple
@@ -253,6 +254,33 @@ def test_dates_that_are_none() -> None:
     read = BinlogRow.read_columns(SCHEMA, [BinlogRow(SCHEMA, one, 0) for one in (wrong, zero, made)])["da"]
     array, bad = decode_column(SCHEMA.column("da"), read)
     assert array.to_pylist() == [None, None, plain["da"]] and list(bad) == [0] and nulled_values(read, array, bad) == 1
+
+
+def test_text_that_is_none_names_its_row() -> None:
+    """A server keeps such text in a column that once had another character set."""
+    plain = dict.fromkeys(KINDS) | {"vc": "k", "tx": "text"}
+    images = [binlog_row(plain | {"id": number}) for number in range(3)]
+    images[1] = images[1].replace(b"text", b"t\xe9xt")
+    rows: list[Any] = [BinlogRow(SCHEMA, data, 0) for data in images]
+    routed: Any = SimpleNamespace(written=lambda one: list(one.columns), route=SimpleNamespace(mask={}), is_soft=False, has_lineage=False)
+    writes = [RowWrite(("k", number), row, ChangeKind.INSERT, ChangeStamp(None, f"0-1-{number}")) for number, row in enumerate(rows)]
+    with pytest.raises(IngestStopped, match=r"A row of shop.t with the key \('k', 1\) at the position 0-1-1 .* Nothing of this batch"):
+        decode_rows(routed, SCHEMA, list(KINDS), writes)
+
+
+def test_rows_with_many_patterns_of_nulls_take_little_memory() -> None:
+    columns = [binlog_column(f"c{place}", FIELD_TYPE.TINY) for place in range(16)]
+    kinds = {one.name: type_of_binlog(one, FIELD_TYPE, None) for one in columns}
+    table = BinlogSchema(
+        name="shop.sparse",
+        columns=tuple(kind.column(name, nullable=name != "c0") for name, kind in kinds.items()),
+        key=("c0",),
+        wires=(WireColumn(WireKind.INTEGER, 1),) * 16,
+    )
+    for pattern in range(0, 1 << 16, 2):
+        data = pattern.to_bytes(2, "little") + bytes([7]) * (16 - pattern.bit_count())
+        assert table.take(data, 0) == ((7,), len(data))
+    assert len(table._plans) <= PLANS_MAX
 
 
 @given(ROWS, st.integers(1, 400))

@@ -238,7 +238,7 @@ class BinlogDecoder:
             mark=mark,
             changes=self._changes,
             count=self._changes.count,
-            size_bytes=self._changes.memory_bytes,
+            size_bytes=self._changes.size_bytes,
             committed_at_ms=self._committed_at_ms,
         )
         self._gtid = None

@@ -27,6 +27,8 @@ _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _CHARSETS = {"utf8", "utf8mb3", "utf8mb4", "ascii"}
 _DAY_US, _SECOND_US = 86_400_000_000, 1_000_000
 _YEARS_MAX = 9999
+PLANS_MAX = 10_000
+"""So many of the ways in which rows of a table have nulls are kept: a table with many columns may have millions of them."""
 
 Bits = npt.NDArray[np.bool_]
 Read = Callable[[npt.NDArray[np.uint8], Places], tuple[npt.NDArray[Any], "Bits | None"]]
@@ -100,6 +102,8 @@ class BinlogSchema(SourceTable):
         try:
             plan = self._plans[nulls]
         except KeyError:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
             plan = self._plans[nulls] = self._planned(nulls)
         at += self.bitmap_bytes
         end = _skipped(data, at, plan.steps) + plan.tail

@@ -141,6 +141,12 @@ class MysqlSource:
             for name in _COMPRESSIONS
             if found.get(name, "OFF") != "OFF"
         ]
+        passed_on = found.get("log_replica_updates", found.get("log_slave_updates"))
+        if passed_on != "ON" and self._is_replica():
+            wrong.append(
+                f"it is a replica, and log_slave_updates is {passed_on or 'not known'}: what it takes over is not in its binlog. Set "
+                "log_slave_updates = ON in its configuration, or follow the server that it replicates"
+            )
         if not any(right in granted for right in _CLIENT_RIGHTS):
             wrong.append(
                 "the user may not read the binlog: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO it"
@@ -311,6 +317,16 @@ class MysqlSource:
             opened._force_close()  # type: ignore[attr-defined]
 
     # ---- helpers
+
+    def _is_replica(self) -> bool:
+        """Whether the server takes over the changes of another one, or is set up to."""
+        with self._connector.errors("asking for its settings"):
+            try:
+                return bool(rows_of(self._sql, "show all slaves status" if self._is_mariadb else "show replica status"))
+            except (self._connector.pymysql.err.OperationalError, self._connector.pymysql.err.ProgrammingError):
+                # A right is missing, or the server is too old for the statement. How many run is told to everybody.
+                running = rows_of(self._sql, "show global status where variable_name in ('slaves_running', 'slave_running')")
+                return any(str(value).upper() not in ("0", "OFF") for _, value in running)
 
     def _refuse_unknown(self, event: Any, gtids: Gtids) -> None:
         """Refuse an event that is not known, unless every reader may pass it over. Raises IngestStopped."""

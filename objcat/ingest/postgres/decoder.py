@@ -52,7 +52,7 @@ class DecodedTransaction:
             mark=self.begin.xid if self.changes.count else None,
             changes=self.changes,
             count=self.changes.count,
-            size_bytes=self.changes.memory_bytes,
+            size_bytes=self.changes.size_bytes,
             committed_at_ms=self.begin.committed_at_ms,
         )
 
