@@ -329,6 +329,9 @@ class PartialStep:
             plan = near_plan(plan, near)
         parts = cut_source(source, bytes_max=_part_bytes(table))
         become = _held(table, (outcome for part in parts if (outcome := _evaluated(table, part, plan)) is not None))
+        if spec.is_located and (become is None or become.num_rows < source.rows.num_rows):
+            # A row that changes nothing would be inserted if the stored one were gone, which may be in any file group.
+            table.depend(partitions=WHOLE)
         if become is None:
             return
         change = prepare_batch(table.fileio, become, spec, Operation.UPSERT, table=self.name)
