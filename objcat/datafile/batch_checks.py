@@ -184,7 +184,7 @@ def given_ordering(given: Sequence[str], spec: TableSpec) -> list[Column]:
     if found:
         raise InvalidBatch(
             f"The batch has the ordering column {found[0]!r} and lacks {lacking[0]!r}. Nothing was written. Give all of "
-            f"{[column.name for column in columns]}, which are compared in order. A delete may also have none of them."
+            f"{[column.name for column in columns]}, which are compared in order. Deletes and partial rows may also have none of them."
         )
     return []
 

@@ -36,7 +36,7 @@ from objcat.predicate.arrow import BeyondScans
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.parse import Predicate
 from objcat.table.batch_input import prepare_batch
-from objcat.table.merge import ALIASES, check_computable, divided, near_plan, refuse_unknown, rewrite_by_program
+from objcat.table.merge import ALIASES, check_computable, check_partial, divided, near_plan, refuse_unknown, rewrite_by_program
 from objcat.table.partial_rows import merge_by_key
 from objcat.table.scan import Scan
 from objcat.tasks.model import Filter, Operation
@@ -304,15 +304,19 @@ class PartialStep:
         check_computable(spec, "upsert_partial()")
         if not spec.has_key:
             raise InvalidInput(f"The table {self.name!r} has no key, so rows cannot be matched. Nothing was written. Insert rows.")
-        refuse_unknown(self.rows.schema, spec)
+        self._check_columns(spec)
         if self.said is None:
             check_program(merge_program(spec, self.rows.schema.names, _PARTIAL, None, ALIASES), spec, self.rows.schema)
+
+    def _check_columns(self, spec: TableSpec) -> None:
+        # Rows that name different columns are checked one by one, when they are merged.
+        (check_partial if self.said is None else refuse_unknown)(self.rows.schema, spec)
 
     def run(self, table: BlockWriter) -> None:
         """Read the rows of the keys, and write them with the values of the batch."""
         snapshot = table.snapshot
         spec = snapshot.spec
-        refuse_unknown(self.rows.schema, spec)
+        self._check_columns(spec)
         former = former_of(snapshot, table.manifests)
         rows, clauses = self.rows, _PARTIAL
         if self.said is not None:
@@ -329,6 +333,9 @@ class PartialStep:
             plan = near_plan(plan, near)
         parts = cut_source(source, bytes_max=_part_bytes(table))
         become = _held(table, (outcome for part in parts if (outcome := _evaluated(table, part, plan)) is not None))
+        if spec.is_located and (become is None or become.num_rows < source.rows.num_rows):
+            # A row that changes nothing would be inserted if the stored one were gone, which may be in any file group.
+            table.depend(partitions=WHOLE)
         if become is None:
             return
         change = prepare_batch(table.fileio, become, spec, Operation.UPSERT, table=self.name)

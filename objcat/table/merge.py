@@ -16,7 +16,7 @@ from fileio.options import nearest
 from fileio.store import FileIO
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import session, shown
-from objcat.datafile.batch_checks import conform
+from objcat.datafile.batch_checks import conform, given_ordering
 from objcat.datafile.casting import logical, named
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.parquet import constant
@@ -270,7 +270,7 @@ def upsert_partial(table: WriteTarget, data: Any, *, metadata: Mapping[str, str]
         return _upsert_ragged(table, data, metadata=metadata, app=app)
     given, schema = schema_of_batch(data, table.spec.table_schema)
 
-    merge = Merge(table, given, check=lambda spec: refuse_unknown(schema, spec)).when_matched_update().when_not_matched_insert()
+    merge = Merge(table, given, check=lambda spec: check_partial(schema, spec)).when_matched_update().when_not_matched_insert()
     return merge.execute(metadata=metadata, app=app)
 
 
@@ -282,6 +282,12 @@ def refuse_unknown(batch: pa.Schema, spec: TableSpec) -> None:
                 f"The batch has the column {name!r}, which the table does not: {nearest(name, spec.table_schema.names)} Nothing "
                 "was written."
             )
+
+
+def check_partial(batch: pa.Schema, spec: TableSpec) -> None:
+    """Raises InvalidBatch for columns that make no partial rows: an unknown one, or some ordering columns without the others."""
+    refuse_unknown(batch, spec)
+    given_ordering(batch.names, spec)
 
 
 def _upsert_ragged(

@@ -128,18 +128,25 @@ def _codes(values: pa.ChunkedArray) -> list[int]:
     return codes
 
 
+def _free_ordering(spec: TableSpec) -> list[str]:
+    """The ordering columns that a row may lack: those by which rows are found are in every row."""
+    return [column.name for column in spec.ordering_columns if column.name not in _located(spec)]
+
+
 def _ranks(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec) -> list[int | None]:
     """For each row, the rank of its ordering values among all; None where it gives none. Raises InvalidBatch where it gives only some."""
     names = [column.name for column in spec.ordering_columns]
     ranks: list[int | None] = [None] * len(said)
+    numbers = []
     for number, row in enumerate(said):
         lacking = [name for name in names if name not in row]
-        if lacking and len(lacking) < len(names):
+        if lacking and any(name in row for name in _free_ordering(spec)):
             raise InvalidBatch(
                 f"Row {number} of the batch lacks the ordering column {lacking[0]!r} and has another one. Nothing was written. Give all of "
                 f"{names}, which are compared in order, or none of them."
             )
-    numbers = [number for number, row in enumerate(said) if names and names[0] in row]
+        if names and not lacking:
+            numbers.append(number)
     values = ordered(rows.take(pa.array(numbers, pa.int64())), spec) if numbers else None
     if values is not None:
         of_columns = [pc.rank(column, tiebreaker="dense").to_numpy() for column in values.columns]
@@ -176,13 +183,14 @@ def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause,
     keys = {column.name for column in spec.key_columns}
     ordering = [column.name for column in spec.ordering_columns]
     measured = ordering if all(name in names for name in ordering) else []
+    told = next(iter([*_free_ordering(spec), *ordering]), "")
 
     def counts(place: int) -> Tree:
         """Whether a step counts against the existing row."""
         if not measured:
             return sql.true()
         late = are_less([_source(_value(place, name)) for name in measured], [_target(name) for name in measured])
-        return sql.Not(this=sql.paren(sql.and_(_source(_given(place, measured[0])), late)))
+        return sql.Not(this=sql.paren(sql.and_(_source(_given(place, told)), late)))
 
     def last(name: str, otherwise: Tree, condition: Callable[[int], Tree]) -> Tree:
         case = sql.Case()

@@ -191,6 +191,28 @@ def test_partial_rows_count_step_by_step(lake: objcat.Lake) -> None:
     }
     with pytest.raises(InvalidBatch, match=r"Row 1 of the batch lacks the ordering column 'file'"):
         table.upsert_partial([row(1, "x", 9), {"id": 1, "at": 9}])
+    some = [{"id": 1, "at": 9}]
+    with pytest.raises(InvalidBatch, match=r"has the ordering column 'at' and lacks 'file'.*partial rows may also have none"):
+        table.upsert_partial(some)
+    shared = lake.create_table("shared", schema, key=["id"], ordering=BY, shared_log="shop")
+    shared.upsert([{**row(1, "old", 5), "w": "old"}])
+    with pytest.raises(InvalidBatch, match=r"has the ordering column 'at' and lacks 'file'"), lake.transaction() as tx:
+        tx["shared"].upsert_partial(some)
+    assert [one["at"] for one in shared.scan().to_arrow().to_pylist()] == [5]
+
+
+@pytest.mark.parametrize("ordering", [["at", "id"], ["id", "at"], ["file", "at"]])
+def test_columns_by_which_rows_are_found_do_not_order_a_partial_row(lake: objcat.Lake, ordering: list[str]) -> None:
+    """An ordering column of the key or of a partition is in every row, so the row has ordering values only with the others."""
+    table = create(lake, ordering=ordering, partition_by=["file"], key_scope="partition")
+    table.upsert([row(1, "old", 5)])
+    place = {"id": 1, "file": "m"}
+    table.upsert_partial([{**place, "v": "always"}, {**place, "position": 7.0}])
+    late = {**place, "v": "late", "at": 4}
+    table.upsert_partial([late, {**place, "position": 8.0}, {**late, "position": 9.0}])
+    assert table.scan().to_arrow().to_pylist() == [row(1, "always", 5, "m", 8.0)]
+    table.upsert_partial([{**place, "v": "newer", "at": 6}, {**place, "position": 9.0}])
+    assert table.scan().to_arrow().to_pylist() == [row(1, "newer", 6, "m", 9.0)]
 
 
 def test_an_incremental_read_leaves_out_what_lost_by_the_second_column(lake: objcat.Lake) -> None:
