@@ -82,10 +82,11 @@ class DebeziumDecoder:
             change=change,
             transaction=None if identifier is None else transaction_id(str(identifier)),
             total_order=int(block.get("total_order") or 0),
-            collections=() if identifier is None else _collections(source),
+            collections=_collections(source),
             committed_at_ms=stamp.committed_at_ms,
             is_snapshot=operation == READ or snapshot != "false",
             ends_snapshot=snapshot == "last",
+            is_incremental=snapshot == "incremental",
             defaults=shape.defaults,
         )
         if note is None:

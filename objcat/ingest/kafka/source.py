@@ -82,6 +82,7 @@ class KafkaSource:
         if self._settings.begin == "latest" and not is_again:
             for name, partitions in self._cluster.heads(read).items():
                 made.topics[name].next |= partitions
+                made.topics[name].has_gap = name != self._settings.transactions and any(partitions.values())
         return made.stored()
 
     def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
@@ -173,7 +174,7 @@ class KafkaSource:
         for name in tables:
             made.topics.pop(name, None)
         made.truncate = sorted({*made.truncate, *tables})
-        made.is_unsettled = True
+        made.is_unsettled, made.settle = True, {}
         return made.stored()
 
     # ---- helpers
