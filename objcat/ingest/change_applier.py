@@ -215,6 +215,11 @@ class ChangeApplier:
         else:
             # The row is gone there, or has another key again: a later change says so.
             progress.incomplete.append(list(key))
+            written = [name for name in missing if name not in routed.route.drop]
+            if written and not self._source.has_snapshots:
+                # Nobody can be asked: the old row was deleted by an earlier commit.
+                said = f"{', '.join(written)} of the row {list(key)} was not sent with its new key, and is null in the lake."
+                self._bad.append(BadRecord(table=table.name, payload=b"", error=f"{said} Its old key was {list(old_key)}."))
         return found
 
     def _in_pieces(self, routed: RoutedTable, table: SourceTable, key: KeyValues, columns: Sequence[str]) -> tuple[bool, dict[str, object]]:

@@ -49,10 +49,15 @@ class SpooledChanges:
             if len(self._held) >= PIECE_CHANGES or self._held_bytes > self._bytes_max:
                 self._write()
         elif self._held_bytes > self._bytes_max:
+            self.spill()
+
+    def spill(self) -> None:
+        """Write what is in memory to disk. Raises StoreFull when the local disk is full."""
+        if self._file is None:
             with room_for_rows():
                 self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it goes with this object
             weakref.finalize(self, _close, self._file)
-            self._write()
+        self._write()
 
     def __len__(self) -> int:
         return self.count

@@ -22,7 +22,12 @@ from tests.ingest.envelopes import ITEM_FIELDS, UNAVAILABLE, connect_json, envel
 
 
 def decoder(
-    *, key: Sequence[str] = (), columns: Mapping[str, str] | None = None, records: Sequence[RecordColumn] = (), scale: int | None = None
+    *,
+    key: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    records: Sequence[RecordColumn] = (),
+    scale: int | None = None,
+    is_whole: bool = False,
 ) -> DebeziumDecoder:
     declared = None if columns is None else parse_fields(columns, numeric_scale=scale)
     return DebeziumDecoder(
@@ -32,6 +37,7 @@ def decoder(
         key=key,
         records=records,
         placeholder=UNAVAILABLE,
+        is_whole=is_whole,
     )
 
 
@@ -101,9 +107,19 @@ def test_values_that_were_not_sent_stay() -> None:
 
 
 def test_a_new_key_takes_what_was_not_sent_from_the_old_one() -> None:
-    row = envelope("c", {"id": 2, "name": UNAVAILABLE})
-    change = row_change(decoder().decode(item_message(0, row, headers=(("__debezium.oldkey", b'{"id":1}'),))))
+    row, old = envelope("c", {"id": 2, "name": UNAVAILABLE}), (("__debezium.oldkey", b'{"id":1}'),)
+    made = decoder()
+    made.decode(item_message(0, envelope("d", None, before={"id": 1, "name": ""})))
+    assert made.decode(item_message(1, None, key={"id": 1})) == ()
+    change = row_change(made.decode(item_message(2, row, headers=old)))
     assert (change.key, change.old_key, change.unsent) == ((2,), (1,), ("name",))
+    # The delete is in another partition. By now the old key may be that of another row, which is neither read nor deleted.
+    put, note = made.decode(item_message(0, row, partition=1, headers=old))
+    assert isinstance(put.change, RowChange) and put.change.old_key is None and isinstance(note.change, BadRecord)
+    # Whole transactions have an order over all partitions.
+    whole = decoder(is_whole=True)
+    block = envelope("c", {"id": 2, "name": UNAVAILABLE}, transaction=("7:1", 2))
+    assert row_change(whole.decode(item_message(0, block, partition=1, headers=old))).old_key == (1,)
     # Without the header nothing says where the value is: the row is written, and a note says what it lacks.
     put, note = decoder().decode(item_message(0, row))
     assert isinstance(put.change, RowChange) and put.change.row == {"id": 2, "name": None} and put.change.unsent == ()

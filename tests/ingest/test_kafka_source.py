@@ -267,3 +267,26 @@ def test_an_option_that_the_position_rests_on_is_refused(topics: Topics) -> None
     topics.configure(JSON + '[source.options]\n"auto.offset.reset" = "earliest"\n', route=KEY)
     with pytest.raises(InvalidConfig, match="is set by objcat"):
         topics.ingest().once()
+
+
+def test_marks_that_another_leader_wrote_are_no_lost_messages(topics: Topics, broker: KafkaBroker) -> None:
+    """The last message that was read is of an older epoch than the marks behind it, which were passed."""
+    from confluent_kafka import Producer
+
+    topics.create("items")
+    topics.put("items", {"id": 1, "n": 1})
+    topics.once()
+    broker.kill()
+    broker.start()
+    topics.broker = broker.connection()
+    producer = Producer({"bootstrap.servers": topics.broker, "transactional.id": topics.prefix, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topics.name("items"), b'{"id": 2, "n": 1}')
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    state = topics.once()
+    assert state.position["topics"][topics.name("items")]["next"] == {"0": 3}
+    topics.put("items", {"id": 3, "n": 1})
+    topics.once()
+    assert [row["id"] for row in topics.rows("items")] == [1, 3]

@@ -22,6 +22,9 @@ class MessageAssembler(Protocol):
     def reach_end(self, topic: str, partition: int, offset: int) -> None:
         """A partition has no more messages now. `offset`: of the next one, behind marks of transactions that no reader sees."""
 
+    def next_offset(self, topic: str, partition: int) -> int:
+        """The offset of the next message that is wanted: those before it were taken, whether they are handed over or not."""
+
     def finished(self) -> Iterator[SourceTransaction]:
         """What can be committed by now, with positions behind it."""
 
@@ -110,6 +113,7 @@ class MessageBatches:
         self._position = position
         self._notes = notes
         self._changes: list[MessageChange] = []
+        self._messages = 0
         self._size_bytes = 0
         self._has_moved = False
         self._times = MessageTimes()
@@ -117,13 +121,18 @@ class MessageBatches:
     def follow(self, places: Collection[tuple[str, int]]) -> None:
         """See `MessageAssembler`."""
 
+    def next_offset(self, topic: str, partition: int) -> int:
+        """See `MessageAssembler`."""
+        return self._position.next_offset(topic, partition)
+
     def take(self, message: KafkaMessage, changes: Sequence[MessageChange]) -> None:
         """See `MessageAssembler`."""
         self._changes += changes
+        self._messages += 1
         self._size_bytes += message.size_bytes
         self._has_moved = True
         self._times.take(message)
-        self._position.at = message.place
+        self._position.at = place_text(message.place, self._messages)
         self._position.advance(message.topic, message.partition, message.offset + 1, message.epoch)
 
     def reach_end(self, topic: str, partition: int, offset: int) -> None:
@@ -131,6 +140,7 @@ class MessageBatches:
         self._times.reach_end(topic, partition)
         if self._position.next_offset(topic, partition) < offset:
             self._position.advance(topic, partition, offset)
+            self._position.forget_epoch(topic, partition)
             self._has_moved = True
 
     def finished(self) -> Iterator[SourceTransaction]:
@@ -140,7 +150,7 @@ class MessageBatches:
         # A schema is described before its rows are handed over, so the list is made here.
         changes = list(self._notes.with_schemas(self._changes))
         size_bytes = self._size_bytes
-        self._changes, self._size_bytes, self._has_moved = [], 0, False
+        self._changes, self._messages, self._size_bytes, self._has_moved = [], 0, 0, False
         yield SourceTransaction(
             position=self._position.stored(),
             changes=changes,
@@ -153,6 +163,11 @@ class MessageBatches:
     def wanted(self) -> frozenset[tuple[str, int]] | None:
         """See `MessageAssembler`."""
         return None
+
+
+def place_text(place: str, count: int) -> str:
+    """Where the last of some messages is. A request to leave out that one is none to leave out those before it."""
+    return place if count <= 1 else f"{place} and {count - 1} before it"
 
 
 def bad_message(message: KafkaMessage, why: str) -> MessageChange:

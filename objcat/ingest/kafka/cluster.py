@@ -170,6 +170,10 @@ class KafkaCluster:
         """Whether an error has one of these names."""
         return error.code() in self._numbers(names)
 
+    def is_truncation(self, error: Any) -> bool:
+        """Whether an error says that a log was cut back behind an offset. Where no other offset is to be taken, its text alone says so."""
+        return self.is_code(error, "_LOG_TRUNCATION") or (self.is_code(error, "_AUTO_OFFSET_RESET") and "log truncation" in error.str())
+
     def failure(self, error: Any, doing: str) -> SourceAway | SourceUnfit:
         """An error of the client as one of an ingest."""
         said = self._config.hide(str(error.str() if hasattr(error, "str") else error))

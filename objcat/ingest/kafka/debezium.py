@@ -34,10 +34,19 @@ class DebeziumDecoder:
         key: the key columns that the route names; empty: those of the messages' keys.
         records: columns of the message itself.
         placeholder: what stands for values that were not sent.
+        is_whole: whether transactions are applied whole, and so in their order over all partitions.
     """
 
     def __init__(
-        self, topic: str, values: ValueReader, keys: ValueReader, *, key: Sequence[str], records: Sequence[RecordColumn], placeholder: str
+        self,
+        topic: str,
+        values: ValueReader,
+        keys: ValueReader,
+        *,
+        key: Sequence[str],
+        records: Sequence[RecordColumn],
+        placeholder: str,
+        is_whole: bool = False,
     ) -> None:
         self._topic = topic
         self._values = values
@@ -45,10 +54,11 @@ class DebeziumDecoder:
         self._key = tuple(key)
         self._records = tuple(records)
         self._placeholder = placeholder
+        self._is_whole = is_whole
         self._shapes: dict[tuple[Hashable, tuple[str, ...]], TableShape] = {}
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
-        self._deleted: dict[int, tuple[int, bytes | None]] = {}
+        self._deleted: dict[int, tuple[int, bytes | None, KeyValues]] = {}
         self._since_ms: dict[int, int] = {}
 
     def decode(self, message: KafkaMessage) -> Sequence[MessageChange]:
@@ -72,10 +82,11 @@ class DebeziumDecoder:
             change=change,
             transaction=None if identifier is None else transaction_id(str(identifier)),
             total_order=int(block.get("total_order") or 0),
-            collections=() if identifier is None else _collections(source),
+            collections=_collections(source),
             committed_at_ms=stamp.committed_at_ms,
             is_snapshot=operation == READ or snapshot != "false",
             ends_snapshot=snapshot == "last",
+            is_incremental=snapshot == "incremental",
             defaults=shape.defaults,
         )
         if note is None:
@@ -101,12 +112,13 @@ class DebeziumDecoder:
             return TableTruncated(table=shape.table), None, shape
         before, after = payload.get("before"), payload.get("after")
         if operation == DELETE:
-            self._deleted[message.partition] = (message.offset, message.key)
             values = key if key is not None and not self._key else before
             if shape.key and not isinstance(values, Mapping):
                 raise Unreadable("it is a delete without a key and without the row before it")
             row = before if not shape.key and isinstance(before, Mapping) else None
-            return RowChange(shape.table, ChangeKind.DELETE, shape.key_of(values or {}), row, stamp=stamp), None, shape
+            gone = shape.key_of(values or {})
+            self._deleted[message.partition] = (message.offset, message.key, gone)
+            return RowChange(shape.table, ChangeKind.DELETE, gone, row, stamp=stamp), None, shape
         if operation not in (CREATE, UPDATE, READ):
             raise Unreadable(f"its op is {operation!r}, which is not known")
         if not isinstance(after, Mapping):
@@ -129,6 +141,10 @@ class DebeziumDecoder:
             old_key = shape.key_of(before)
         elif unsent and operation == CREATE:
             old_key = self._old_key(message, shape)
+            deleted = self._deleted.get(message.partition)
+            if not (self._is_whole and payload.get("transaction")) and (deleted is None or deleted[2] != old_key):
+                # The delete of the old key is in another partition. Another row may have that key by now.
+                old_key = None
         note = None
         if unsent and operation != UPDATE and old_key is None:
             note = f"{', '.join(unsent)} of this row was not sent with its new key, and is null in the lake"
@@ -168,7 +184,7 @@ class DebeziumDecoder:
 
     def _tombstone(self, message: KafkaMessage) -> Sequence[MessageChange]:
         """A message without a value: its key is gone. Next to the delete before it, it says nothing; a compaction may leave it alone."""
-        offset, key = self._deleted.get(message.partition, (-2, None))
+        offset, key, _ = self._deleted.get(message.partition, (-2, None, ()))
         if offset + 1 == message.offset and key == message.key:
             return ()
         key_identity, found = self._read_key(message)

@@ -47,7 +47,13 @@ class DecoderFactory:
             values = self._json(settings) if is_json else self._avro(None)
             keys = self._keys(settings, settings.key_format or ("json" if is_json else "avro"))
             return DebeziumDecoder(
-                topic, values, keys, key=key, records=settings.record_columns, placeholder=self._settings.unavailable_value
+                topic,
+                values,
+                keys,
+                key=key,
+                records=settings.record_columns,
+                placeholder=self._settings.unavailable_value,
+                is_whole=self._settings.transactions is not None,
             )
         key_format: KeyFormat = settings.key_format or _KEY_FORMATS[settings.format or "json"]
         return PlainDecoder(

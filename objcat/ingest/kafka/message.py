@@ -49,6 +49,7 @@ class MessageChange(msgspec.Struct, frozen=True):
         committed_at_ms: when the source committed it, or the time of the record.
         is_snapshot: whether it is part of a snapshot of the source.
         ends_snapshot: whether it is the last one of a snapshot.
+        is_incremental: whether it is part of a snapshot that has no last one.
         defaults: values by column: what older rows have in the columns of the table.
     """
 
@@ -59,6 +60,7 @@ class MessageChange(msgspec.Struct, frozen=True):
     committed_at_ms: int | None = None
     is_snapshot: bool = False
     ends_snapshot: bool = False
+    is_incremental: bool = False
     defaults: Mapping[str, Any] = {}
 
 

@@ -6,18 +6,21 @@ import heapq
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 from objcat.ingest.kafka.batches import SchemaNotes
-from objcat.ingest.kafka.message import MessageChange
+from objcat.ingest.kafka.debezium import transaction_id
+from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.model import Change, SourceTable
 from objcat.ingest.spooled_changes import SpooledChanges
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
+SPILL_BYTES_MIN = 1024 * 1024
+"""Events of a transaction that take less memory do not go to disk alone."""
 _SEQUENCES: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], tuple[str, int]]]] = (
     (re.compile(r"\d+:(\d+)"), lambda found: ("lsn", int(found[1]))),
     (re.compile(r"([0-9a-fA-F-]{36}):(\d+)"), lambda found: (found[1], int(found[2]))),
@@ -67,10 +70,12 @@ class PendingEvents:
     Args:
         id: of the transaction; None for one message that belongs to none.
         read_at_s: when the newest one was read.
+        newest_ms: the time of the newest record.
     """
 
     id: str | None
     read_at_s: float
+    newest_ms: int = -1
     parts: dict[Place, EventPart] = field(default_factory=dict)
     tables: dict[str, list[SourceTable]] = field(default_factory=dict)
 
@@ -112,3 +117,43 @@ def sequence_number(text: str) -> tuple[str, int] | None:
         if found := pattern.fullmatch(text):
             return read(found)
     return None
+
+
+def read_end(value: Any, message: KafkaMessage, now_s: float) -> TransactionEnd | None:
+    """The end of a transaction, of a message of Debezium's transaction metadata; None for a begin. Raises Unreadable."""
+    try:
+        if value["status"] != "END":
+            return None
+        text = str(value["id"])
+        collections = {str(one["data_collection"]): int(one["event_count"]) for one in value.get("data_collections") or ()}
+        committed = value.get("ts_ms")
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise Unreadable("it is not a message of Debezium's transaction metadata") from None
+    numbered = sequence_number(text)
+    return TransactionEnd(
+        id=transaction_id(text),
+        text=text,
+        number=(message.timestamp_ms or 0, 0 if numbered is None else numbered[1]),
+        offset=message.offset,
+        collections=collections,
+        committed_at_ms=committed if isinstance(committed, int) else message.timestamp_ms,
+        read_at_s=now_s,
+    )
+
+
+def spill_largest(pending: Iterable[PendingEvents], *, bytes_max: int, wanted: int) -> int:
+    """Put the events of large transactions on disk. Returns how many bytes of memory that gave.
+
+    Args:
+        pending: the events that wait.
+        bytes_max: about as much memory as they may take.
+        wanted: so many bytes are to be free.
+    """
+    least, freed = max(SPILL_BYTES_MIN, bytes_max // 16), 0
+    parts = [part.changes for one in pending for part in one.parts.values()]
+    for changes in sorted(parts, key=attrgetter("memory_bytes"), reverse=True):
+        if changes.memory_bytes < least or freed >= wanted:
+            break
+        freed += changes.memory_bytes
+        changes.spill()
+    return freed

@@ -21,18 +21,39 @@ class TopicPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
         id: of the topic, empty where the brokers have none.
         next: by partition: the offset of the next message.
         epochs: by partition: the epoch of the leader that wrote the last message which was read. A log that was cut back shows by it.
+        has_gap: whether messages were left out on request, so that its table lacks rows.
+        collections: names that Debezium counts its events by.
     """
 
     id: str = ""
     next: dict[str, int] = msgspec.field(default_factory=dict)
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    has_gap: bool = False
+    collections: list[str] = msgspec.field(default_factory=list)
 
 
 class SnapshotProgress(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is known of a snapshot of the source. is_open: its last row was not read. ended_at_ms: the time of that row's record."""
+    """What is known of snapshots of the source.
 
-    is_open: bool = False
+    Args:
+        newest_at_ms: the time of the newest record of one that has a last row.
+        ended_at_ms: the time of that last row, or of a transaction, which comes after it.
+        is_incremental: whether rows came of one that has no last row.
+    """
+
+    newest_at_ms: int = -1
     ended_at_ms: int = -1
+    is_incremental: bool = False
+
+    @property
+    def lacks_last(self) -> bool:
+        """Whether a last row is to come. Rows of other partitions may be read after it: they were written before it."""
+        return self.newest_at_ms > self.ended_at_ms
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a snapshot may be going on."""
+        return self.lacks_last or self.is_incremental
 
 
 class KafkaPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,6 +64,7 @@ class KafkaPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
         topics: by name.
         newest: by the name of a sequence of transactions: the number of its newest one.
         is_unsettled: whether changes outside of transactions were applied, so that slots are not consistent.
+        lacks_transactions: whether the connector did not say to which transactions its changes belong.
         settle: offsets that have to be passed before slots are consistent again: by topic and partition.
         snapshot: of the source.
         truncate: topics whose tables are emptied before anything is read.
@@ -52,6 +74,7 @@ class KafkaPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
     topics: dict[str, TopicPosition] = msgspec.field(default_factory=dict)
     newest: dict[str, int] = msgspec.field(default_factory=dict)
     is_unsettled: bool = False
+    lacks_transactions: bool = False
     settle: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     snapshot: SnapshotProgress = msgspec.field(default_factory=SnapshotProgress)
     truncate: list[str] = msgspec.field(default_factory=list)
@@ -77,6 +100,12 @@ class KafkaPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
         known.next[str(partition)] = offset
         if epoch is not None and epoch >= 0:
             known.epochs[str(partition)] = epoch
+
+    def forget_epoch(self, topic: str, partition: int) -> None:
+        """A partition was read beyond its last message: of which epoch that is, no message says."""
+        known = self.topics.get(topic)
+        if known is not None:
+            known.epochs.pop(str(partition), None)
 
     def has_passed(self, target: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether it has come to all offsets of a target."""

@@ -88,6 +88,7 @@ class KafkaSource:
         if self._settings.begin == "latest" and not is_again:
             for name, partitions in self._cluster.heads(read).items():
                 made.topics[name].next |= partitions
+                made.topics[name].has_gap = name != self._settings.transactions and any(partitions.values())
         return made.stored()
 
     def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
@@ -179,7 +180,7 @@ class KafkaSource:
         for name in tables:
             made.topics.pop(name, None)
         made.truncate = sorted({*made.truncate, *tables})
-        made.is_unsettled = True
+        made.is_unsettled, made.settle = True, {}
         return made.stored()
 
     # ---- helpers

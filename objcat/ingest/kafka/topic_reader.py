@@ -119,7 +119,7 @@ class TopicReader:
         if self._settings.truncates == "ignore":
             return tuple(change for change in changes if not isinstance(change.change, TableTruncated))
         others = [place for place in self._assigned if place[0] == message.topic]
-        if self._settings.transactions is None and len(others) > 1:
+        if any(change.transaction is None for change in changes) and len(others) > 1:
             raise IngestStopped(
                 f"The topic {message.topic!r} has a truncation at {message.place}, and {len(others)} partitions, so which rows "
                 "came before it is not known. It was not applied. Let Debezium write transaction metadata, and name its topic by "
@@ -140,22 +140,26 @@ class TopicReader:
         topic, partition = message.topic(), message.partition()
         if self._cluster.is_code(error, "_PARTITION_EOF"):
             assembler.reach_end(topic, partition, message.offset())
-        elif self._cluster.is_code(error, "_LOG_TRUNCATION"):
+        elif self._cluster.is_truncation(error):
             raise self._gone(topic, partition, "was cut back behind what was read of it, and written again")
         elif self._cluster.is_code(error, "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
-            self._check_offsets(position, {(topic, partition)}, assembler)
+            # Messages that were taken may wait to be handed over, so the position says less than what was read.
+            self._check_offsets({(topic, partition): assembler.next_offset(topic, partition)}, position, assembler)
             # The offset is there after all, or messages were left out on request.
-            self._seek(consumer, topic, partition, position)
+            self._seek(consumer, topic, partition, assembler.next_offset(topic, partition))
         elif self._cluster.is_unknown(error):
             # The topic was deleted. Its table is set aside, and a topic with its name and another id is noticed.
             self._followed_at_s = 0.0
         elif not self._cluster.is_code(error, "_ALL_BROKERS_DOWN", "_TRANSPORT") or error.fatal():
             raise self._cluster.failure(error, f"reading {topic}/{partition}")
 
-    def _seek(self, consumer: Any, topic: str, partition: int, position: KafkaPosition) -> None:
-        offset = position.next_offset(topic, partition)
-        with self._cluster.errors("seeking an offset"):
-            consumer.seek(self._cluster.kafka.TopicPartition(topic, partition, offset))
+    def _seek(self, consumer: Any, topic: str, partition: int, offset: int) -> None:
+        """Read a partition from an offset on. After an error of its offset it is stopped, so that a seek alone is refused."""
+        kafka = self._cluster.kafka
+        with self._cluster.errors("choosing partitions"):
+            consumer.incremental_unassign([kafka.TopicPartition(topic, partition)])
+            consumer.incremental_assign([kafka.TopicPartition(topic, partition, offset)])
+        self._paused.discard((topic, partition))
 
     # ---- partitions
 
@@ -168,7 +172,7 @@ class TopicReader:
         self._check_ids(set(topics), position)
         wanted = {(name, number) for name, info in topics.items() for number in info.partitions}
         joined, left = wanted - self._assigned, self._assigned - wanted
-        self._check_offsets(position, joined, assembler)
+        self._check_offsets({one: position.next_offset(*one) for one in joined}, position, assembler)
         kafka = self._cluster.kafka
         with self._cluster.errors("choosing partitions"):
             if left:
@@ -217,19 +221,18 @@ class TopicReader:
             if known.id and found and known.id != found:
                 raise PositionGone(
                     f"The topic {name!r} of {self._config.name!r} was deleted and made again since it was read. What the deleted one had "
-                    "is in the lake, and of the new one nothing was read. Run "
-                    f"`objcat ingest resnapshot {self._config.path} {name}`, which empties its "
-                    "table and reads the topic from its beginning. Then start the ingest again."
+                    f"is in the lake, and of the new one nothing was read. Run {self._again(name)} from its beginning. Then start the "
+                    "ingest again."
                 )
             known.id = known.id or found
 
-    def _check_offsets(self, position: KafkaPosition, partitions: set[tuple[str, int]], assembler: MessageAssembler) -> None:
-        """Check that what follows the position is still there. Raises PositionGone."""
-        known = {one for one in partitions if position.next_offset(*one) != BEGINNING}
+    def _check_offsets(self, offsets: Mapping[tuple[str, int], int], position: KafkaPosition, assembler: MessageAssembler) -> None:
+        """Check that what follows the offsets of partitions is still there. Raises PositionGone."""
+        known = {one for one, offset in offsets.items() if offset != BEGINNING}
         oldest = self._cluster.offsets(known, newest=False)
         newest = self._cluster.offsets(known, newest=True, committed=False)
         for topic, partition in sorted(known):
-            at = position.next_offset(topic, partition)
+            at = offsets[topic, partition]
             first, end = oldest.get((topic, partition)), newest.get((topic, partition))
             if first is None or end is None or first <= at <= end:
                 continue
@@ -239,20 +242,29 @@ class TopicReader:
                 said = f"no longer has the messages from {at:,} to {first - 1:,}: they expired before they were read"
             if at > end or not self._settings.unsafe_skip_expired:
                 raise self._gone(topic, partition, said)
-            message = KafkaMessage(topic, partition, first - 1, None, b"")
+            message = KafkaMessage(topic, partition, first - 1, None, None)
+            position.topics[topic].has_gap = topic != self._settings.transactions
+            self._followed_at_s = 0.0  # The assembler is told.
             why = f"the partition {partition} of the topic {topic!r} {said}. They are left out, as unsafe_skip_expired says."
             logger.warning("%s: %s", self._config.name, why)
             assembler.take(message, (bad_message(message, why),))
+            position.forget_epoch(topic, partition)
 
     def _gone(self, topic: str, partition: int, said: str) -> PositionGone:
         return PositionGone(
             f"The partition {partition} of the topic {topic!r} {said}. Nothing was left out in the lake. If the topic has a message for "
-            f"each row (a compacted topic, or a new snapshot of its connector), run `objcat ingest resnapshot {self._config.path} "
-            f"{topic}`, which empties its table and reads the topic from its beginning. If expired messages may be missing, set "
-            "unsafe_skip_expired = true in [source]. Then start the ingest again."
+            f"each row (a compacted topic, or a new snapshot of its connector), run {self._again(topic)} from its beginning. "
+            "If expired messages may be missing, set unsafe_skip_expired = true in [source]. Then start the ingest again."
         )
 
     # ---- helpers
+
+    def _again(self, topic: str) -> str:
+        """The command that reads a topic again. That of transactions has no table of its own."""
+        command = f"objcat ingest resnapshot {self._config.path}"
+        if topic == self._settings.transactions:
+            return f"`{command} --all`, which empties the tables and reads every topic"
+        return f"`{command} {topic}`, which empties its table and reads the topic"
 
     def _truncation(self, position: KafkaPosition) -> SourceTransaction:
         """Empty the tables whose topics are read again."""

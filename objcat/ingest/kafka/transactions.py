@@ -18,16 +18,27 @@ from operator import attrgetter
 from typing import Any
 
 from fileio.env import Env
-from objcat.ingest.kafka.batches import MessageTimes, SchemaNotes
-from objcat.ingest.kafka.debezium import transaction_id
-from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
-from objcat.ingest.kafka.pending import EventPart, MergedChanges, PartitionProgress, PendingEvents, Place, TransactionEnd, sequence_number
-from objcat.ingest.kafka.position import KafkaPosition
+from objcat.ingest.kafka.batches import MessageTimes, SchemaNotes, place_text
+from objcat.ingest.kafka.consistency import SourceMoments
+from objcat.ingest.kafka.message import KafkaMessage, MessageChange
+from objcat.ingest.kafka.pending import (
+    EventPart,
+    MergedChanges,
+    PartitionProgress,
+    PendingEvents,
+    Place,
+    TransactionEnd,
+    read_end,
+    spill_largest,
+)
+from objcat.ingest.kafka.position import KafkaPosition, TopicPosition
 from objcat.ingest.kafka.readers import ValueReader
 from objcat.ingest.model import Change, RowChange, SchemaChanged, SourceTable, SourceTransaction
 from objcat.ingest.spooled_changes import SpooledChanges
 
 logger = logging.getLogger("objcat")
+
+NEVER_MS = 2**62
 
 
 class TransactionAssembler:
@@ -60,7 +71,7 @@ class TransactionAssembler:
         self._topic = topic
         self._reader = reader
         self._notes = notes
-        self._heads = heads
+        self._moments = SourceMoments(position, heads, wait_s=wait_s, env=env)
         self._bytes_max = bytes_max
         self._wait_s = wait_s
         self._env = env
@@ -77,14 +88,21 @@ class TransactionAssembler:
         self._loose_at = ""
         self._bytes = 0
         self._has_moved = False
+        self._ended_at_ms = -1
         self._topics_of: dict[str, set[str]] = {}
-        # A snapshot whose last row was not seen may be going on.
-        self._snapshot_at_s = env.monotonic_s() if position.snapshot.is_open else None
+        for name, known in position.topics.items():
+            for collection in known.collections:
+                self._topics_of.setdefault(collection, set()).add(name)
 
     # ---- what is read
 
+    def next_offset(self, topic: str, partition: int) -> int:
+        """See `MessageAssembler`."""
+        return self._partition((topic, partition)).next
+
     def follow(self, places: Collection[Place]) -> None:
         """See `MessageAssembler`."""
+        self._moments.follow(frozenset(places))
         for place in places:
             self._partition(place)
         for place in self._partitions.keys() - set(places):
@@ -92,7 +110,8 @@ class TransactionAssembler:
             for name in list(self._partitions[place].open):
                 self._take_loose(name, place)
             del self._partitions[place]
-            self._ends.pop(place, None)
+            for end in self._ends.pop(place, ()):
+                self._count_end(end, -1)
 
     def take(self, message: KafkaMessage, changes: Sequence[MessageChange]) -> None:
         """See `MessageAssembler`."""
@@ -103,6 +122,9 @@ class TransactionAssembler:
         partition.at_end_since_s = None
         self._has_moved = True
         if message.topic == self._topic:
+            # What is said of a message here is that messages expired.
+            self._loose += changes
+            self._loose_at = message.place
             self._take_end(place, message)
         else:
             for change in changes:
@@ -116,8 +138,10 @@ class TransactionAssembler:
         known = self._partition(place)
         if known.at_end_since_s is None:
             known.at_end_since_s = self._env.monotonic_s()
-        if known.next < offset:
-            known.next = offset
+        if known.next < offset or self._position.next_offset(*place) < 0:
+            # Also of a partition that is empty: what expires in it before it is read is missed then.
+            known.next = max(known.next, offset)
+            self._position.forget_epoch(topic, partition)
             self._has_moved = True
             self._advance(place, None)
 
@@ -125,30 +149,31 @@ class TransactionAssembler:
         if message.value is None:
             return
         _, value = self._reader.read(message.value)
-        if not isinstance(value, Mapping) or "status" not in value or "id" not in value:
-            raise Unreadable("it is not a message of Debezium's transaction metadata")
-        if value["status"] != "END":
+        end = read_end(value, message, self._env.monotonic_s())
+        if end is None:
             return
-        text = str(value["id"])
-        collections: dict[str, int] = {}
-        for one in value.get("data_collections") or ():
-            collections[str(one["data_collection"])] = int(one["event_count"])
-        committed = value.get("ts_ms")
-        numbered = sequence_number(text)
-        end = TransactionEnd(
-            transaction_id(text),
-            text,
-            (message.timestamp_ms or 0, 0 if numbered is None else numbered[1]),
-            message.offset,
-            collections,
-            committed if isinstance(committed, int) else message.timestamp_ms,
-            self._env.monotonic_s(),
-        )
+        self._moments.take_end(end)
         self._ends[place].append(end)
-        self._ending[end.id] += 1
+        self._count_end(end, 1)
+
+    def _count_end(self, end: TransactionEnd, number: int) -> None:
+        self._ending[end.id] += number
+        if not self._ending[end.id]:
+            del self._ending[end.id]
+
+    def _learn(self, topic: str, collections: Sequence[str]) -> None:
+        """Know which tables a topic has, also after a restart where its name does not say so."""
+        for collection in collections:
+            known = self._topics_of.setdefault(collection, set())
+            if topic in known:
+                continue
+            known.add(topic)
+            if not any(topic.endswith(f".{one}") for one in collections):
+                self._position.topics.setdefault(topic, TopicPosition()).collections.append(collection)
 
     def _take_change(self, place: Place, message: KafkaMessage, change: MessageChange) -> None:
-        self._note_snapshot(message, change)
+        self._moments.take(message, change)
+        self._learn(message.topic, change.collections)
         partition = self._partition(place)
         name = change.transaction
         if name is None and not partition.open:
@@ -171,9 +196,8 @@ class TransactionAssembler:
         self._bytes += part.changes.memory_bytes - held
         part.orders.append(change.total_order)
         part.counts.update(change.collections)
-        for collection in change.collections:
-            self._topics_of.setdefault(collection, set()).add(message.topic)
         pending.read_at_s = self._env.monotonic_s()
+        pending.newest_ms = max(pending.newest_ms, NEVER_MS if message.timestamp_ms is None else message.timestamp_ms)
         if isinstance(change.change, RowChange):
             tables = pending.tables.setdefault(message.topic, [])
             if not tables or tables[-1] is not change.change.table:
@@ -192,17 +216,6 @@ class TransactionAssembler:
             names.append(f"{identifier}\0{self._serial}")
         return names[at]
 
-    def _note_snapshot(self, message: KafkaMessage, change: MessageChange) -> None:
-        if not change.is_snapshot:
-            return
-        at_ms = message.timestamp_ms or 0
-        snapshot = self._position.snapshot
-        if change.ends_snapshot:
-            snapshot.ended_at_ms = max(snapshot.ended_at_ms, at_ms)
-        # Rows of other partitions may be read after the last one. They were written before it.
-        snapshot.is_open = at_ms > snapshot.ended_at_ms
-        self._snapshot_at_s = self._env.monotonic_s() if snapshot.is_open else None
-
     # ---- what is handed over
 
     def finished(self) -> Iterator[SourceTransaction]:
@@ -217,12 +230,14 @@ class TransactionAssembler:
         yield from self._flush_loose()
         if self._has_moved:
             self._has_moved = False
-            yield self._made([], None, is_consistent=True if self._is_idle() and self._is_settled() else None)
-        elif self._position.is_unsettled and self._is_idle() and self._is_settled():
+            yield self._made([], None, is_consistent=True if self._is_idle() and self._moments.is_settled() else None)
+        elif self._position.is_unsettled and self._is_idle() and self._moments.is_settled():
             yield self._made([], None, is_consistent=True)
 
     def wanted(self) -> frozenset[Place] | None:
         """See `MessageAssembler`. Above the limit of memory, those alone that the oldest transaction waits for."""
+        if self._bytes > self._bytes_max:
+            self._bytes -= spill_largest(self._pending.values(), bytes_max=self._bytes_max, wanted=self._bytes - self._bytes_max // 2)
         if self._bytes <= self._bytes_max:
             return None
         found = {place for place, ends in self._ends.items() if not ends}
@@ -238,11 +253,12 @@ class TransactionAssembler:
         for ends in self._ends.values():
             if ends and ends[0] is end:
                 ends.popleft()
-        self._ending[end.id] -= 1
+        self._count_end(end, -1)
+        self._ended_at_ms = max(self._ended_at_ms, end.number[0])
         names = self._needed(end)
         first = {place: part.first for name in reversed(names) for place, part in self._pending[name].parts.items()}
-        changes = self._orphans_before(first, names)
-        count, size_bytes = len(changes), 0
+        changes, size_bytes = self._orphans_before(first, names)
+        count = len(changes)
         tables: dict[str, list[SourceTable]] = {}
         streams: dict[Place, list[Iterator[tuple[int, Any]]]] = {}
         for name in names:
@@ -255,18 +271,19 @@ class TransactionAssembler:
                 streams.setdefault(place, []).append(zip(part.orders, part.changes, strict=True))
             self._forget(name)
         self._advance_end()
-        is_newest = self._note_order(end.text)
+        is_newest = self._moments.note_order(end.text)
         was_applied = self._applied.pop(end.id, None) is not None
         if not is_whole or changes or was_applied:
-            self._position.is_unsettled = True
-            self._position.settle = {}
-        if not is_whole:
+            self._moments.unsettle()
+        if is_whole:
+            self._moments.note_whole()
+        else:
             said = "They were compacted, or filtered before the topic."
             logger.warning("The transaction %s came without events of %s. %s", end.text, ", ".join(missing), said)
         self._position.at = end.text
         notes = self._notes.begin([change.change for change in changes], tables)
         made = MergedChanges(changes, [chain(*one) for one in streams.values()], notes)
-        is_consistent = is_newest and is_whole and self._is_settled()
+        is_consistent = is_newest and is_whole and self._moments.is_settled()
         return SourceTransaction(
             position=self._position.stored(),
             mark=end.text,
@@ -285,9 +302,8 @@ class TransactionAssembler:
         changes, size_bytes = self._loose, self._loose_bytes
         self._has_moved = False
         self._loose, self._loose_bytes = [], 0
-        self._position.at = self._loose_at
-        self._position.is_unsettled = True
-        self._position.settle = {}
+        self._position.at = place_text(self._loose_at, len(changes))
+        self._moments.unsettle()
         yield self._made(changes, self._times.read_until_ms(), size_bytes=size_bytes, is_consistent=False)
 
     def _made(
@@ -357,7 +373,7 @@ class TransactionAssembler:
 
     # ---- changes of no transaction, and of those whose end is not there
 
-    def _orphans_before(self, first: Mapping[Place, int], names: Sequence[str]) -> list[MessageChange]:
+    def _orphans_before(self, first: Mapping[Place, int], names: Sequence[str]) -> tuple[list[MessageChange], int]:
         """What comes before a transaction in its partitions: its end is gone, or the connector sends transactions again.
 
         Events of a partition are handed over in their order, whatever the order of the ends is: so the last one of a key counts.
@@ -365,8 +381,12 @@ class TransactionAssembler:
         Args:
             first: the first offset of the transaction by partition.
             names: of its events.
+
+        Returns:
+            Its changes, and about how many bytes they take.
         """
         changes: list[MessageChange] = []
+        size_bytes = 0
         for place, offset in first.items():
             for name, other in list(self._partitions[place].open.items()):
                 if other >= offset:
@@ -377,8 +397,10 @@ class TransactionAssembler:
                     # Its own end will not wait for what is handed over now.
                     counted = self._applied.setdefault(str(self._pending[name].id), {})
                     counted[place] = counted.get(place, Counter()) | self._pending[name].parts[place].counts
-                changes += self._take_part(name, place)
-        return changes
+                found, found_bytes = self._take_part(name, place)
+                changes += found
+                size_bytes += found_bytes
+        return changes, size_bytes
 
     def _collect_loose(self) -> None:
         """Take messages of no transaction that are the first ones of their partitions now."""
@@ -390,27 +412,36 @@ class TransactionAssembler:
                 self._take_loose(name, place)
 
     def _release_orphans(self) -> None:
-        """Take events whose end does not come: all was silent for long."""
-        if any(self._ends.values()) or not self._pending:
+        """Take events whose end does not come: the end of a much later transaction was read, or all was silent for long."""
+        if not self._pending:
             return
         now_s = self._env.monotonic_s()
         since_s = [self._partitions[place].at_end_since_s for place in self._ends]
-        if any(since is None or now_s - since < self._wait_s for since in since_s):
-            return
+        is_silent = not any(self._ends.values()) and all(since is not None and now_s - since >= self._wait_s for since in since_s)
+        end = self._next_end()
+        passed_ms = max(self._ended_at_ms, -1 if end is None else end.number[0]) - self._wait_s * 1000
+        taken: dict[str, None] = {}
         for place, partition in self._partitions.items():
-            for name in list(partition.open):
-                if now_s - self._pending[name].read_at_s < self._wait_s:
+            while partition.open:
+                name = next(iter(partition.open))
+                pending = self._pending[name]
+                is_late = is_silent and now_s - pending.read_at_s >= self._wait_s
+                if not is_late and (pending.newest_ms >= passed_ms or self._is_ending(name)):
                     break
-                said = "came, and its end did not. They are written without it."
-                logger.warning("Events of the transaction %s %s", self._pending[name].id, said)
+                taken[str(pending.id)] = None
                 self._take_loose(name, place)
+        if taken:
+            said = "came, and their ends did not. They are written without them."
+            logger.warning("Events of %d transactions, the first one %s, %s", len(taken), next(iter(taken)), said)
 
     def _take_loose(self, name: str, place: Place) -> None:
         self._loose_at = name.strip("\0").split("\0")[0]
-        self._loose += self._take_part(name, place)
+        changes, size_bytes = self._take_part(name, place)
+        self._loose += changes
+        self._loose_bytes += size_bytes
 
-    def _take_part(self, name: str, place: Place) -> list[MessageChange]:
-        """The changes of a transaction in one partition. They are no longer open."""
+    def _take_part(self, name: str, place: Place) -> tuple[list[MessageChange], int]:
+        """The changes of a transaction in one partition, and about how many bytes they take. They are no longer open."""
         part = self._pending[name].parts.pop(place)
         changes: list[Any] = list(part.changes)
         self._bytes -= part.changes.memory_bytes
@@ -418,7 +449,7 @@ class TransactionAssembler:
             self._unname(name)
         del self._partitions[place].open[name]
         self._advance(place, None)
-        return changes
+        return changes, part.changes.size_bytes
 
     def _forget(self, name: str) -> None:
         pending = self._unname(name)
@@ -457,16 +488,6 @@ class TransactionAssembler:
         for place, ends in self._ends.items():
             self._position.advance(*place, ends[0].offset if ends else self._partitions[place].next)
 
-    def _note_order(self, text: str) -> bool:
-        """Whether no later transaction was handed over before. Otherwise the connector sends it again."""
-        found = sequence_number(text)
-        if found is None:
-            return True
-        name, number = found
-        newest = self._position.newest.get(name, -1)
-        self._position.newest[name] = max(newest, number)
-        return number >= newest
-
     def _is_idle(self) -> bool:
         """Whether everything that can be read was handed over."""
         return (
@@ -475,17 +496,3 @@ class TransactionAssembler:
             and bool(self._partitions)
             and all(partition.at_end_since_s is not None for partition in self._partitions.values())
         )
-
-    def _is_settled(self) -> bool:
-        """Whether slots are consistent: what was applied outside of transactions is followed by all that was there by then."""
-        position = self._position
-        if not position.is_unsettled:
-            return True
-        if self._snapshot_at_s is not None and self._env.monotonic_s() - self._snapshot_at_s < self._wait_s:
-            return False
-        if not position.settle:
-            position.settle = self._heads()
-        if not position.has_passed(position.settle):
-            return False
-        position.is_unsettled, position.settle = False, {}
-        return True
