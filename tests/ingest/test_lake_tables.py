@@ -248,3 +248,16 @@ def test_slots_between_a_renamed_column_and_its_read_are_not_consistent(lakes: T
     assert state.is_consistent and lakes.differences("accounts") == lakes.differences("wallets") == []
     found = sums(lakes)
     assert {total for is_whole, total in found.values() if is_whole} == {10_000} and any(not whole for whole, _ in found.values())
+
+
+def test_a_key_that_the_route_names_for_a_table_without_one(lakes: TwoLakes) -> None:
+    lakes.configure(route='key = ["id"]')
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = lakes.source.create_table("shop.log", schema, key=None)
+    table.insert(pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]}, schema=schema))
+    lakes.once()
+    # Without a key, the row is deleted and inserted in one slot.
+    lakes.source.sql("UPDATE shop.log SET v = 'new' WHERE id = 2")
+    lakes.source.sql("DELETE FROM shop.log WHERE id = 3")
+    lakes.once()
+    assert lakes.differences("log") == [] and lakes.lake.table("copy.log").scan().count() == 2
