@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import random
 import secrets
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -275,6 +277,31 @@ def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
     fileio.put(f"t/{name}", data)
     with pytest.raises(BrokenFile, match=said):
         list(open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", b'{"id": 1, "s": ' + b"[" * 100_000 + b'\n{"id": 2}\n'),
+        ("a.json", b'{"id": 1, "s": [1]}\n{"id": 2}\n'),
+        ("a.csv", b"id,s\n1," + b"[" * 100_000 + b"\n2,\n"),
+        ("a.csv", b"id,s\n1,[1]\n2,\n"),
+    ],
+)
+def test_a_nested_value_that_does_not_fit_is_a_bad_row(name: str, data: bytes) -> None:
+    _, any_rule, _, fileio = rule(files=[{"columns": {"id": "bigint", "s": "struct<a: bigint>"}}])
+    fileio.put(f"t/{name}", data)
+    (found,) = open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule)
+    assert found.rows.column("id").to_pylist() == [2] and [bad.number for bad in found.bad] == [1]
+
+
+def test_a_broken_schema_of_avro_is_a_broken_file() -> None:
+    _, any_rule, _, fileio = rule()
+    made = io.BytesIO()
+    fastavro.writer(made, {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}, [{"id": 1}])
+    fileio.put("t/a.avro", made.getvalue().replace(b'"type": "long"', b'"tyqe": "long"'))
+    with pytest.raises(BrokenFile, match="no Avro file"):
+        open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule)
 
 
 def test_text_needs_columns(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def _object(line: bytes, number: int, bad: list[BadRow]) -> dict[str, Any] | Non
         return None
     try:
         found = _OBJECTS.decode(line)
-    except (msgspec.DecodeError, UnicodeError, ArithmeticError) as error:
+    except (msgspec.DecodeError, UnicodeError, ArithmeticError, RecursionError) as error:
         bad.append(BadRow(number, line.rstrip(b"\r\n"), f"it is no JSON ({_short(error)})"))
         return None
     if not isinstance(found, dict):

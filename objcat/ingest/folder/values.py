@@ -18,7 +18,9 @@ from objcat.ingest.folder.file_batch import BrokenFile
 from objcat.metadata.schema import Ids, all_nullable, arrow_type, type_from_arrow
 
 Cast = Callable[[pa.Array], pa.Array]
-"""From an array to one of another type. It raises one of `UNFIT` when a value does not fit."""
+"""From an array to one of another type. It raises one of `MISFITS` when a value does not fit."""
+MISFITS = (*UNFIT, AttributeError, RecursionError)
+"""What a cast raises for a value that does not fit: also for a list where an object is due, and for one that is too deep to be read."""
 UTC = "UTC"
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
@@ -50,7 +52,7 @@ def cast_rows(array: pa.Array, cast: Cast, data_type: pa.DataType) -> tuple[pa.A
     """Cast an array. Values that do not fit are null, with the reason by their place: halves that fail are divided further."""
     try:
         return cast(array), {}
-    except UNFIT as error:
+    except MISFITS as error:
         if len(array) == 1:
             return pa.nulls(1, data_type), {0: " ".join(str(error).split())[:300]}
     middle = len(array) // 2
@@ -112,7 +114,7 @@ def python_column(values: Sequence[Any], data_type: pa.DataType) -> tuple[pa.Arr
         try:
             one = plain_value(value, data_type)
             pa.scalar(one, data_type)
-        except (*UNFIT, AttributeError) as error:
+        except MISFITS as error:
             one, bad[place] = None, " ".join(str(error).split())[:300] or type(error).__name__
         made.append(one)
     return pa.array(made, data_type), bad
