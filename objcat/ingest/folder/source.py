@@ -119,11 +119,16 @@ class FolderSource:
         with self._wake:
             self._number = max(self._number, position[LOOK])
         reached, file = position[LOOK], position[FILE]
-        if position.get(AGAIN):
-            yield from self._emptied(position)
+        asked = position.get(AGAIN, [])
+        # Before the first file nothing is known: then the tables of the lake are left as they are. So are those that no route follows any
+        # more, and their files stay in the record.
+        every = [table for table in self._schemas.tables() if self._router.follows(table.name)]
+        emptied = [table for table in every if EVERY in asked or table.name in asked]
+        again = [name for name in asked if name != EVERY] + [table.name for table in emptied]
+        if asked:
+            yield from self._emptied(position, emptied, again)
         with self._errors("reading the record"):
-            again = position.get(AGAIN, [])
-            self._record.load(but=again, nothing=EVERY in again)
+            self._record.load(but=again)
         while not self._is_closed:
             with self._wake:
                 self._number += 1
@@ -158,14 +163,11 @@ class FolderSource:
                 yield SourceTransaction(position={LOOK: reached, FILE: file})
             self._pause()
 
-    def _emptied(self, position: Position) -> Iterator[SourceTransaction]:
+    def _emptied(self, position: Position, tables: Sequence[SourceTable], again: Sequence[str]) -> Iterator[SourceTransaction]:
         """What comes before the first look where files are to be taken again."""
-        asked: Sequence[str] = position[AGAIN]
-        # Before the first file nothing is known: then the tables of the lake are left as they are.
-        tables = [table for table in self._schemas.tables() if EVERY in asked or table.name in asked]
         changes: list[Change] = [change for table in tables for change in (SchemaChanged(table), TableTruncated(table))]
         with self._errors("reading the record"):
-            changes += self._record.forget_all() if EVERY in asked and tables else self._record.forget(asked)
+            changes += self._record.forget(again)
         at = {LOOK: position[LOOK], FILE: position[FILE]}
         yield SourceTransaction(position=at, mark=MARK if changes else None, changes=changes, count=len(changes))
 
