@@ -514,3 +514,45 @@ def test_a_table_that_others_filled_is_not_emptied_by_the_first_start(landing: L
     landing.parquet("log/1.parquet", [{"id": 1}])
     landing.once()
     assert ids(landing, "log") == [1, 7]
+
+
+def test_masks_of_a_file_that_is_larger_than_the_memory_for_it(landing: Landing) -> None:
+    landing.configure(route='mask = { secret = "null", mail = "hash" }\nmask_secret = "k"', run="transaction_bytes = 1024")
+    landing.parquet("orders/1.parquet", [{"id": at, "secret": "s", "mail": f"m{at}"} for at in range(500)])
+    landing.once()
+    rows = landing.rows("orders")
+    assert len(rows) == 500 and {row["secret"] for row in rows} == {None} and {len(row["mail"]) for row in rows} == {64}
+
+
+def test_files_after_one_that_was_left_out_on_request(landing: Landing) -> None:
+    landing.once()
+    landing.config_path.write_text(landing.config_path.read_text().replace("discover_s = 0.2", "discover_s = 3600"))
+    landing.parquet("orders/1.parquet", [{"id": 1}])
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    add_request(landing.lake, landing.config(), "skip", "orders/1.parquet")
+    landing.once()
+    assert ids(landing) == [2]
+
+
+def test_what_no_route_follows_any_more_is_not_taken_twice(landing: Landing) -> None:
+    landing.configure(key=[])
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    landing.parquet("other/1.parquet", [{"id": 1}])
+    landing.once()
+    every = landing.config_path.read_text()
+    landing.config_path.write_text(every.replace('tables = "(.*)"', 'tables = "(other)"'))
+    landing.once()
+    add_request(landing.lake, landing.config(), "resnapshot_all")
+    landing.once()
+    landing.config_path.write_text(every)
+    landing.once()
+    assert ids(landing, "log") == [1] and ids(landing, "other") == [1]
+
+
+def test_a_file_with_a_damaged_footer_does_not_stop_others(landing: Landing) -> None:
+    data = parquet_bytes([{"id": at} for at in range(100)])
+    length = int.from_bytes(data[-8:-4], "little")
+    landing.write("orders/1.parquet", data[: -8 - length] + b"\xff" * length + data[-8:])
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    landing.once()
+    assert ids(landing) == [2] and landing.record()["orders/1.parquet"]["state"] == "broken"
