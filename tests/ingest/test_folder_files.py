@@ -137,6 +137,48 @@ def test_a_file_that_settles_holds_back_what_a_look_has_reached() -> None:
     assert looks.look(4).reached == 4 and not looks.is_settling and known.compare([meta("m/a.json")]) == [Novelty.NEW]
 
 
+@pytest.mark.parametrize("order", ["modified", "name"])
+def test_a_listing_that_is_no_snapshot_keeps_the_order_of_files(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file comes to a page that was listed, and then a newer one to a page that was not."""
+    looks, _, known, fileio = rule(order=order)
+    fileio.put("a/1.json", b"x")
+    fileio.put("m/1.json", b"x")
+    late = [("a/0.json", b"x"), ("z/1.json", b"x")]
+    pages = fileio.list
+
+    def list_with_writes() -> Any:
+        for page in pages(page_size=1):
+            yield page
+            while late:
+                fileio.put(*late.pop(0))
+
+    monkeypatch.setattr(fileio, "list", list_with_writes)
+    monkeypatch.setattr(looks, "_fileio", fileio)
+    taken: list[str] = []
+    for number in range(1, 6):
+        look = looks.look(number)
+        taken += [file.meta.key for file in look.files]
+        for file in look.files:
+            note(known, file.meta)
+    assert sorted(taken) == ["a/0.json", "a/1.json", "m/1.json", "z/1.json"] and look.reached == 5 and not looks.is_settling
+    assert taken.index("a/0.json") < taken.index("z/1.json")
+
+
+def test_a_file_that_settles_holds_back_later_ones() -> None:
+    looks, _, known, fileio = rule(order="name", settle_s=0.2)
+    fileio.put("m/z.json", b"x")
+    taken: list[str] = []
+    for number in range(1, 7):
+        look = looks.look(number)
+        taken += [file.meta.key for file in look.files]
+        for file in look.files:
+            note(known, file.meta)
+        if number == 1:
+            fileio.put("m/a.json", b"x")
+        default_env().sleep(0.12)
+    assert taken == ["m/a.json", "m/z.json"] and look.reached == 6
+
+
 def test_formats_by_name() -> None:
     names = {"a.parquet": "parquet", "d/A.CSV": "csv", "a.csv.gz": "csv", "x.jsonl": "json", "x.ndjson.gz": "json", "b.avro": "avro"}
     assert {name: format_of(name) for name in names} == names

@@ -18,7 +18,7 @@ from objcat.errors import IngestStopped, SourceAway, SourceUnfit
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
 from objcat.ingest.folder.file_record import RECORD_TABLE, FileRecord
-from objcat.ingest.folder.looks import FolderLooks
+from objcat.ingest.folder.looks import SECOND_LOOK_S, FolderLooks
 from objcat.ingest.folder.settings import FileRule, FolderSettings, folder_settings
 from objcat.ingest.folder.table_schemas import TableSchemas
 from objcat.ingest.model import (
@@ -185,7 +185,7 @@ class FolderSource:
         """Wait for the next look."""
         pause_s = self._settings.poll_s
         if self._looks.is_settling:
-            pause_s = min(pause_s, max(0.05, self._looks.settle_s / 4))
+            pause_s = min(pause_s, max(0.05, self._looks.settle_s / 4) if self._looks.settle_s else SECOND_LOOK_S)
         with self._wake:
             self._wake.wait_for(lambda: self._is_closed or self._is_wanted, timeout=pause_s)
 
