@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 
 from fileio.env import default_env
-from fileio.errors import InvalidConfig
+from fileio.errors import InvalidConfig, ObjectChanged
 from objcat.errors import IngestStopped, InvalidInput, SourceUnfit, TooManyBadRecords
+from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
 from objcat.ingest.requests import add_request
 from tests.ingest.landing import Landing, parquet_bytes
 
@@ -556,3 +557,23 @@ def test_a_file_with_a_damaged_footer_does_not_stop_others(landing: Landing) -> 
     landing.parquet("orders/2.parquet", [{"id": 2}])
     landing.once()
     assert ids(landing) == [2] and landing.record()["orders/1.parquet"]["state"] == "broken"
+
+
+def test_a_file_that_changes_during_each_look_holds_up_nothing(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = FileReader.read, [0]
+
+    def changed(self: FileReader, file: FoundFile) -> ReadFile:
+        if "grows" not in file.meta.key:
+            return read(self, file)
+        asked[0] += 1
+        assert asked[0] < 50, "it is waited for without end"
+        raise ObjectChanged("it is another one")
+
+    monkeypatch.setattr(FileReader, "read", changed)
+    landing.parquet("orders/grows.parquet", [{"id": 1}])
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    landing.once()
+    assert ids(landing) == [2] and list(landing.record()) == ["orders/2.parquet"] and asked[0] >= 2
+    monkeypatch.undo()
+    landing.once()
+    assert ids(landing) == [1, 2]

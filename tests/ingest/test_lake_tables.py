@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from fileio.env import default_env
 from objcat.errors import IngestStopped, PositionGone, SourceUnfit
 from objcat.ingest.requests import add_request
+from objcat.ingest.routes import Router
+from objcat.ingest.sources import open_source
 from tests.ingest.two_lakes import TwoLakes
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32())])
@@ -261,3 +264,18 @@ def test_a_key_that_the_route_names_for_a_table_without_one(lakes: TwoLakes) -> 
     lakes.source.sql("DELETE FROM shop.log WHERE id = 3")
     lakes.once()
     assert lakes.differences("log") == [] and lakes.lake.table("copy.log").scan().count() == 2
+
+
+def test_a_run_ends_when_a_table_is_dropped_that_it_waits_for(lakes: TwoLakes) -> None:
+    config = lakes.config()
+    source = open_source(config, Router(config), default_env())
+    position = source.begin([])
+    target = source.head()
+    lakes.source.drop_table("shop.wallets")
+    for transaction in source.transactions(position):
+        position = transaction.position
+        if not transaction.changes:
+            break
+    source.close()
+    assert list(target["tables"]) == ["shop.accounts", "shop.wallets"] and list(position["tables"]) == ["shop.accounts"]
+    assert source.is_reached(position, target)

@@ -129,6 +129,7 @@ class FolderSource:
             yield from self._emptied(position, emptied, again)
         with self._errors("reading the record"):
             self._record.load(but=again)
+        missed: set[str] = set()
         while not self._is_closed:
             with self._wake:
                 self._number += 1
@@ -136,7 +137,7 @@ class FolderSource:
                 number = self._number
             with self._errors("listing"):
                 look = self._looks.look(number)
-            is_missed = False
+            missed_before, missed = missed, set()
             self._waiting = len(look.files)
             for place, found in enumerate(look.files, 1):
                 if self._is_closed:
@@ -144,7 +145,7 @@ class FolderSource:
                 read = self._read(found)
                 self._waiting = len(look.files) - place
                 if read is None:
-                    is_missed = True
+                    missed.add(found.meta.key)
                     continue
                 file = found.meta.key
                 self._record.note(read.recorded)
@@ -158,7 +159,8 @@ class FolderSource:
                 )
             if not look.is_whole:
                 continue
-            if not is_missed:
+            # A file that changes during each look is not waited for.
+            if missed <= missed_before:
                 reached = max(reached, look.reached)
                 yield SourceTransaction(position={LOOK: reached, FILE: file})
             self._pause()

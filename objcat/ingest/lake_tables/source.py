@@ -280,9 +280,15 @@ class LakeTablesSource:
         logs = {table.log for table in at.tables.values()}
         return (
             not at.reading()
-            and set(wanted.tables) <= set(at.tables)
             and all(at.slots.get(log, -1) >= slot for log, slot in wanted.slots.items() if log in logs)
+            and not any(self._can_be_read(name) for name in wanted.tables if name not in at.tables)
         )
+
+    def _can_be_read(self, name: str) -> bool:
+        """Whether a table is still there and can be followed: one that was dropped never comes to a position."""
+        with self._errors("reading its catalog"), contextlib.suppress(TableNotFound, TableClosed):
+            return describe(self._lake.table(name), self._router).problem is None
+        return False
 
     def head(self) -> Position:
         """See `ChangeSource`."""
