@@ -577,3 +577,13 @@ def test_a_file_that_changes_during_each_look_holds_up_nothing(landing: Landing,
     monkeypatch.undo()
     landing.once()
     assert ids(landing) == [1, 2]
+
+
+def test_a_wider_type_is_known_after_a_start(landing: Landing) -> None:
+    landing.config_path.write_text(landing.config_path.read_text().replace("discover_s = 0.2", "discover_s = 3600"))
+    values = [pa.array([1], pa.int32()), pa.array([2**40], pa.int64()), pa.array([1.5], pa.float64()), pa.array([4], pa.int64())]
+    for number, value in enumerate(values):
+        landing.parquet(f"orders/{number}.parquet", pa.table({"id": [number], "n": value}))
+        # double is wider than int, and not than bigint: the file is broken, and its table goes on.
+        assert landing.once().tables["orders"].aside is None
+    assert ids(landing) == [0, 1, 3] and landing.record()["orders/2.parquet"]["state"] == "broken"
