@@ -587,3 +587,14 @@ def test_a_wider_type_is_known_after_a_start(landing: Landing) -> None:
         # double is wider than int, and not than bigint: the file is broken, and its table goes on.
         assert landing.once().tables["orders"].aside is None
     assert ids(landing) == [0, 1, 3] and landing.record()["orders/2.parquet"]["state"] == "broken"
+
+
+def test_dead_letters_have_the_numbers_of_their_rows(landing: Landing) -> None:
+    columns = 'columns = { id = "bigint", more = "bigint", n = "bigint" }'
+    landing.configure(key=["id", "more"], files=f"[[source.files]]\n{columns}", more="[dead_letters]\nrecords_max = 100")
+    good = ["1,1,1"] * 9
+    lines = [*good, "1,1", *good, "1,1,x", "1,1,1,1", *good, ",1,1", *good, "1,,1"]
+    landing.write("orders/1.csv", "id,more,n\n" + "\n".join(lines) + "\n")
+    landing.once()
+    wrong = {number for number, line in enumerate(lines, 1) if line != "1,1,1"}
+    assert {int(row["error"].split("row ")[1].split(":")[0]) for row in landing.dead()} == wrong

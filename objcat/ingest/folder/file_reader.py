@@ -144,14 +144,14 @@ def _nulls(bad: list[BadRow]) -> int:
 
 def _without_null_keys(batch: FileBatch, table: SourceTable, bad: list[BadRow]) -> pa.Table:
     """Rows without those whose key is null, which are added to `bad`."""
-    rows = batch.rows
+    rows, numbers = batch.rows, batch.kept
     for name in table.key:
         if rows.column(name).null_count == 0:
             continue
         is_null = pc.is_null(rows.column(name))
-        numbers = batch.kept if rows is batch.rows else [0] * rows.num_rows
         for place, row in zip(pc.indices_nonzero(is_null).to_pylist(), rows.filter(is_null).to_pylist(), strict=True):
             bad.append(BadRow(numbers[place], json.dumps(row, default=repr).encode(), _NULL_KEY.format(name)))
+        numbers = [number for number, is_gone in zip(numbers, is_null.to_pylist(), strict=True) if not is_gone]
         rows = rows.filter(pc.invert(is_null))
     return rows
 
