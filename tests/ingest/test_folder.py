@@ -598,3 +598,15 @@ def test_dead_letters_have_the_numbers_of_their_rows(landing: Landing) -> None:
     landing.once()
     wrong = {number for number, line in enumerate(lines, 1) if line != "1,1,1"}
     assert {int(row["error"].split("row ")[1].split(":")[0]) for row in landing.dead()} == wrong
+
+
+def test_columns_that_no_table_can_have_are_broken_files(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\npath = "(marked)/.*"\ndelete_column = "op"\n[[source.files]]')
+    landing.parquet("marked/1.parquet", pa.table({"id": [1], "op": [{"is": True}]}))
+    landing.parquet("marked/2.parquet", pa.table({"id": [2], "op": pa.array([b"\xff"])}))
+    landing.parquet("marked/3.parquet", [{"id": 3, "op": "u"}])
+    landing.parquet("plain/1.parquet", pa.table({"id": [1], "": ["has no name"]}))
+    landing.once()
+    states = {name: row["state"] for name, row in landing.record().items()}
+    broken = ["marked/1.parquet", "marked/2.parquet", "plain/1.parquet"]
+    assert states == {"marked/3.parquet": "taken", **dict.fromkeys(broken, "broken")} and ids(landing, "marked") == [3]

@@ -49,7 +49,7 @@ RECENT_MAX = 50_000
 class FileState(enum.StrEnum):
     """What became of a file.
 
-    TAKEN: its rows are in the lake. BROKEN: it could not be read, so none of its rows are; another version of it is taken.
+    TAKEN: its rows are in the lake. BROKEN: this version could not be read, so none of its rows are; another one is taken.
     REFUSED: its rows are in the lake, and another version of it was refused.
     """
 
