@@ -82,8 +82,8 @@ class FileReader:
     def refuse(self, file: FoundFile) -> ReadFile:
         """A file that was overwritten after its rows were appended to a table without a key: they cannot be replaced."""
         why = (
-            "it was overwritten after its rows had been appended, and neither a table without a key nor a history can replace them. Nothing "
-            "of this version was taken. Write files under new names, or let the route have a key and no history"
+            "it was overwritten after its rows had been appended, and neither a table without a key nor a history can replace them. "
+            "Nothing of this version was taken. Write files under new names, or let the route have a key and no history"
         )
         return self._refused(file, FileState.REFUSED, why)
 
