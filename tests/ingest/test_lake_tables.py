@@ -279,3 +279,16 @@ def test_a_run_ends_when_a_table_is_dropped_that_it_waits_for(lakes: TwoLakes) -
     source.close()
     assert list(target["tables"]) == ["shop.accounts", "shop.wallets"] and list(position["tables"]) == ["shop.accounts"]
     assert source.is_reached(position, target)
+
+
+def test_a_column_that_a_restore_brings_back(lakes: TwoLakes) -> None:
+    lakes.once()
+    table = lakes.source.table("shop.accounts")
+    slot = table.refresh().slot
+    table.alter.drop_column("n")
+    lakes.once()
+    # The table is read again, and then the column is null in every row.
+    table.alter.add_column("kind", pa.string(), default="x")
+    lakes.once()
+    table.restore(to=slot)
+    assert lakes.once().is_consistent and lakes.differences("accounts") == []
