@@ -6,6 +6,7 @@ import gzip
 import io
 import random
 import secrets
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,19 @@ def test_a_nested_value_that_does_not_fit_is_a_bad_row(name: str, data: bytes) -
     fileio.put(f"t/{name}", data)
     (found,) = open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule)
     assert found.rows.column("id").to_pylist() == [2] and [bad.number for bad in found.bad] == [1]
+
+
+def test_an_identifier_of_avro_is_its_text() -> None:
+    _, any_rule, _, fileio = rule()
+    made, value = io.BytesIO(), uuid.UUID(int=7)
+    fields = [
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "more", "type": {"type": "array", "items": "string"}},
+    ]
+    fastavro.writer(made, {"type": "record", "name": "r", "fields": fields}, [{"id": value, "more": ["x"]}])
+    fileio.put("t/a.avro", made.getvalue())
+    (found,) = open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule)
+    assert found.rows.to_pylist() == [{"id": str(value), "more": ["x"]}]
 
 
 def test_a_broken_schema_of_avro_is_a_broken_file() -> None:

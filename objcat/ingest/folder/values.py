@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
+from uuid import UUID  # noqa: TID251 - the type of a value, no id is made
 
 import msgspec
 import pyarrow as pa
@@ -121,12 +122,12 @@ def python_column(values: Sequence[Any], data_type: pa.DataType) -> tuple[pa.Arr
 
 
 def text_of(value: Any) -> str | None:
-    """A value of JSON as the text that `text_cast` reads."""
+    """A value of JSON as the text that `text_cast` reads, or one of Avro."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, Decimal)):
+    if isinstance(value, (int, Decimal, UUID)):
         return str(value)
     return _JSON.encode(value).decode()
 
