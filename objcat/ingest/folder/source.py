@@ -158,6 +158,8 @@ class FolderSource:
                     committed_at_ms=found.meta.modified_ms,
                 )
             if not look.is_whole:
+                if not look.files:
+                    self._pause()
                 continue
             # A file that changes during each look is not waited for.
             if missed <= missed_before:
