@@ -610,3 +610,15 @@ def test_columns_that_no_table_can_have_are_broken_files(landing: Landing) -> No
     states = {name: row["state"] for name, row in landing.record().items()}
     broken = ["marked/1.parquet", "marked/2.parquet", "plain/1.parquet"]
     assert states == {"marked/3.parquet": "taken", **dict.fromkeys(broken, "broken")} and ids(landing, "marked") == [3]
+
+
+def test_a_folder_with_the_lake_in_it(landing: Landing) -> None:
+    folder = str(landing.files.parent)
+    landing.configure(folder=folder)
+    landing.parquet("orders/1.parquet", [{"id": 1}])
+    with pytest.raises(SourceUnfit, match=r"has the lake .* in it"):
+        landing.once()
+    landing.configure(folder=folder, files="[[source.files]]\npath = 'landing/([^/]+)/.*'")
+    landing.once()
+    landing.once()
+    assert ids(landing) == [1] and list(landing.record()) == ["landing/orders/1.parquet"]

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fileio.contract import ObjectMeta
+from fileio.contract import ObjectMeta, Version
 from fileio.env import Env
 from fileio.store import FileIO
 from objcat.ingest.folder.file_reader import FoundFile
@@ -95,6 +95,10 @@ class FolderLooks:
     def is_settling(self) -> bool:
         """Whether the last look found files that have to be seen again."""
         return bool(self._settling)
+
+    def takes(self, key: str) -> bool:
+        """Whether a file of that name would be taken."""
+        return self._routed(ObjectMeta(key=key, size=0, version=Version(""), modified_ms=0)) is not None
 
     def _candidates(self, number: int) -> Iterator[FoundFile]:
         began_ms = self._env.now_ms()

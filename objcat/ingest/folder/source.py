@@ -82,7 +82,14 @@ class FolderSource:
     # ---- what there is
 
     def check_settings(self) -> None:
-        """See `ChangeSource`."""
+        """See `ChangeSource`. A folder that has the lake in it must not take the files of its tables."""
+        folder, lake = (f"{fileio.url.rstrip('/')}/" for fileio in (self._fileio, self._lake.fileio))
+        own = [f"{lake.removeprefix(folder)}tables/name/{path}" for path in ("log/0.json", "data/txn/0.parquet")]
+        if lake.startswith(folder) and any(self._looks.takes(path) for path in own):
+            raise SourceUnfit(
+                f"The folder {self._fileio.url} of {self._config.name!r} has the lake {self._lake.fileio.url} in it, and would take "
+                "the files of its tables. Nothing was done. Give another `url`, or `path` in [[source.files]] that leaves the lake out."
+            )
         with self._errors("listing"):
             try:
                 next(iter(self._fileio.list(page_size=1)), None)
