@@ -39,8 +39,8 @@ def source_table(name: str, schema: TableSchema, key: tuple[str, ...], problem: 
 def has_to_be_read(schema: TableSchema, followed: FollowedTable) -> bool:
     """Whether rows that did not change read otherwise under a newer schema, so that the table has to be read again.
 
-    A column that was renamed does, one that joined with a default, one that has the name of another one before it, and one that a RESTORE
-    brought back.
+    A column that was renamed does, one that joined with a default, one that has the name of another one before it, and one that is back
+    after a RESTORE.
 
     Args:
         schema: the newer one.
