@@ -176,6 +176,9 @@ class ChangeApplier:
         for change in transaction.changes:
             if isinstance(change, RowChange) and change.table.is_record:
                 self._change_row(change, stamp, moves_from=True, puts=True)
+            elif isinstance(change, SchemaChanged):
+                # It is not said again before the rows that come next.
+                self._change_schema(change)
             elif isinstance(change, (RowChange, RowBatch, TableTruncated)):
                 names.add(change.table.name)
         said = f"The transaction at {stamp.position} was left out on request."

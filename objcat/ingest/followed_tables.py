@@ -153,7 +153,10 @@ class FollowedTables:
             self._begin_snapshot(table.name)
         has_table = not self._source.has_snapshots or self._sink.has_table(routed.name)
         if table.has_schema and has_table and self._is_followed(table.name):
-            self.ensure(table, changed)
+            is_held = self.ensure(table, changed)
+            if is_held and not self._source.has_snapshots and table.version is not None:
+                # After a start, the source knows its schemas by what is stored.
+                progress.version = table.version
 
     def ensure(self, table: SourceTable, changed: SchemaChanged | None = None) -> bool:
         """Let the table of the lake hold a schema. Returns whether it does; otherwise the table is set aside."""

@@ -53,7 +53,9 @@ def write_batch(
             yield from shape.apply(pa.Table.from_batches([piece]), at).to_batches()
             at += piece.num_rows
 
-    rows: Rows = batch.rows if schema.equals(batch.rows.schema) else spool.take(schema, pieces())
+    # A mask may leave every type as it is.
+    is_same = not routed.route.mask and schema.equals(batch.rows.schema)
+    rows: Rows = batch.rows if is_same else spool.take(schema, pieces())
     return TableWrite(routed=routed, action=action, rows=rows)
 
 

@@ -22,6 +22,7 @@ from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import ChangeSource, ChangeStamp, SnapshotChunk, SourceTable
 from objcat.ingest.postgres.exported_snapshot import ExportedSnapshot
+from objcat.ingest.requests import requests_after
 from objcat.ingest.routes import HISTORY, RoutedTable, Router
 from objcat.ingest.sink import LakeSink
 from objcat.ingest.snapshots import READ
@@ -99,6 +100,7 @@ def bootstrap_table(
         source.check_settings()
         sink.ensure_dead_letters()
         tables.load(sink.load())
+        _take_requests(lake, config, tables)
         if tables.has_changed:
             sink.commit([], tables.state, [], _metadata(config, source, tables))
             tables.committed()
@@ -163,6 +165,19 @@ class _Bootstrap:
         done = self.sink.commit(steps, self.tables.state, [], _metadata(self.config, self.source, self.tables))
         count = self.lake.table(routed.name).scan(as_of=done.slot).count()
         return BootstrapResult(slot=done.slot, rows=count, parts=len(exported.parts))
+
+
+def _take_requests(lake: Lake, config: IngestConfig, tables: FollowedTables) -> None:
+    """Do what was asked of this ingest, such as to read the table again: no run takes it meanwhile."""
+    for request in requests_after(lake, config, tables.state.requests):
+        if request.kind == "resnapshot_all":
+            tables.begin_again()
+        elif request.kind == "skip":
+            tables.state.skips.append(request.what)
+        else:
+            tables.resnapshot(request.what)
+        tables.state.requests = request.number
+        tables.has_changed = True
 
 
 def _metadata(config: IngestConfig, source: ChangeSource, tables: FollowedTables) -> dict[str, str]:

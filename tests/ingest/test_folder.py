@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 
 from fileio.env import default_env
-from fileio.errors import InvalidConfig
+from fileio.errors import InvalidConfig, ObjectChanged
 from objcat.errors import IngestStopped, InvalidInput, SourceAway, SourceUnfit, TooManyBadRecords
+from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
 from objcat.ingest.requests import add_request
 from tests.ingest.landing import Landing, parquet_bytes
 
@@ -531,3 +532,110 @@ def test_a_folder_that_is_not_there_is_no_empty_one(landing: Landing) -> None:
     landing.files.rename(landing.files.with_name("elsewhere"))
     with pytest.raises(SourceAway, match=r"There is no folder .*landing for 'landing'"):
         landing.once()
+
+
+def test_masks_of_a_file_that_is_larger_than_the_memory_for_it(landing: Landing) -> None:
+    landing.configure(route='mask = { secret = "null", mail = "hash" }\nmask_secret = "k"', run="transaction_bytes = 1024")
+    landing.parquet("orders/1.parquet", [{"id": at, "secret": "s", "mail": f"m{at}"} for at in range(500)])
+    landing.once()
+    rows = landing.rows("orders")
+    assert len(rows) == 500 and {row["secret"] for row in rows} == {None} and {len(row["mail"]) for row in rows} == {64}
+
+
+def test_files_after_one_that_was_left_out_on_request(landing: Landing) -> None:
+    landing.once()
+    landing.config_path.write_text(landing.config_path.read_text().replace("discover_s = 0.2", "discover_s = 3600"))
+    landing.parquet("orders/1.parquet", [{"id": 1}])
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    add_request(landing.lake, landing.config(), "skip", "orders/1.parquet")
+    landing.once()
+    assert ids(landing) == [2]
+
+
+def test_what_no_route_follows_any_more_is_not_taken_twice(landing: Landing) -> None:
+    landing.configure(key=[])
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    landing.parquet("other/1.parquet", [{"id": 1}])
+    landing.once()
+    every = landing.config_path.read_text()
+    landing.config_path.write_text(every.replace('tables = "(.*)"', 'tables = "(other)"'))
+    landing.once()
+    add_request(landing.lake, landing.config(), "resnapshot_all")
+    landing.once()
+    landing.config_path.write_text(every)
+    landing.once()
+    assert ids(landing, "log") == [1] and ids(landing, "other") == [1]
+
+
+def test_a_file_with_a_damaged_footer_does_not_stop_others(landing: Landing) -> None:
+    data = parquet_bytes([{"id": at} for at in range(100)])
+    length = int.from_bytes(data[-8:-4], "little")
+    landing.write("orders/1.parquet", data[: -8 - length] + b"\xff" * length + data[-8:])
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    landing.once()
+    assert ids(landing) == [2] and landing.record()["orders/1.parquet"]["state"] == "broken"
+
+
+def test_a_file_that_changes_during_each_look_holds_up_nothing(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = FileReader.read, [0]
+
+    def changed(self: FileReader, file: FoundFile) -> ReadFile:
+        if "grows" not in file.meta.key:
+            return read(self, file)
+        asked[0] += 1
+        assert asked[0] < 50, "it is waited for without end"
+        raise ObjectChanged("it is another one")
+
+    monkeypatch.setattr(FileReader, "read", changed)
+    landing.parquet("orders/grows.parquet", [{"id": 1}])
+    landing.parquet("orders/2.parquet", [{"id": 2}])
+    landing.once()
+    assert ids(landing) == [2] and list(landing.record()) == ["orders/2.parquet"] and asked[0] >= 2
+    monkeypatch.undo()
+    landing.once()
+    assert ids(landing) == [1, 2]
+
+
+def test_a_wider_type_is_known_after_a_start(landing: Landing) -> None:
+    landing.config_path.write_text(landing.config_path.read_text().replace("discover_s = 0.2", "discover_s = 3600"))
+    values = [pa.array([1], pa.int32()), pa.array([2**40], pa.int64()), pa.array([1.5], pa.float64()), pa.array([4], pa.int64())]
+    for number, value in enumerate(values):
+        landing.parquet(f"orders/{number}.parquet", pa.table({"id": [number], "n": value}))
+        # double is wider than int, and not than bigint: the file is broken, and its table goes on.
+        assert landing.once().tables["orders"].aside is None
+    assert ids(landing) == [0, 1, 3] and landing.record()["orders/2.parquet"]["state"] == "broken"
+
+
+def test_dead_letters_have_the_numbers_of_their_rows(landing: Landing) -> None:
+    columns = 'columns = { id = "bigint", more = "bigint", n = "bigint" }'
+    landing.configure(key=["id", "more"], files=f"[[source.files]]\n{columns}", more="[dead_letters]\nrecords_max = 100")
+    good = ["1,1,1"] * 9
+    lines = [*good, "1,1", *good, "1,1,x", "1,1,1,1", *good, ",1,1", *good, "1,,1"]
+    landing.write("orders/1.csv", "id,more,n\n" + "\n".join(lines) + "\n")
+    landing.once()
+    wrong = {number for number, line in enumerate(lines, 1) if line != "1,1,1"}
+    assert {int(row["error"].split("row ")[1].split(":")[0]) for row in landing.dead()} == wrong
+
+
+def test_columns_that_no_table_can_have_are_broken_files(landing: Landing) -> None:
+    landing.configure(files='[[source.files]]\npath = "(marked)/.*"\ndelete_column = "op"\n[[source.files]]')
+    landing.parquet("marked/1.parquet", pa.table({"id": [1], "op": [{"is": True}]}))
+    landing.parquet("marked/2.parquet", pa.table({"id": [2], "op": pa.array([b"\xff"])}))
+    landing.parquet("marked/3.parquet", [{"id": 3, "op": "u"}])
+    landing.parquet("plain/1.parquet", pa.table({"id": [1], "": ["has no name"]}))
+    landing.once()
+    states = {name: row["state"] for name, row in landing.record().items()}
+    broken = ["marked/1.parquet", "marked/2.parquet", "plain/1.parquet"]
+    assert states == {"marked/3.parquet": "taken", **dict.fromkeys(broken, "broken")} and ids(landing, "marked") == [3]
+
+
+def test_a_folder_with_the_lake_in_it(landing: Landing) -> None:
+    folder = str(landing.files.parent)
+    landing.configure(folder=folder)
+    landing.parquet("orders/1.parquet", [{"id": 1}])
+    with pytest.raises(SourceUnfit, match=r"has the lake .* in it"):
+        landing.once()
+    landing.configure(folder=folder, files="[[source.files]]\npath = 'landing/([^/]+)/.*'")
+    landing.once()
+    landing.once()
+    assert ids(landing) == [1] and list(landing.record()) == ["landing/orders/1.parquet"]

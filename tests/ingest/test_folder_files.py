@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import io
 import random
 import secrets
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -133,6 +136,49 @@ def test_a_file_that_settles_holds_back_what_a_look_has_reached() -> None:
     assert looks.look(3).reached == 2
     fileio.delete(["m/a.json"])
     assert looks.look(4).reached == 4 and not looks.is_settling and known.compare([meta("m/a.json")]) == [Novelty.NEW]
+
+
+@pytest.mark.parametrize("order", ["modified", "name"])
+def test_a_listing_that_is_no_snapshot_keeps_the_order_of_files(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file comes to a page that was listed, and then a newer one to a page that was not."""
+    looks, _, known, fileio = rule(order=order)
+    fileio.put("a/1.json", b"x")
+    fileio.put("m/1.json", b"x")
+    late = [("a/0.json", b"x"), ("z/1.json", b"x")]
+    pages = fileio.list
+
+    def list_with_writes() -> Any:
+        for page in pages(page_size=1):
+            yield page
+            while late:
+                fileio.put(*late.pop(0))
+
+    monkeypatch.setattr(fileio, "list", list_with_writes)
+    monkeypatch.setattr(looks, "_fileio", fileio)
+    taken: list[str] = []
+    look = looks.look(1)
+    for number in range(2, 7):
+        taken += [file.meta.key for file in look.files]
+        for file in look.files:
+            note(known, file.meta)
+        look = looks.look(number)
+    assert sorted(taken) == ["a/0.json", "a/1.json", "m/1.json", "z/1.json"] and look.reached == 6 and not looks.is_settling
+    assert taken.index("a/0.json") < taken.index("z/1.json")
+
+
+def test_a_file_that_settles_holds_back_later_ones() -> None:
+    looks, _, known, fileio = rule(order="name", settle_s=0.2)
+    fileio.put("m/z.json", b"x")
+    taken: list[str] = []
+    look = looks.look(1)
+    fileio.put("m/a.json", b"x")
+    for number in range(2, 8):
+        taken += [file.meta.key for file in look.files]
+        for file in look.files:
+            note(known, file.meta)
+        default_env().sleep(0.12)
+        look = looks.look(number)
+    assert taken == ["m/a.json", "m/z.json"] and look.reached == 7
 
 
 def test_formats_by_name() -> None:
@@ -275,6 +321,44 @@ def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
     fileio.put(f"t/{name}", data)
     with pytest.raises(BrokenFile, match=said):
         list(open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", b'{"id": 1, "s": ' + b"[" * 100_000 + b'\n{"id": 2}\n'),
+        ("a.json", b'{"id": 1, "s": [1]}\n{"id": 2}\n'),
+        ("a.csv", b"id,s\n1," + b"[" * 100_000 + b"\n2,\n"),
+        ("a.csv", b"id,s\n1,[1]\n2,\n"),
+    ],
+)
+def test_a_nested_value_that_does_not_fit_is_a_bad_row(name: str, data: bytes) -> None:
+    _, any_rule, _, fileio = rule(files=[{"columns": {"id": "bigint", "s": "struct<a: bigint>"}}])
+    fileio.put(f"t/{name}", data)
+    (found,) = open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule)
+    assert found.rows.column("id").to_pylist() == [2] and [bad.number for bad in found.bad] == [1]
+
+
+def test_an_identifier_of_avro_is_its_text() -> None:
+    _, any_rule, _, fileio = rule()
+    made, value = io.BytesIO(), uuid.UUID(int=7)
+    fields = [
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "more", "type": {"type": "array", "items": "string"}},
+    ]
+    fastavro.writer(made, {"type": "record", "name": "r", "fields": fields}, [{"id": value, "more": ["x"]}])
+    fileio.put("t/a.avro", made.getvalue())
+    (found,) = open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule)
+    assert found.rows.to_pylist() == [{"id": str(value), "more": ["x"]}]
+
+
+def test_a_broken_schema_of_avro_is_a_broken_file() -> None:
+    _, any_rule, _, fileio = rule()
+    made = io.BytesIO()
+    fastavro.writer(made, {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}, [{"id": 1}])
+    fileio.put("t/a.avro", made.getvalue().replace(b'"type": "long"', b'"tyqe": "long"'))
+    with pytest.raises(BrokenFile, match="no Avro file"):
+        open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule)
 
 
 def test_text_needs_columns(tmp_path: Path) -> None:

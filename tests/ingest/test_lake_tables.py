@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from fileio.env import default_env
 from objcat.errors import IngestStopped, PositionGone, SourceUnfit
 from objcat.ingest.requests import add_request
+from objcat.ingest.routes import Router
+from objcat.ingest.sources import open_source
 from tests.ingest.two_lakes import TwoLakes
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32())])
@@ -248,3 +251,44 @@ def test_slots_between_a_renamed_column_and_its_read_are_not_consistent(lakes: T
     assert state.is_consistent and lakes.differences("accounts") == lakes.differences("wallets") == []
     found = sums(lakes)
     assert {total for is_whole, total in found.values() if is_whole} == {10_000} and any(not whole for whole, _ in found.values())
+
+
+def test_a_key_that_the_route_names_for_a_table_without_one(lakes: TwoLakes) -> None:
+    lakes.configure(route='key = ["id"]')
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = lakes.source.create_table("shop.log", schema, key=None)
+    table.insert(pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]}, schema=schema))
+    lakes.once()
+    # Without a key, the row is deleted and inserted in one slot.
+    lakes.source.sql("UPDATE shop.log SET v = 'new' WHERE id = 2")
+    lakes.source.sql("DELETE FROM shop.log WHERE id = 3")
+    lakes.once()
+    assert lakes.differences("log") == [] and lakes.lake.table("copy.log").scan().count() == 2
+
+
+def test_a_run_ends_when_a_table_is_dropped_that_it_waits_for(lakes: TwoLakes) -> None:
+    config = lakes.config()
+    source = open_source(config, Router(config), default_env())
+    position = source.begin([])
+    target = source.head()
+    lakes.source.drop_table("shop.wallets")
+    for transaction in source.transactions(position):
+        position = transaction.position
+        if not transaction.changes:
+            break
+    source.close()
+    assert list(target["tables"]) == ["shop.accounts", "shop.wallets"] and list(position["tables"]) == ["shop.accounts"]
+    assert source.is_reached(position, target)
+
+
+def test_a_column_that_a_restore_brings_back(lakes: TwoLakes) -> None:
+    lakes.once()
+    table = lakes.source.table("shop.accounts")
+    slot = table.refresh().slot
+    table.alter.drop_column("n")
+    lakes.once()
+    # The table is read again, and then the column is null in every row.
+    table.alter.add_column("kind", pa.string(), default="x")
+    lakes.once()
+    table.restore(to=slot)
+    assert lakes.once().is_consistent and lakes.differences("accounts") == []

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import psycopg2
 import pytest
@@ -16,8 +17,10 @@ from devkit.paths import ROOT
 from devkit.toolchain import java_home, run_environment
 from fileio.env import default_env
 from objcat.errors import InvalidInput
+from objcat.ingest import spark_bootstrap
 from objcat.ingest.postgres import exported_snapshot
 from objcat.ingest.postgres.exported_snapshot import jdbc_address, parts_of
+from objcat.ingest.requests import add_request
 from objcat.ingest.routes import Router
 from objcat.ingest.sources import open_source
 from objcat.ingest.spark_bootstrap import bootstrap_table
@@ -105,6 +108,20 @@ def test_a_table_that_was_read_is_refused(shop: Shop) -> None:
         bootstrap_table(shop.config(), shop.lake, None, "public.items")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="not followed"):
         bootstrap_table(shop.config(), shop.lake, None, "public.nothing")  # type: ignore[arg-type]
+
+
+def test_a_table_that_was_read_is_read_again_on_request(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.sql("create table items(id int primary key); insert into items values (1)")
+    shop.once()
+    add_request(shop.lake, shop.config(), "resnapshot", "public.items")
+    # What executors read stands for itself: here it is nothing.
+    monkeypatch.setattr(spark_bootstrap, "_frame", lambda *_: SimpleNamespace(isEmpty=lambda: True))
+    done = bootstrap_table(shop.config(), shop.lake, None, "public.items")  # type: ignore[arg-type]
+    assert done.rows == 0 and shop.lake.table("shop.items").scan().count() == 0
+    stored = shop.lake.source_position("shop", shared_log="shop")
+    assert stored is not None and stored.state["requests"] == 0 and stored.state["tables"]["public.items"].get("unread") is None
+    shop.once()
+    assert shop.lake.table("shop.items").scan().count() == 0, "the request was taken again"
 
 
 @pytest.mark.timeout(600)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from fileio.contract import ObjectMeta
 from fileio.store import FileIO
 from objcat.engine.spooled_batch import RowSpool
+from objcat.ingest.decoding import UNFIT
 from objcat.ingest.folder.file_batch import BadRow, BrokenFile, FileBatch
 from objcat.ingest.folder.file_record import FileState, RecordedFile
 from objcat.ingest.folder.formats import open_rows
@@ -81,8 +82,8 @@ class FileReader:
     def refuse(self, file: FoundFile) -> ReadFile:
         """A file that was overwritten after its rows were appended to a table without a key: they cannot be replaced."""
         why = (
-            "it was overwritten after its rows had been appended, and a table without a key cannot replace them. Nothing of this version "
-            "was taken. Give the route a key, or write files under new names"
+            "it was overwritten after its rows had been appended, and neither a table without a key nor a history can replace them. "
+            "Nothing of this version was taken. Write files under new names, or let the route have a key and no history"
         )
         return self._refused(file, FileState.REFUSED, why)
 
@@ -144,14 +145,14 @@ def _nulls(bad: list[BadRow]) -> int:
 
 def _without_null_keys(batch: FileBatch, table: SourceTable, bad: list[BadRow]) -> pa.Table:
     """Rows without those whose key is null, which are added to `bad`."""
-    rows = batch.rows
+    rows, numbers = batch.rows, batch.kept
     for name in table.key:
         if rows.column(name).null_count == 0:
             continue
         is_null = pc.is_null(rows.column(name))
-        numbers = batch.kept if rows is batch.rows else [0] * rows.num_rows
         for place, row in zip(pc.indices_nonzero(is_null).to_pylist(), rows.filter(is_null).to_pylist(), strict=True):
             bad.append(BadRow(numbers[place], json.dumps(row, default=repr).encode(), _NULL_KEY.format(name)))
+        numbers = [number for number, is_gone in zip(numbers, is_null.to_pylist(), strict=True) if not is_gone]
         rows = rows.filter(pc.invert(is_null))
     return rows
 
@@ -165,7 +166,10 @@ def _parts(rows: pa.Table, table: SourceTable, file: FoundFile) -> Iterator[tupl
         return
     said = rows.column(name)
     # A column of true and false is text `true` and `false`.
-    text = pc.utf8_lower(said if pa.types.is_string(said.type) else said.cast(pa.string()))
+    try:
+        text = pc.utf8_lower(said if pa.types.is_string(said.type) else said.cast(pa.string()))
+    except UNFIT as error:
+        raise BrokenFile(f"its column {name!r} says what a delete is, and its values are no texts ({error})") from error
     is_delete = pc.is_in(text, value_set=pa.array(settings.delete_values, pa.string()))
     if not pc.any(is_delete).as_py():
         yield ChangeKind.INSERT, rows

@@ -49,7 +49,7 @@ RECENT_MAX = 50_000
 class FileState(enum.StrEnum):
     """What became of a file.
 
-    TAKEN: its rows are in the lake. BROKEN: it could not be read, so none of its rows are; another version of it is taken.
+    TAKEN: its rows are in the lake. BROKEN: this version could not be read, so none of its rows are; another one is taken.
     REFUSED: its rows are in the lake, and another version of it was refused.
     """
 
@@ -110,17 +110,16 @@ class FileRecord:
         self._has_rows = np.empty(0, np.bool_)
         self._recent: dict[bytes, tuple[int, bool]] = {}
 
-    def load(self, *, but: Sequence[str] = (), nothing: bool = False) -> None:
+    def load(self, *, but: Sequence[str] = ()) -> None:
         """Read the record as it is in the lake.
 
         Args:
             but: tables whose files are to be forgotten, by changes that are not committed yet.
-            nothing: whether all files are.
         """
         self._recent = {}
         forgotten = pa.array(list(but), pa.string())
         files, versions, has_rows = [], [], []
-        for batch in () if nothing else self._batches(["file", "version", "state", "source_table"]):
+        for batch in self._batches(["file", "version", "state", "source_table"]):
             if len(forgotten):
                 batch = batch.filter(pc.invert(pc.is_in(batch.column("source_table"), value_set=forgotten)))  # noqa: PLW2901 - the rest of it
             names, found, states = (batch.column(name).to_pylist() for name in ("file", "version", "state"))
@@ -175,13 +174,13 @@ class FileRecord:
             answers.append(_novelty(known, version))
         return answers
 
-    def forget_all(self) -> Iterable[Change]:
-        """The changes after which no file is in the record."""
-        yield TableTruncated(RECORD_TABLE)
-
     def forget(self, tables: Sequence[str]) -> Iterable[Change]:
         """The changes after which no file of these tables is in the record."""
         wanted = pa.array(list(tables), pa.string())
+        sources = [batch.column("source_table") for batch in self._batches(["source_table"])]
+        if sources and all(pc.all(pc.is_in(one, value_set=wanted), min_count=0).as_py() for one in sources):
+            yield TableTruncated(RECORD_TABLE)
+            return
         for batch in self._batches(["file", "source_table"]):
             mine = batch.filter(pc.is_in(batch.column("source_table"), value_set=wanted))
             if mine.num_rows:

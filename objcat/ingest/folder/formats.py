@@ -82,11 +82,11 @@ def _parquet(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
         try:
             stream = fileio.open_read(meta.key, meta=meta)
             return pq.ParquetFile(stream, metadata=footer, pre_buffer=True, page_checksum_verification=True)
-        except pa.ArrowException as error:
-            raise BrokenFile(f"it is no Parquet file ({_short(error)})") from error
+        except _PARQUET_DAMAGE as error:
+            raise _broken(error, "it is no Parquet file") from error
 
     with opened() as file:
-        footer, theirs = file.metadata, file.schema_arrow
+        footer, theirs = file.metadata, _schema_of(file)
     schema = _chosen(theirs, rule)
 
     def batches() -> Iterator[FileBatch]:
@@ -98,17 +98,31 @@ def _parquet(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
                     for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=schema.names):
                         yield _converted(batch, schema, at)
                         at += batch.num_rows
-                except (pa.ArrowException, OSError) as error:
-                    if not isinstance(error, pa.ArrowException) and not _is_damage(error):
-                        raise
-                    raise BrokenFile(f"it cannot be read from row {at} on ({_short(error)})") from error
+                except _PARQUET_DAMAGE as error:
+                    raise _broken(error, f"it cannot be read from row {at} on") from error
 
     return OpenedFile(schema, batches())
 
 
-def _is_damage(error: OSError) -> bool:
-    """Whether an error is of the bytes, and not of their transport: Arrow raises OSError without a number for damaged pages."""
-    return error.errno is None
+_PARQUET_DAMAGE = (pa.ArrowException, OSError, UnicodeError)
+"""What Arrow raises for bytes that are no Parquet."""
+
+
+def _schema_of(file: pq.ParquetFile) -> pa.Schema:
+    try:
+        return file.schema_arrow
+    except _PARQUET_DAMAGE as error:
+        raise _broken(error, "it is no Parquet file") from error
+
+
+def _broken(error: Exception, what: str) -> Exception:
+    """An error of Arrow as that of a file whose bytes are damaged. One of their transport stays, and so does one of memory.
+
+    Arrow raises OSError without a number for damaged footers and pages.
+    """
+    if (isinstance(error, OSError) and error.errno is not None) or isinstance(error, pa.ArrowMemoryError):
+        return error
+    return BrokenFile(f"{what} ({_short(error)})")
 
 
 def _chosen(theirs: pa.Schema, rule: FileRule) -> pa.Schema:
@@ -153,13 +167,14 @@ def _shown(row: pa.RecordBatch) -> bytes:
 
 def _avro(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
     fastavro: Any = library("fastavro", needed_by="Avro files need", extra="ingest-folder")
+    damage = (*_AVRO_DAMAGE, fastavro.schema.SchemaParseException)
     stream = io.BufferedReader(fileio.open_read(meta.key, meta=meta), BUFFER_BYTES)
     try:
         reader = fastavro.reader(stream)
         theirs = avro_schema(reader.writer_schema)
     except BrokenFile:
         raise
-    except _AVRO_DAMAGE as error:
+    except damage as error:
         raise BrokenFile(f"it is no Avro file ({_short(error)})") from error
     schema = _chosen(theirs, rule)
 
@@ -169,7 +184,7 @@ def _avro(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
         while True:
             try:
                 piece: list[Mapping[str, Any]] = list(islice(records, BATCH_ROWS))
-            except _AVRO_DAMAGE as error:
+            except damage as error:
                 raise BrokenFile(f"it cannot be read from about row {at} on ({_short(error)})") from error
             if not piece:
                 return
@@ -187,6 +202,7 @@ _AVRO_DAMAGE = (
     StopIteration,
     AttributeError,
     ArithmeticError,
+    RecursionError,
     struct.error,
     zlib.error,
 )

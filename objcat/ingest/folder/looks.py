@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fileio.contract import ListPage, ObjectMeta
+from fileio.contract import ObjectMeta, Version
 from fileio.env import Env
 from fileio.store import FileIO
 from objcat.ingest.folder.file_reader import FoundFile
@@ -18,6 +18,8 @@ LOOK_FILES_MAX = 20_000
 """A look finds so many files at most. When there are more, another look follows at once."""
 CLOCKS_APART_S = 60.0
 """A file that was last modified so much longer ago than it has to be settled is taken in the first look, whatever the clocks say."""
+SECOND_LOOK_S = 1.0
+"""After a look that found files which have to be seen again, the next one comes within so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Look:
 
 @dataclass(slots=True)
 class _Settling:
-    """A file that may still be written: its version, when it was first seen, and in which look."""
+    """A young file that is not taken yet: its version, when it was first seen, and in which look."""
 
     version: str
     since_s: float
@@ -45,8 +47,15 @@ class _Settling:
     seen_in: int
 
 
+_Order = tuple[int, str] | tuple[str]
+
+
 class FolderLooks:
     """Looks at a folder. For one thread.
+
+    A listing of several pages, or of a file system, is no snapshot: it may have a file, and miss an older one that came to an earlier page
+    meanwhile. The next listing has that one. So a young file is taken when it is seen a second time, and not before young files that come
+    before it in the order and were not missed by more than the first of these listings.
 
     Args:
         fileio: the folder.
@@ -66,34 +75,42 @@ class FolderLooks:
         self._record = record
         self._env = env
         self._settling: dict[str, _Settling] = {}
-        is_file_system = fileio.url.startswith("file:")
-        self.settle_s = settings.settle_s if settings.settle_s is not None else SETTLE_S if is_file_system else 0.0
+        self._first_waiting: dict[int, _Order] = {}
+        self._is_file_system = fileio.url.startswith("file:")
+        self.settle_s = settings.settle_s if settings.settle_s is not None else SETTLE_S if self._is_file_system else 0.0
 
     def look(self, number: int) -> Look:
         """List the folder. `number`: greater than that of the look before."""
-        order = _by_modified if self._settings.order == "modified" else _by_name
-        found = heapq.nsmallest(LOOK_FILES_MAX + 1, self._candidates(number), key=order)
+        self._first_waiting = {}
+        found = heapq.nsmallest(LOOK_FILES_MAX + 1, self._candidates(number), key=lambda file: self._order(file.meta))
         self._settling = {key: one for key, one in self._settling.items() if one.seen_in == number}
-        waiting = [one.look for one in self._settling.values()]
         is_whole = len(found) <= LOOK_FILES_MAX
-        return Look(found[:LOOK_FILES_MAX], is_whole, min([number, *(look - 1 for look in waiting)]))
+        taken = [file for file in found[:LOOK_FILES_MAX] if not self._has_one_before(file.meta)]
+        for file in taken:
+            self._settling.pop(file.meta.key, None)
+        waiting = [one.look for one in self._settling.values()]
+        return Look(taken, is_whole, min([number, *(look - 1 for look in waiting)]))
 
     @property
     def is_settling(self) -> bool:
-        """Whether the last look found files that may still be written."""
+        """Whether the last look found files that have to be seen again."""
         return bool(self._settling)
 
-    def _candidates(self, number: int) -> Iterator[FoundFile]:
-        for page in self._fileio.list():
-            yield from self._of_page(page, number)
+    def takes(self, key: str) -> bool:
+        """Whether a file of that name would be taken."""
+        return self._routed(ObjectMeta(key=key, size=0, version=Version(""), modified_ms=0)) is not None
 
-    def _of_page(self, page: ListPage, number: int) -> Iterator[FoundFile]:
-        listed = [file for meta in page.objects if (file := self._routed(meta)) is not None]
-        for file, novelty in zip(listed, self._record.compare([file.meta for file in listed]), strict=True):
-            if novelty is Novelty.KNOWN or not self._is_settled(file.meta, number):
-                continue
-            is_repeated = novelty is Novelty.OVERWRITTEN
-            yield FoundFile(file.meta, file.table, file.kind, file.rule, is_repeated, self._router.keeps_history(file.table))
+    def _candidates(self, number: int) -> Iterator[FoundFile]:
+        began_ms = self._env.now_ms()
+        is_snapshot = not self._is_file_system
+        for page in self._fileio.list():
+            is_snapshot = is_snapshot and page.cursor is None
+            listed = [file for meta in page.objects if (file := self._routed(meta)) is not None]
+            for file, novelty in zip(listed, self._record.compare([file.meta for file in listed]), strict=True):
+                if novelty is Novelty.KNOWN or not self._is_settled(file.meta, number, began_ms, is_snapshot=is_snapshot):
+                    continue
+                is_repeated = novelty is Novelty.OVERWRITTEN
+                yield FoundFile(file.meta, file.table, file.kind, file.rule, is_repeated, self._router.keeps_history(file.table))
 
     def _routed(self, meta: ObjectMeta) -> FoundFile | None:
         """A listed file with its table; None when it is not taken."""
@@ -106,25 +123,26 @@ class FolderLooks:
                 return FoundFile(meta, table, kind, rule) if self._router.follows(table) else None
         return None
 
-    def _is_settled(self, meta: ObjectMeta, number: int) -> bool:
-        """Whether a file has stayed as it is for long enough."""
-        if not self.settle_s or self._env.now_ms() - meta.modified_ms >= (self.settle_s + CLOCKS_APART_S) * 1000:
+    def _is_settled(self, meta: ObjectMeta, number: int, began_ms: int, *, is_snapshot: bool) -> bool:
+        """Whether a file has stayed as it is for long enough, and was seen before where a listing may miss others."""
+        before = self._settling.get(meta.key)
+        is_old = began_ms - meta.modified_ms >= (self.settle_s + CLOCKS_APART_S) * 1000
+        if (before is None and is_old) or (is_snapshot and not self.settle_s):
             return True
         now_s = self._env.monotonic_s()
-        before = self._settling.get(meta.key)
         if before is None or before.version != meta.version:
-            self._settling[meta.key] = _Settling(str(meta.version), now_s, number, number)
-            return False
+            before = self._settling[meta.key] = _Settling(str(meta.version), now_s, number, number)
         before.seen_in = number
-        return now_s - before.since_s >= self.settle_s
+        if before.look < number and now_s - before.since_s >= self.settle_s:
+            return True
+        order = self._order(meta)
+        self._first_waiting[before.look] = min(order, self._first_waiting.get(before.look, order))
+        return False
 
+    def _has_one_before(self, meta: ObjectMeta) -> bool:
+        """Whether a file that comes before this one waits, and may have been there when this one was first seen."""
+        one = self._settling.get(meta.key)
+        return one is not None and any(look <= one.look + 1 and order < self._order(meta) for look, order in self._first_waiting.items())
 
-_Order = Callable[[FoundFile], tuple[int, str] | str]
-
-
-def _by_modified(file: FoundFile) -> tuple[int, str]:
-    return file.meta.modified_ms, file.meta.key
-
-
-def _by_name(file: FoundFile) -> str:
-    return file.meta.key
+    def _order(self, meta: ObjectMeta) -> _Order:
+        return (meta.modified_ms, meta.key) if self._settings.order == "modified" else (meta.key,)

@@ -20,7 +20,7 @@ from objcat.errors import IngestStopped, SourceAway, SourceUnfit
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
 from objcat.ingest.folder.file_record import RECORD_TABLE, FileRecord
-from objcat.ingest.folder.looks import FolderLooks
+from objcat.ingest.folder.looks import SECOND_LOOK_S, FolderLooks
 from objcat.ingest.folder.settings import FileRule, FolderSettings, folder_settings
 from objcat.ingest.folder.table_schemas import TableSchemas
 from objcat.ingest.model import (
@@ -92,7 +92,14 @@ class FolderSource:
     # ---- what there is
 
     def check_settings(self) -> None:
-        """See `ChangeSource`."""
+        """See `ChangeSource`. A folder that has the lake in it must not take the files of its tables."""
+        folder, lake = (f"{fileio.url.rstrip('/')}/" for fileio in (self._fileio, self._lake.fileio))
+        own = [f"{lake.removeprefix(folder)}tables/name/{path}" for path in ("log/0.json", "data/txn/0.parquet")]
+        if lake.startswith(folder) and any(self._looks.takes(path) for path in own):
+            raise SourceUnfit(
+                f"The folder {self._fileio.url} of {self._config.name!r} has the lake {self._lake.fileio.url} in it, and would take "
+                "the files of its tables. Nothing was done. Give another `url`, or `path` in [[source.files]] that leaves the lake out."
+            )
         with self._errors("listing"):
             if self._folder is not None and not self._folder.is_dir():
                 raise SourceAway(f"There is no folder {self._folder} for {self._config.name!r}. Make it, or correct url in [source].")
@@ -131,11 +138,17 @@ class FolderSource:
         with self._wake:
             self._number = max(self._number, position[LOOK])
         reached, file = position[LOOK], position[FILE]
-        if position.get(AGAIN):
-            yield from self._emptied(position)
+        asked = position.get(AGAIN, [])
+        # Before the first file nothing is known: then the tables of the lake are left as they are. So are those that no route follows any
+        # more, and their files stay in the record.
+        every = [table for table in self._schemas.tables() if self._router.follows(table.name)]
+        emptied = [table for table in every if EVERY in asked or table.name in asked]
+        again = [name for name in asked if name != EVERY] + [table.name for table in emptied]
+        if asked:
+            yield from self._emptied(position, emptied, again)
         with self._errors("reading the record"):
-            again = position.get(AGAIN, [])
-            self._record.load(but=again, nothing=EVERY in again)
+            self._record.load(but=again)
+        missed: set[str] = set()
         while not self._is_closed:
             with self._wake:
                 self._number += 1
@@ -143,7 +156,7 @@ class FolderSource:
                 number = self._number
             with self._errors("listing"):
                 look = self._looks.look(number)
-            is_missed = False
+            missed_before, missed = missed, set()
             self._waiting = len(look.files)
             for place, found in enumerate(look.files, 1):
                 if self._is_closed:
@@ -151,7 +164,7 @@ class FolderSource:
                 read = self._read(found)
                 self._waiting = len(look.files) - place
                 if read is None:
-                    is_missed = True
+                    missed.add(found.meta.key)
                     continue
                 file = found.meta.key
                 self._record.note(read.recorded)
@@ -164,20 +177,20 @@ class FolderSource:
                     committed_at_ms=found.meta.modified_ms,
                 )
             if not look.is_whole:
+                if not look.files:
+                    self._pause()
                 continue
-            if not is_missed:
+            # A file that changes during each look is not waited for.
+            if missed <= missed_before:
                 reached = max(reached, look.reached)
                 yield SourceTransaction(position={LOOK: reached, FILE: file})
             self._pause()
 
-    def _emptied(self, position: Position) -> Iterator[SourceTransaction]:
+    def _emptied(self, position: Position, tables: Sequence[SourceTable], again: Sequence[str]) -> Iterator[SourceTransaction]:
         """What comes before the first look where files are to be taken again."""
-        asked: Sequence[str] = position[AGAIN]
-        # Before the first file nothing is known: then the tables of the lake are left as they are.
-        tables = [table for table in self._schemas.tables() if EVERY in asked or table.name in asked]
         changes: list[Change] = [change for table in tables for change in (SchemaChanged(table), TableTruncated(table))]
         with self._errors("reading the record"):
-            changes += self._record.forget_all() if EVERY in asked and tables else self._record.forget(asked)
+            changes += self._record.forget(again)
         at = {LOOK: position[LOOK], FILE: position[FILE]}
         yield SourceTransaction(position=at, mark=MARK if changes else None, changes=changes, count=len(changes))
 
@@ -195,7 +208,7 @@ class FolderSource:
         """Wait for the next look."""
         pause_s = self._settings.poll_s
         if self._looks.is_settling:
-            pause_s = min(pause_s, max(0.05, self._looks.settle_s / 4))
+            pause_s = min(pause_s, max(0.05, self._looks.settle_s / 4) if self._looks.settle_s else SECOND_LOOK_S)
         with self._wake:
             self._wake.wait_for(lambda: self._is_closed or self._is_wanted, timeout=pause_s)
 

@@ -57,7 +57,8 @@ class TableSchemas:
         """
         known, key = self._tables.get(name), self._key_of(name)
         before = {} if known is None else {column.name: column.type for column in known.columns}
-        found = {field.name: field.type for field in schema if field.name != rule.settings.delete_column}
+        deletes = rule.settings.delete_column
+        found = {field.name: field.type for field in schema if not deletes or field.name != deletes}
         columns = dict(before)
         for column, data_type in found.items():
             columns[column] = data_type if column not in before else _wider(column, before[column], data_type)

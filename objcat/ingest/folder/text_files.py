@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,7 @@ class CsvRows:
         if not self._types:
             raise BrokenFile(f"its header has none of the columns {', '.join(wanted)}")
         self._torn: list[BadRow] = []
+        self._torn_numbers: set[int] = set()
         self._at = 1
 
     @property
@@ -111,13 +113,23 @@ class CsvRows:
         number = (row.number or 0) - self._rule.settings.header
         said = f"{row.actual_columns} fields, and the header has {row.expected_columns}"
         self._torn.append(BadRow(number, str(row.text).encode(), said))
+        self._torn_numbers.add(number)
         return "skip"
+
+    def _next_numbers(self, count: int) -> Sequence[int]:
+        """The numbers of the next rows: those between them that are torn are no rows of a batch."""
+        first = self._at
+        numbers: Sequence[int] = range(first, first + count)
+        if self._torn_numbers:
+            whole = (number for number in itertools.count(first) if number not in self._torn_numbers)
+            numbers = list(itertools.islice(whole, count))
+        self._at = numbers[-1] + 1 if count else first
+        return numbers
 
     def _decoded(self, batch: pa.RecordBatch | None) -> FileBatch:
         bad, self._torn = self._torn, []
         count = 0 if batch is None else batch.num_rows
-        numbers = range(self._at, self._at + count)
-        self._at += count + len(bad)
+        numbers = self._next_numbers(count)
         texts = {name: pa.array([], pa.string()) if batch is None else batch.column(name) for name in self._types}
         columns, errors = {}, dict[int, str]()
         for name, data_type in self._types.items():
@@ -177,7 +189,7 @@ def _object(line: bytes, number: int, bad: list[BadRow]) -> dict[str, Any] | Non
         return None
     try:
         found = _OBJECTS.decode(line)
-    except (msgspec.DecodeError, UnicodeError, ArithmeticError) as error:
+    except (msgspec.DecodeError, UnicodeError, ArithmeticError, RecursionError) as error:
         bad.append(BadRow(number, line.rstrip(b"\r\n"), f"it is no JSON ({_short(error)})"))
         return None
     if not isinstance(found, dict):

@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
+from uuid import UUID  # noqa: TID251 - the type of a value, no id is made
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +19,9 @@ from objcat.ingest.folder.file_batch import BrokenFile
 from objcat.metadata.schema import Ids, all_nullable, arrow_type, type_from_arrow
 
 Cast = Callable[[pa.Array], pa.Array]
-"""From an array to one of another type. It raises one of `UNFIT` when a value does not fit."""
+"""From an array to one of another type. It raises one of `MISFITS` when a value does not fit."""
+MISFITS = (*UNFIT, AttributeError, RecursionError)
+"""What a cast raises for a value that does not fit: also for a list where an object is due, and for one that is too deep to be read."""
 UTC = "UTC"
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
@@ -50,7 +53,7 @@ def cast_rows(array: pa.Array, cast: Cast, data_type: pa.DataType) -> tuple[pa.A
     """Cast an array. Values that do not fit are null, with the reason by their place: halves that fail are divided further."""
     try:
         return cast(array), {}
-    except UNFIT as error:
+    except MISFITS as error:
         if len(array) == 1:
             return pa.nulls(1, data_type), {0: " ".join(str(error).split())[:300]}
     middle = len(array) // 2
@@ -112,19 +115,19 @@ def python_column(values: Sequence[Any], data_type: pa.DataType) -> tuple[pa.Arr
         try:
             one = plain_value(value, data_type)
             pa.scalar(one, data_type)
-        except (*UNFIT, AttributeError) as error:
+        except MISFITS as error:
             one, bad[place] = None, " ".join(str(error).split())[:300] or type(error).__name__
         made.append(one)
     return pa.array(made, data_type), bad
 
 
 def text_of(value: Any) -> str | None:
-    """A value of JSON as the text that `text_cast` reads."""
+    """A value of JSON as the text that `text_cast` reads, or one of Avro."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, Decimal)):
+    if isinstance(value, (int, Decimal, UUID)):
         return str(value)
     return _JSON.encode(value).decode()
 

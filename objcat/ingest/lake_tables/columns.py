@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from objcat.ingest.lake_tables.progress import FollowedTable
 from objcat.ingest.model import SourceColumn, SourceTable
 from objcat.ingest.routes import Router
 from objcat.metadata.schema import TableSchema
@@ -37,25 +36,29 @@ def source_table(name: str, schema: TableSchema, key: tuple[str, ...], problem: 
     )
 
 
-def has_to_be_read(schema: TableSchema, before: Mapping[str, str]) -> bool:
+def has_to_be_read(schema: TableSchema, followed: FollowedTable) -> bool:
     """Whether rows that did not change read otherwise under a newer schema, so that the table has to be read again.
 
-    A column that was renamed does, one that joined with a default, and one that has the name of another one before it.
+    A column that was renamed does, one that joined with a default, one that has the name of another one before it, and one that is back
+    after a RESTORE.
 
     Args:
         schema: the newer one.
-        before: names by id, as they were.
+        followed: the table, with its columns as they were.
     """
+    before = followed.columns
     taken = {name: column_id for column_id, name in before.items()}
     for column in schema.columns:
         own = str(column.id)
-        if own in before and before[own] != column.name:
+        if own in followed.dropped or (own in before and before[own] != column.name):
             return True
         if own not in before and (column.has_default or column.name in taken):
             return True
     return False
 
 
-def names_of(schema: TableSchema, before: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Names by id, with those of columns that are gone."""
-    return {**(before or {}), **{str(column.id): column.name for column in schema.columns}}
+def note_columns(schema: TableSchema, followed: FollowedTable) -> None:
+    """Take note of the columns that a table has now."""
+    now = {str(column.id): column.name for column in schema.columns}
+    followed.columns = {**followed.columns, **now}
+    followed.dropped = [own for own in followed.columns if own not in now]

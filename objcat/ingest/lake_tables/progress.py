@@ -17,12 +17,14 @@ class FollowedTable(msgspec.Struct, kw_only=True):
         id: of the table in its log. A table that is dropped and created again has another one.
         log: the prefix of its log.
         columns: the names that its columns have or had, by their ids.
+        dropped: the ids of those that it no longer has. A RESTORE may bring them back.
         groups_read: so many of its file groups have been handed over, while its rows are read; None when all are.
     """
 
     id: str
     log: str
     columns: dict[str, str]
+    dropped: list[str] = []
     groups_read: int | None = None
 
 

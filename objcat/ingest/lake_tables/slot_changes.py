@@ -13,7 +13,8 @@ from objcat.ingest.model import Change, ChangeKind, RowBatch, SourceTable
 from objcat.table.reader import TableReader
 from objcat.tasks.change_columns import CHANGE_FIELDS, CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER
 
-_KINDS = {INSERT: ChangeKind.INSERT, UPDATE_AFTER: ChangeKind.UPDATE, DELETE: ChangeKind.DELETE}
+_KINDS = {DELETE: ChangeKind.DELETE, INSERT: ChangeKind.INSERT, UPDATE_AFTER: ChangeKind.UPDATE}
+"""In the order in which the changes of a slot are applied."""
 _HIDDEN = [column.name for column in CHANGE_FIELDS]
 
 
@@ -63,7 +64,11 @@ def read_slots(tables: Mapping[str, tuple[TableReader, SourceTable]], *, since: 
 
 
 def _add(one: SlotChanges, table: SourceTable, rows: pa.Table) -> None:
-    """Add the changes of one table in one slot. A key has at most one there, so the order of the kinds does not matter."""
+    """Add the changes of one table in one slot, deletes first.
+
+    A key has at most one change there, so the order matters only for a key that the route names. By it, a row that a table without a key
+    updates, or that moves to another partition, is a delete and an insert.
+    """
     at = rows.column(COMMIT_TIME)[0].as_py()
     one.committed_at_ms = None if at is None else int(at.timestamp() * 1000)
     kinds = rows.column(CHANGE_TYPE)

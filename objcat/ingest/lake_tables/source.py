@@ -16,7 +16,7 @@ from fileio.errors import FileIOError, Throttled, Unavailable
 from objcat.engine.spooled_batch import RowSpool
 from objcat.errors import IngestStopped, PositionGone, SnapshotExpired, SourceAway, SourceUnfit, TableClosed, TableNotFound
 from objcat.ingest.config import IngestConfig
-from objcat.ingest.lake_tables.columns import describe, has_to_be_read, names_of, source_table
+from objcat.ingest.lake_tables.columns import describe, has_to_be_read, note_columns, source_table
 from objcat.ingest.lake_tables.progress import FollowedTable, LakeProgress
 from objcat.ingest.lake_tables.settings import LakeTablesSettings, lake_tables_settings
 from objcat.ingest.lake_tables.slot_changes import read_slots
@@ -197,7 +197,7 @@ class LakeTablesSource:
         changes: list[Change] = [SchemaChanged(table)]
         if done == 0:
             changes += [TableTruncated(table), TableRead(table, is_done=False)]
-        followed.columns = names_of(schema, followed.columns)
+        note_columns(schema, followed)
         while not self._is_closed:
             part = groups[done : done + 1]
             spool = RowSpool(bytes_max=self._config.run.transaction_bytes)
@@ -246,7 +246,7 @@ class LakeTablesSource:
             followed = progress.tables[name]
             schema = handle._context.snapshot_as_of(until).spec.table_schema
             table = source_table(name, schema, describe(handle, self._router).key)
-            if has_to_be_read(schema, followed.columns):
+            if has_to_be_read(schema, followed):
                 # From the first slot of the range on: its changes are passed over, and it is read at the slot that is reached.
                 followed.groups_read = 0
                 announced.append(TableRead(table, is_done=False))
@@ -257,7 +257,7 @@ class LakeTablesSource:
             else:
                 self._known[name] = table
                 announced.append(SchemaChanged(table))
-            followed.columns = names_of(schema, followed.columns)
+            note_columns(schema, followed)
             tables[name] = (handle, table)
         slots = list(read_slots(tables, since=since, until=until))
         for place, one in enumerate(slots):
@@ -286,9 +286,15 @@ class LakeTablesSource:
         logs = {table.log for table in at.tables.values()}
         return (
             not at.reading()
-            and set(wanted.tables) <= set(at.tables)
             and all(at.slots.get(log, -1) >= slot for log, slot in wanted.slots.items() if log in logs)
+            and not any(self._can_be_read(name) for name in wanted.tables if name not in at.tables)
         )
+
+    def _can_be_read(self, name: str) -> bool:
+        """Whether a table is still there and can be followed: one that was dropped never comes to a position."""
+        with self._errors("reading its catalog"), contextlib.suppress(TableNotFound, TableClosed):
+            return describe(self._lake.table(name), self._router).problem is None
+        return False
 
     def head(self) -> Position:
         """See `ChangeSource`."""
