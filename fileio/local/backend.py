@@ -387,7 +387,7 @@ class LocalBackend(Backend):
                 yield fd
         except (FileExistsError, NotADirectoryError) as error:
             while len(directory) >= len(self._root):
-                if os.path.lexists(directory) and not os.path.isdir(directory):
+                if is_directory(directory) is False:
                     raise InvalidKey(f"{path!r} cannot be an object. {directory!r} is itself an object. Choose another key.") from error
                 directory = os.path.dirname(directory)
             # It was a directory, and a delete removed it between two looks.

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from rich.text import Text
-
 from fileio.env import Env
 from objcat.cli.output import changing_line, words
 from objcat.common.terminal import visible
@@ -98,7 +96,7 @@ class ShownProgress:
     def _print(self, text: str) -> None:
         """Print a line above the one that changes."""
         assert self._line is not None
-        self._line.console.print(Text(text), soft_wrap=True)
+        self._line.console.print(words(text), soft_wrap=True)
 
 
 def log_to(show: Callable[[str], None] | None) -> None:

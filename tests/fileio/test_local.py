@@ -343,6 +343,37 @@ def test_creates_win_over_deletes_that_prune_their_directory(root: Path) -> None
     assert keys(open_local(str(root), LocalOptions())) == []
 
 
+def test_a_directory_that_goes_while_it_is_looked_at_is_no_object(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others create and prune it all the time. Here it is there at the first question about it, and gone at the next."""
+    store = open_local(str(root), LocalOptions(fsync=False))
+    directory, real = root / "deep", os.makedirs
+    looked: list[str] = []
+
+    def make(path: str, *, exist_ok: bool = False) -> None:
+        real(path, exist_ok=exist_ok)
+        if path == str(directory):
+            monkeypatch.setattr(os, "makedirs", real)
+            raise FileExistsError(path)
+
+    def remove_after(name: str) -> None:
+        ask = getattr(os.path if name == "lexists" else os, name)
+
+        def asked(path: str, *more: object, **named: object) -> object:
+            found = ask(path, *more, **named)
+            if str(path) == str(directory) and not looked:
+                looked.append(name)
+                directory.rmdir()
+            return found
+
+        monkeypatch.setattr(os.path if name == "lexists" else os, name, asked)
+
+    monkeypatch.setattr(os, "makedirs", make)
+    for name in ("lexists", "stat"):
+        remove_after(name)
+    written(store.put("deep/k", b"x", Create(), {}))
+    assert looked and store.head("deep/k").size == 1
+
+
 # ---- uploads and appends
 
 
