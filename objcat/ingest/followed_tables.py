@@ -34,6 +34,7 @@ class FollowedTables:
         state: what the next commit stores.
         handover: decides about chunks and changes.
         has_changed: whether the state changed in a way that has to be committed soon, rows or not.
+        committed_position: that of the last commit.
     """
 
     state: IngestState
@@ -47,7 +48,7 @@ class FollowedTables:
         self._metrics = metrics
         self._described: dict[str, SourceTable] = {}
         self._routed: dict[str, RoutedTable] = {}
-        self._committed_position: object = None
+        self.committed_position: object = None
         self._has_met_others = False
 
     def load(self, state: IngestState | None) -> None:
@@ -70,7 +71,7 @@ class FollowedTables:
             return
         self.state = state
         self.handover = Handover(self._source, state)
-        self._committed_position = dict(state.position)
+        self.committed_position = dict(state.position)
         for name in list(state.tables):
             self._take_lake(name)
         if self._sink.was_restored and self._source.has_snapshots:
@@ -96,13 +97,13 @@ class FollowedTables:
     @property
     def has_moved(self) -> bool:
         """Whether the stream has come further than the last commit says."""
-        return self._committed_position != dict(self.state.position)
+        return self.committed_position != dict(self.state.position)
 
     def committed(self) -> None:
         """The state was committed."""
         self.has_changed = False
         self._has_met_others = False
-        self._committed_position = dict(self.state.position)
+        self.committed_position = dict(self.state.position)
 
     def routed(self, name: str) -> RoutedTable | None:
         """Where a table of the source goes; None when it is not followed."""

@@ -108,6 +108,7 @@ class Ingest:
         self._router = Router(config)
         self._is_stopped = False
         self._unsettled_commit: str | None = None
+        self._target: Position | None = None
 
     def stop(self) -> None:
         """Let `run` or `once` end after the commit in progress."""
@@ -121,7 +122,14 @@ class Ingest:
         Raises:
             IngestStopped, ObjcatError: what is committed stays.
         """
+        self._target = None
         return self._follow(is_once=True)
+
+    def target(self, source: ChangeSource) -> Position:
+        """Where `once` ends: where the source was when it was asked first. Sessions that begin again have the same end."""
+        if self._target is None:
+            self._target = source.head()
+        return self._target
 
     def run(self) -> IngestState:
         """Go on until `stop`. A source or a bucket that is away is waited for, `away_s` at most. Returns and raises as `once`."""
@@ -242,7 +250,7 @@ class IngestSession:
         self._show_state()
         self._reader = StreamReader(self._source, self._tables.state.position, bytes_max=self._config.run.queue_bytes, env=self._env)
         self.is_streaming = True
-        target = self._source.head() if is_once else None
+        target = self._ingest.target(self._source) if is_once else None
         while not self._ingest._is_stopped:
             self._do_periodic()
             self._read_chunk()
@@ -251,7 +259,8 @@ class IngestSession:
                 self._commit()
             if target is not None and is_idle and self._is_done(target):
                 break
-        if self._has_rows() or self._tables.has_moved:
+        is_stored = target is not None and self._source.is_reached(self._tables.committed_position, target)
+        if self._has_rows() or (self._tables.has_moved and not is_stored):
             self._commit()
         self._report()
         return self._tables.state
