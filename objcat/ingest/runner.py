@@ -250,7 +250,7 @@ class IngestSession:
         self._show_state()
         self._reader = StreamReader(self._source, self._tables.state.position, bytes_max=self._config.run.queue_bytes, env=self._env)
         self.is_streaming = True
-        target = self._ingest.target(self._source) if is_once else None
+        target: Position | None = self._ingest.target(self._source) if is_once else None
         while not self._ingest._is_stopped:
             self._do_periodic()
             self._read_chunk()
