@@ -10,7 +10,7 @@ from typing import Any, cast
 from objcat.errors import IngestStopped
 from objcat.ingest.handover import Handover, IngestState, TableProgress
 from objcat.ingest.ingest_metrics import IngestMetrics
-from objcat.ingest.model import ChangeSource, KeyOrder, ReplayedSource, SchemaChanged, SourceTable
+from objcat.ingest.model import ChangeSource, KeyOrder, Position, ReplayedSource, SchemaChanged, SourceTable
 from objcat.ingest.routes import HISTORY, RECORD_PROFILE, RoutedTable, Router
 from objcat.ingest.sink import LakeSink, TableUnfit
 
@@ -34,7 +34,7 @@ class FollowedTables:
         state: what the next commit stores.
         handover: decides about chunks and changes.
         has_changed: whether the state changed in a way that has to be committed soon, rows or not.
-        committed_position: that of the last commit.
+        committed_position: that of the last commit; None before the first.
     """
 
     state: IngestState
@@ -48,7 +48,7 @@ class FollowedTables:
         self._metrics = metrics
         self._described: dict[str, SourceTable] = {}
         self._routed: dict[str, RoutedTable] = {}
-        self.committed_position: object = None
+        self.committed_position: Position | None = None
         self._has_met_others = False
 
     def load(self, state: IngestState | None) -> None:

@@ -115,9 +115,8 @@ class Ingest:
         self._is_stopped = True
 
     def once(self) -> IngestState:
-        """Go on to where the source is now, with all tables handed over. Returns the state that was committed.
-
-        A source that was never reached is not waited for.
+        """Go on to where the source is now, with all tables handed over. Returns the state that was committed. A source that was never
+        reached is not waited for.
 
         Raises:
             IngestStopped, ObjcatError: what is committed stays.
@@ -250,7 +249,7 @@ class IngestSession:
         self._show_state()
         self._reader = StreamReader(self._source, self._tables.state.position, bytes_max=self._config.run.queue_bytes, env=self._env)
         self.is_streaming = True
-        target: Position | None = self._ingest.target(self._source) if is_once else None
+        target = self._ingest.target(self._source) if is_once else None
         while not self._ingest._is_stopped:
             self._do_periodic()
             self._read_chunk()
@@ -259,8 +258,9 @@ class IngestSession:
                 self._commit()
             if target is not None and is_idle and self._is_done(target):
                 break
-        is_stored = target is not None and self._source.is_reached(self._tables.committed_position, target)
-        if self._has_rows() or (self._tables.has_moved and not is_stored):
+        stored = self._tables.committed_position
+        is_at_end = target is not None and stored is not None and self._source.is_reached(stored, target)
+        if self._has_rows() or (self._tables.has_moved and not is_at_end):
             self._commit()
         self._report()
         return self._tables.state
