@@ -284,7 +284,7 @@ class ChangeSource(Protocol):
     """Whether `read_chunk` can read tables.
 
     A source without snapshots has nothing but its stream. It sends `SchemaChanged` before the first rows of each schema, also after each
-    start. `is_covered`, `unsettled` and `place_keys` are not called. It is a `ReplayedSource` as well.
+    start. It is a `ReplayedSource` as well. What it does not need is in `objcat.ingest.stream_source`.
     """
 
     def check_settings(self) -> None:

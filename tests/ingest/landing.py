@@ -20,7 +20,7 @@ from objcat.ingest.config import IngestConfig, parse_config
 from objcat.ingest.handover import IngestState
 from objcat.ingest.runner import Ingest
 from objcat.ingest.sources import open_source
-from objcat.table.transaction import Transaction
+from tests.ingest.ended import end_after
 
 CONFIG = """
 [lake]
@@ -139,7 +139,7 @@ class Landing:
 
     def killed_after_commits(self, commits: int) -> None:
         """Run the ingest to its end, or until the process ends right after so many commits of the lake."""
-        process = multiprocessing.get_context("fork").Process(target=_end_after, args=(self, commits))
+        process = multiprocessing.get_context("fork").Process(target=end_after, args=(self.once, commits))
         process.start()
         process.join(60)
         assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
@@ -151,20 +151,3 @@ def parquet_bytes(rows: Sequence[Mapping[str, Any]] | pa.Table, schema: pa.Schem
     target = io.BytesIO()
     pq.write_table(table, target)
     return target.getvalue()
-
-
-def _end_after(landing: Landing, commits: int) -> None:
-    """In a process of its own: ends it by SIGKILL when a transaction of the lake has committed for the so-manieth time."""
-    done = 0
-    leave = Transaction.__exit__
-
-    def left(self: Any, *arguments: Any) -> None:
-        nonlocal done
-        leave(self, *arguments)
-        done += 1
-        if done > commits:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Transaction.__exit__ = left  # type: ignore[method-assign]
-    landing.once()
-    os._exit(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import multiprocessing
-import os
 import secrets
 import signal
 import threading
@@ -27,7 +26,7 @@ from objcat.ingest.model import ChangeSource
 from objcat.ingest.routes import Router
 from objcat.ingest.runner import Ingest
 from objcat.ingest.sources import open_source
-from objcat.table.transaction import Transaction
+from tests.ingest.ended import end_after
 
 CONFIG = """
 [lake]
@@ -181,7 +180,7 @@ class Shop:
 
     def killed_after_commits(self, commits: int) -> None:
         """Run the ingest to its end, or until the process ends right after so many commits of the lake."""
-        process = multiprocessing.get_context("fork").Process(target=_end_after, args=(self, commits))
+        process = multiprocessing.get_context("fork").Process(target=end_after, args=(self.once, commits))
         process.start()
         process.join(60)
         assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
@@ -255,23 +254,6 @@ class Shop:
             cursor.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (self.slot,))
             cursor.execute(f"drop database if exists {self.name} with (force)")
         self._admin.close()
-
-
-def _end_after(shop: Shop, commits: int) -> None:
-    """In a process of its own: ends it by SIGKILL when a transaction of the lake has committed for the so-manieth time."""
-    done = 0
-    leave = Transaction.__exit__
-
-    def left(self: Any, *arguments: Any) -> None:
-        nonlocal done
-        leave(self, *arguments)
-        done += 1
-        if done > commits:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Transaction.__exit__ = left  # type: ignore[method-assign]
-    shop.once()
-    os._exit(0)
 
 
 def _is_plain(kind: str, category: str) -> bool:

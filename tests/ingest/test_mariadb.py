@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from devkit.databases import MariaDbServer
-from tests.conftest import check_needed
 from tests.effort import ALL, INTEGRATION, effort
 from tests.ingest import maria_load
 from tests.ingest.killing import killed_run
@@ -17,18 +15,9 @@ from tests.ingest.maria_shop import MariaShop
 KILLS = effort(14, with_all=40)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MariaDbServer]:
-    check_needed("mariadb")
-    with MariaDbServer() as started:
-        yield started
-
-
 @pytest.fixture
-def shop(server: MariaDbServer, tmp_path: Path) -> Iterator[MariaShop]:
-    made = MariaShop(server, tmp_path)
-    yield made
-    made.close()
+def shop(maria: MariaShop) -> MariaShop:
+    return maria
 
 
 def test_a_table_is_read_and_followed(shop: MariaShop) -> None:
@@ -87,8 +76,8 @@ def test_a_truncate_is_followed(shop: MariaShop) -> None:
 
 @pytest.mark.parametrize("seed", [pytest.param(7, marks=INTEGRATION), pytest.param(11, marks=ALL), pytest.param(23, marks=ALL)])
 @pytest.mark.timeout(1200)
-def test_killed_again_and_again(server: MariaDbServer, tmp_path: Path, seed: int) -> None:
-    shop = MariaShop(server, tmp_path)
+def test_killed_again_and_again(mariadb: MariaDbServer, tmp_path: Path, seed: int) -> None:
+    shop = MariaShop(mariadb, tmp_path)
     found = killed_run(shop, maria_load, tmp_path, seed, kills=KILLS)
     print(f"seed {seed}: {found.said()}")
     assert found.problems == []

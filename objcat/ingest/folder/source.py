@@ -25,19 +25,15 @@ from objcat.ingest.folder.settings import FileRule, FolderSettings, folder_setti
 from objcat.ingest.folder.table_schemas import TableSchemas
 from objcat.ingest.model import (
     Change,
-    KeyOrder,
-    KeyValues,
-    Mark,
     Position,
-    Row,
     SchemaChanged,
-    SnapshotChunk,
     SourceReport,
     SourceTable,
     SourceTransaction,
     TableTruncated,
 )
 from objcat.ingest.routes import Router
+from objcat.ingest.stream_source import StreamSource
 from objcat.lake.lake import connect
 
 LOOK, FILE, AGAIN = "look", "file", "again"
@@ -59,10 +55,9 @@ def position_text(position: Position) -> str:
     return str(position[FILE]) or f"look {position[LOOK]}"
 
 
-class FolderSource:
+class FolderSource(StreamSource):
     """See `ChangeSource` and `ReplayedSource`."""
 
-    has_snapshots = False
     reads_first = False
     knows_tables = False
 
@@ -248,28 +243,6 @@ class FolderSource:
         with self._wake:
             self._is_closed = True
             self._wake.notify_all()
-
-    # ---- what a folder does not have
-
-    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
-        """See `ChangeSource`. Not called: there are no snapshots."""
-        raise NotImplementedError
-
-    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
-        """See `ChangeSource`. Not called: there are no snapshots."""
-        raise NotImplementedError
-
-    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:  # noqa: ARG002
-        """See `ChangeSource`. A file has all of a row."""
-        return {}
-
-    def is_covered(self, covers: Any, mark: Mark) -> bool:
-        """See `ChangeSource`. Not called: there are no snapshots."""
-        raise NotImplementedError
-
-    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:  # noqa: ARG002 - the Protocol has it
-        """See `ChangeSource`."""
-        return []
 
     # ---- helpers
 

@@ -7,7 +7,7 @@ message is written once, whatever the brokers remember of this reader.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fileio.env import Env
@@ -17,18 +17,14 @@ from objcat.ingest.kafka.position import KafkaPosition, TopicPosition
 from objcat.ingest.kafka.settings import KafkaSettings, kafka_settings
 from objcat.ingest.kafka.topic_reader import TopicReader
 from objcat.ingest.model import (
-    KeyOrder,
-    KeyValues,
-    Mark,
     Position,
-    Row,
     SchemaChanged,
-    SnapshotChunk,
     SourceReport,
     SourceTable,
     SourceTransaction,
 )
 from objcat.ingest.routes import Router
+from objcat.ingest.stream_source import StreamSource
 
 logger = logging.getLogger("objcat")
 
@@ -43,10 +39,9 @@ def position_text(position: Position) -> str:
     return str(position["at"])
 
 
-class KafkaSource:
+class KafkaSource(StreamSource):
     """See `ChangeSource`."""
 
-    has_snapshots = False
     reads_first = False
     knows_tables = True
 
@@ -108,26 +103,6 @@ class KafkaSource:
             describe=self._describe,
         )
         yield from reader.transactions(KafkaPosition.of(position), is_closed=lambda: self._is_closed)
-
-    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
-        """See `ChangeSource`. A log has no snapshots."""
-        raise NotImplementedError
-
-    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
-        """See `ChangeSource`. A log has no snapshots."""
-        raise NotImplementedError
-
-    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:  # noqa: ARG002
-        """See `ChangeSource`. A log cannot be asked for a row."""
-        return {}
-
-    def is_covered(self, covers: Any, mark: Mark) -> bool:  # noqa: ARG002 - the Protocol has it
-        """See `ChangeSource`. A log has no snapshots."""
-        return False
-
-    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:  # noqa: ARG002 - the Protocol has it
-        """See `ChangeSource`. A log has no snapshots."""
-        return []
 
     def is_reached(self, position: Position, target: Position) -> bool:
         """See `ChangeSource`."""

@@ -23,14 +23,9 @@ from objcat.ingest.lake_tables.slot_changes import read_slots
 from objcat.ingest.model import (
     Change,
     ChangeKind,
-    KeyOrder,
-    KeyValues,
-    Mark,
     Position,
-    Row,
     RowBatch,
     SchemaChanged,
-    SnapshotChunk,
     SourceReport,
     SourceTable,
     SourceTransaction,
@@ -38,6 +33,7 @@ from objcat.ingest.model import (
     TableTruncated,
 )
 from objcat.ingest.routes import Router
+from objcat.ingest.stream_source import StreamSource
 from objcat.lake.lake import connect
 from objcat.metadata.files import FileGroup
 from objcat.table.table import Table
@@ -56,10 +52,9 @@ def position_text(position: Position) -> str:
     return str(position["last"]) or "its beginning"
 
 
-class LakeTablesSource:
+class LakeTablesSource(StreamSource):
     """See `ChangeSource` and `ReplayedSource`."""
 
-    has_snapshots = False
     reads_first = True
     knows_tables = True
 
@@ -332,28 +327,6 @@ class LakeTablesSource:
         with self._wake:
             self._is_closed = True
             self._wake.notify_all()
-
-    # ---- what a log does not need
-
-    def read_chunk(self, table: SourceTable, after: KeyValues | None, *, rows_max: int, order: KeyOrder) -> SnapshotChunk | None:
-        """See `ChangeSource`. Not called: the stream has all rows."""
-        raise NotImplementedError
-
-    def place_keys(self, table: SourceTable, keys: Sequence[KeyValues], bounds: Sequence[KeyValues], *, order: KeyOrder) -> list[int]:
-        """See `ChangeSource`. Not called: the stream has all rows."""
-        raise NotImplementedError
-
-    def fetch_rows(self, table: SourceTable, keys: Sequence[KeyValues], columns: Sequence[str]) -> Mapping[KeyValues, Row]:  # noqa: ARG002
-        """See `ChangeSource`. A change has all of a row."""
-        return {}
-
-    def is_covered(self, covers: Any, mark: Mark) -> bool:
-        """See `ChangeSource`. Not called: the stream has all rows."""
-        raise NotImplementedError
-
-    def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:  # noqa: ARG002 - the Protocol has it
-        """See `ChangeSource`."""
-        return []
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
