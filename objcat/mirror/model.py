@@ -193,7 +193,10 @@ class MirrorFormat(Protocol):
         """Paths of all files that the newest slot names, each with its number of live rows. Reads all metadata of that slot."""
 
     def expire(self, *, modified_before_ms: int) -> int:
-        """Delete objects of the mirror that no readable slot names, and that are older than a time. Returns how many."""
+        """Delete objects of the mirror that no readable slot names, and that are older than a time. Returns how many.
+
+        What is of slots that an erasure has forgotten goes at once: a process put it that read the table before.
+        """
 
     def forget_before(self, slot: int) -> int:
         """Delete all metadata that was written for slots before one, at once. The mirror must have restarted at or after it.

@@ -57,6 +57,7 @@ NOT_PROMISED = (
     "rows and files that were derived from the rows elsewhere: other tables, also of the same log, caches and copies that readers made",
     "names in the catalog, names of columns, properties, and names of applications and sources",
     "what operations that are still under way, or stand still, write later",
+    "metadata of earlier slots that a process puts later which mirrors the table: the next maintenance or erasure deletes it",
 )
 """What no certificate can show."""
 
@@ -276,7 +277,7 @@ class Search:
                     or self.states.is_in_object(key, data)
                     or (key.rsplit("/", maxsplit=1)[-1].startswith("keys-") and not self.sought.digests.isdisjoint(_numbers(data)))
                 )
-            case "data files" | "index files" | "checkpoint manifests" | "other objects":
+            case "data files" | "adopted files" | "index files" | "checkpoint manifests" | "other objects":
                 of_index = kind == "index files" or key in self.index_manifests
                 return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index=of_index))
             case "mirrors":
@@ -411,6 +412,8 @@ def kind_of(key: str) -> str:
                 if name.startswith("outcomes-")
                 else "checkpoint manifests"
             )
+        case "_lake":
+            return "adopted files"
         case "data" if not _is_parquet(key):
             return "side objects"
         case "data":

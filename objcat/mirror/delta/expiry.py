@@ -17,6 +17,7 @@ from objcat.mirror.delta.loading import DeltaListing, list_log
 from objcat.mirror.delta.restarts import without_removes
 from objcat.mirror.delta.state import DeltaState
 from objcat.mirror.delta.vectors import VECTORS_FOLDER, vector_name, vector_slot
+from objcat.mirror.forgotten_slots import FORGOTTEN, forget_slots, forgotten_before
 from objcat.mirror.model import MirrorFolder, MirrorNotRestarted
 
 _VERSION = re.compile(r"(\d{20})\.")
@@ -35,16 +36,17 @@ class _Kept:
 
 
 def expire(folder: MirrorFolder, state: DeltaState, *, modified_before_ms: int) -> int:
-    """Delete what versions below the oldest readable slot have alone, except saved slots.
+    """Delete what versions below the oldest readable slot have alone, except saved slots, and what an erasure has forgotten.
 
     Args:
         folder: The mirror.
         state: Its newest version. It says which slots are readable.
-        modified_before_ms: Younger objects stay: a process may be about to name them.
+        modified_before_ms: Younger objects stay: a process may be about to name them. What an erasure has forgotten goes at once.
 
     Returns:
         The number of deleted objects.
     """
+    forgotten = min(_forgotten(folder), state.info.since)
     listing = list_log(folder)
     kept = [_kept(listing, min(state.info.oldest, state.slot), open_end=True)]
     kept += [_kept(listing, slot, open_end=False) for slot in state.info.saved if slot <= state.slot]
@@ -55,10 +57,12 @@ def expire(folder: MirrorFolder, state: DeltaState, *, modified_before_ms: int) 
     log = [
         meta.key
         for version, meta in (*listing.commits.items(), *listing.checkpoints.items())
-        if is_old(meta) and not any(one.has(version) for one in kept)
+        if version < forgotten or (is_old(meta) and not any(one.has(version) for one in kept))
     ]
     vectors = [
-        meta.key for slot, meta in _vector_files(folder) if is_old(meta) and not any(one.has(slot) and slot > one.base for one in kept)
+        meta.key
+        for slot, meta in _vector_files(folder)
+        if slot < forgotten or (is_old(meta) and not any(one.has(slot) and slot > one.base for one in kept))
     ]
     # The log goes first: without it nothing names the vectors.
     return _delete(folder, log) + _delete(folder, _unnamed(folder, listing, kept, vectors))
@@ -102,11 +106,28 @@ def forget_before(folder: MirrorFolder, state: DeltaState | None, slot: int) -> 
     if checkpoint is None or checkpoint.version < since:
         checkpoint, files = write_checkpoint(folder, state.slot, state.settings, state.pieces(), time_ms=state.time_ms)
         state.begin_at(checkpoint, files=files)
+    forget_slots(folder.fileio, _forgotten_key(folder), since)
     # A hint that names a deleted checkpoint would cost every reader a LIST.
     advance_hint(folder, checkpoint, files=checkpoint.rows - 3)
     deleted = _delete_before(folder, since)
     _drop_removes(folder, since)
     return deleted
+
+
+def delete_late(folder: MirrorFolder, slot: int) -> None:
+    """Delete what this process wrote from a slot on, if an erasure had forgotten that slot before. All of it is older than the erasure."""
+    forgotten = _forgotten(folder)
+    if slot < forgotten:
+        _delete_before(folder, forgotten)
+
+
+def _forgotten(folder: MirrorFolder) -> int:
+    return forgotten_before(folder.fileio, _forgotten_key(folder))
+
+
+def _forgotten_key(folder: MirrorFolder) -> str:
+    """Beside the vectors: nobody else looks there, as they do in the log."""
+    return f"{folder.folder}{VECTORS_FOLDER}/{FORGOTTEN}"
 
 
 def _drop_removes(folder: MirrorFolder, version: int) -> None:

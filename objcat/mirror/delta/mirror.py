@@ -54,6 +54,7 @@ class DeltaMirror:
         self._vectors = Vectors(folder)
         self._state: DeltaState | None = None
         self._seen_s = 0.0
+        self._wrote: int | None = None
         self._corrupt: CorruptMirror | None = None
 
     def newest(self) -> MirroredSlot | None:
@@ -133,6 +134,7 @@ class DeltaMirror:
         """The newest state in the store."""
         self._seen_s = self._folder.fileio.env.monotonic_s()
         state, self._state = self._state, None
+        wrote, self._wrote = self._wrote, None
         if state is not None:
             later = list_log(self._folder, since=state.slot + 1).commits
             dense = sorted(later) == list(range(state.slot + 1, state.slot + 1 + len(later)))
@@ -142,6 +144,9 @@ class DeltaMirror:
                     advance(self._folder, state, commit)
                 self._state = state
         self._state = self._state or load(self._folder)
+        if wrote is not None and self._state is not None and wrote < self._state.info.since:
+            # The mirror began again above what this process wrote since it looked.
+            expiry.delete_late(self._folder, wrote)
         return self._state
 
     def _readable_state(self) -> DeltaState | None:
@@ -170,6 +175,7 @@ class DeltaMirror:
         data = encode_lines(lines)
         keys = self._put_vectors(commit)
         seen_s = fileio.env.monotonic_s()
+        self._wrote = change.slot if self._wrote is None else self._wrote
         self._settle(fileio.put(commit_key(self._folder, change.slot), data, Create()), commit, keys)
         for vector, bitmap in commit.vectors.values():
             self._vectors.remember(vector, bitmap)
@@ -193,6 +199,7 @@ class DeltaMirror:
         except BaseException:
             restart.discard()
             raise
+        self._wrote = slot
         commit, size = self._put_restart(restart, change, before)
         self._corrupt = None
         if slot == 0:

@@ -21,7 +21,9 @@ T = TypeVar("T")
 _READ_AT_ONCE = 16
 
 
-def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Record, pointers: Pointers, *, modified_before_ms: int) -> int:
+def delete_unnamed(
+    objects: MirrorObjects, reader: ManifestReader, document: Record, pointers: Pointers, *, modified_before_ms: int, forgotten: int = 0
+) -> int:
     """Delete metadata files that are old and that the newest one has no snapshot of, and objects that none of the others names.
 
     Metadata files go before what they name. So a reader finds all that a metadata file names, or no metadata file.
@@ -32,6 +34,7 @@ def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Rec
         document: the newest metadata file.
         pointers: reads other metadata files.
         modified_before_ms: Younger objects stay. A process that writes a slot may be about to name them, or reads a metadata file.
+        forgotten: What was written for slots below it goes, however young: an erasure has forgotten them.
 
     Returns:
         How many objects were deleted.
@@ -42,7 +45,8 @@ def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Rec
     kept = {
         slot
         for name, meta in listed
-        if (slot := slot_of_pointer(name)) is not None and (slot >= newest or slot in snapshots or meta.modified_ms >= modified_before_ms)
+        if (slot := slot_of_pointer(name)) is not None
+        and (slot >= newest or slot in snapshots or (meta.modified_ms >= modified_before_ms and slot >= forgotten))
     }
     named = _Named(objects, reader, document)
     first = _first_of_recent(document, kept, {slot for slot in kept if slot not in snapshots})
@@ -63,7 +67,8 @@ def delete_unnamed(objects: MirrorObjects, reader: ManifestReader, document: Rec
         assert written_for is not None
         # Of a slot whose manifest list was read, it is known what belongs to it. Others may be of metadata files that were not read.
         is_known = written_for <= first or written_for in named.slots
-        return meta.modified_ms < modified_before_ms and meta.key not in named.keys and is_known
+        is_old = written_for < forgotten or (meta.modified_ms < modified_before_ms and is_known)
+        return is_old and meta.key not in named.keys
 
     return _delete(objects, listed, is_due)
 

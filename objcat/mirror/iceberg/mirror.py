@@ -13,6 +13,7 @@ from fileio.errors import FileIOError
 from objcat.errors import InvalidInput
 from objcat.mirror.absent_columns import check_no_absent
 from objcat.mirror.adopted_files import check_for_iceberg
+from objcat.mirror.forgotten_slots import FORGOTTEN, forget_slots, forgotten_before
 from objcat.mirror.iceberg.avro import DATA, DELETES
 from objcat.mirror.iceberg.expiry import delete_before, delete_unnamed, oldest_named
 from objcat.mirror.iceberg.file_types import check_file_types
@@ -163,7 +164,7 @@ class IcebergMirror:
         return found
 
     def expire(self, *, modified_before_ms: int) -> int:
-        """Delete objects of the mirror that no readable metadata file names, and that are older than a time. Returns how many.
+        """See `MirrorFormat.expire`.
 
         The time must lie before the beginning of every write of a slot that still runs.
         """
@@ -172,7 +173,10 @@ class IcebergMirror:
             return 0
         assert self._document is not None
         reader = ManifestReader(self._objects, "file_path")
-        return delete_unnamed(self._objects, reader, self._document, self._pointers, modified_before_ms=modified_before_ms)
+        forgotten = forgotten_before(self._objects.fileio, self._objects.key(FORGOTTEN))
+        return delete_unnamed(
+            self._objects, reader, self._document, self._pointers, modified_before_ms=modified_before_ms, forgotten=forgotten
+        )
 
     def forget_before(self, slot: int) -> int:
         """Delete all metadata that was written for slots before one, at once. Returns how many objects were deleted.
@@ -191,6 +195,9 @@ class IcebergMirror:
                 f"The Iceberg mirror of {self._where.name!r} still names metadata of slot {oldest}, which is before {slot}. Nothing was "
                 "deleted. Restart the mirror, then forget what was before."
             )
+        forget_slots(self._objects.fileio, self._objects.key(FORGOTTEN), slot)
+        # A process that still follows an earlier slot learns from the hint that the mirror began again.
+        self._pointers.require_hint(newest.slot)
         return delete_before(self._objects, slot)
 
     # ---- how

@@ -120,6 +120,13 @@ class Pointers:
             self._hint = None
             return True
 
+    def require_hint(self, slot: int) -> None:
+        """Check that the hint points to a slot or a later one, or put it. Raises storage errors."""
+        self._hint = self._read_hint()
+        number, _ = self._hint
+        if number is None or number <= slot:
+            self._put_hint(slot)
+
     def _put_hint(self, slot: int) -> bool:
         for _ in range(_PUTS_MAX):
             number, version = self._hint or self._read_hint()

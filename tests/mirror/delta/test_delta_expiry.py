@@ -17,6 +17,7 @@ from objcat.errors import InvalidInput
 from objcat.mirror.delta.actions import checkpoint_key, commit_key, commit_version, hint_key
 from objcat.mirror.delta.mirror import DeltaMirror
 from objcat.mirror.delta.vectors import VECTORS_FOLDER, vector_slot
+from objcat.mirror.forgotten_slots import FORGOTTEN
 from objcat.mirror.model import MirrorFolder
 from tests.effort import seeds
 from tests.mirror.delta.synthetic import TABLE, History, read_by_deltalake
@@ -113,7 +114,9 @@ def test_after_a_restart_everything_older_goes_at_once(tmp_path: Path, restart: 
         checkpoint_key(table.place, restart),
         hint_key(table.place),
     }
-    assert {vector_slot(key) for key in left if key.startswith(VECTORS_FOLDER)} <= {restart}
+    forgotten = f"{VECTORS_FOLDER}/{FORGOTTEN}"
+    assert left - young == {forgotten}
+    assert {vector_slot(key) for key in left - {forgotten} if key.startswith(VECTORS_FOLDER)} <= {restart}
     # Not even the path of a file that is gone, which may hold a value.
     assert not any(b"AdaLovelace" in table.fileio.read(key) for key in left)
     rng = random.Random(5)

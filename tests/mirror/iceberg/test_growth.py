@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from objcat.errors import InvalidInput
+from objcat.mirror.forgotten_slots import FORGOTTEN
 from objcat.mirror.model import CorruptMirror
 from objcat.timeline.entry import Action
 from tests.mirror.iceberg.decoder import Decoder
@@ -182,9 +183,11 @@ def test_an_erasure_leaves_nothing_of_earlier_slots(world: World, version: int):
     mirror.write(world.upsert(2, text="y"))
     world.fileio.put("metadata/notes.txt", b"not ours")
     before = names(world)
-    assert mirror.forget_before(2) == len(before) - len(names(world))
+    deleted = mirror.forget_before(2)
+    assert names(world) - before == {f"metadata/{FORGOTTEN}"}
+    assert deleted == len(before - names(world))
     assert metadata_slots(world) == [2, 3]
-    assert names(world) == {*named(world), "metadata/notes.txt"}
+    assert names(world) == {*named(world), "metadata/notes.txt", f"metadata/{FORGOTTEN}"}
     for key in names(world):
         assert b"secret" not in world.fileio.read(key)
     check_all(world)
