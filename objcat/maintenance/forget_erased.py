@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fileio.env import map_io
 from objcat.errors import CheckpointCollected, Contention
 from objcat.maintenance.clean import CleanPlan, plan_clean
 from objcat.metadata.erased_values import Redaction
-from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
+from objcat.metadata.files import ADOPTED_FEATURE, BaseFile, LogObject, TableDelta, decode_delta, encode_delta
 from objcat.metadata.key_index_table import is_of_index
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.manifest_levels import save_table_afresh
@@ -158,6 +159,16 @@ def own_files(timeline: Timeline[Tables], table: str, view: LogView[Tables]) -> 
     entries = _entries(timeline, view)
     others = {path for entry in entries for own, raw in entry.changes.items() if own != table for path in decode_delta(raw).paths}
     return [key for key in there if key not in others]
+
+
+def adopted_files(timeline: Timeline[Tables], table: str, view: LogView[Tables]) -> list[BaseFile]:
+    """The files of other tools that an entry of a table names, and that exist. Reads the log of a table that was adopted."""
+    if not ADOPTED_FEATURE.keys() & view.log.features.keys():
+        return []
+    deltas = (decode_delta(raw) for entry in _entries(timeline, view) if (raw := entry.changes.get(table)) is not None)
+    named = {base.path: base for delta in deltas for base in delta.bases if base.adopted is not None}
+    there = map_io(timeline.fileio.env, timeline.fileio.exists, list(named))
+    return [base for base, exists in zip(named.values(), there, strict=True) if exists]
 
 
 def _read(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> _Known:

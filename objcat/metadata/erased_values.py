@@ -1,4 +1,4 @@
-"""What an erasure removes from the entries of a table: values, key digests, emptied partitions, and earlier states of positions.
+"""What an erasure removes from the entries of a table: values, key digests, emptied partitions, earlier states of positions, adopted paths.
 
 The slot, its files and file groups, and all that conflicts and the replay need stay. So an entry without its bounds, metadata and digests
 is replayed and judged as before. An entry that lost partitions says so.
@@ -6,13 +6,14 @@ is replayed and judged as before. An entry that lost partitions says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
-from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
+from objcat.metadata.files import OUTER, Adoption, BaseFile, LogObject, TableDelta, decode_delta, encode_delta
 from objcat.metadata.key_index_table import INDEX_PARTITION, is_of_index
 from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, FileGroupId, Footprint, Keys, PositionChange, SideObject
 from objcat.timeline.log_state import MOVED_TABLE, MOVED_TO
@@ -21,6 +22,7 @@ KEPT_METADATA = frozenset({"spark.query", MOVED_TO, MOVED_TABLE})
 """objcat's own metadata, which name no data."""
 
 File = TypeVar("File", BaseFile, LogObject)
+_ERASED_PATH = re.compile(rf"{OUTER}/erased-[^/]+/\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +91,30 @@ class Redaction:
         logs = (msgspec.structs.replace(log, slices=tuple(rows for rows in log.slices if self._stays(rows.group_id))) for log in delta.logs)
         return msgspec.structs.replace(
             delta,
-            bases=tuple(self._bare(base) for base in delta.bases if self._stays(base.group_id)),
+            bases=tuple(self._unadopted(self._bare(base), at) for at, base in enumerate(delta.bases) if self._stays(base.group_id)),
             logs=tuple(self._bare(log) for log in logs if log.slices),
             retires=self._group_ids(delta.retires),
             splits={name: count for name, count in delta.splits.items() if self._is_live(name)},
-            removes=tuple(
-                path for path in delta.removes if partition_of_path(path) == INDEX_PARTITION or self._is_live(partition_of_path(path))
-            ),
+            removes=tuple(path for path in delta.removes if self._is_named(path)),
             index=None if delta.index is None else self._delta(delta.index),
         )
 
     def _bare(self, file: File) -> File:
         """A file without its bounds, unless somebody can still read it."""
         return file if file.path in self.kept_files or not file.bounds else msgspec.structs.replace(file, bounds={})
+
+    def _unadopted(self, base: BaseFile, number: int) -> BaseFile:
+        """An adopted file without what its path and its entry say of rows, unless somebody can still read it. number: of the file."""
+        if base.adopted is None or base.path in self.kept_files or _ERASED_PATH.fullmatch(base.path):
+            return base
+        return msgspec.structs.replace(base, path=f"{OUTER}/erased-{self.id}/{number}", adopted=Adoption(txn=base.adopted.txn))
+
+    def _is_named(self, path: str) -> bool:
+        """Whether a CLEAN still says that it deleted a file. The path of an adopted one is in words of another tool."""
+        if path.startswith(f"{OUTER}/"):
+            return False
+        partition = partition_of_path(path)
+        return partition == INDEX_PARTITION or self._is_live(partition)
 
     def _footprint(self, footprint: Footprint, entry: Entry) -> Footprint:
         keys = footprint.keys

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fileio.contract import ObjectMeta
 from fileio.errors import Unavailable
 from objcat.common.progress import shown_progress
 from objcat.datafile.batch_checks import key_values
@@ -28,7 +30,7 @@ from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
 from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
 from objcat.maintenance.forget_erased import commit_empty_slot, forget, own_files
-from objcat.metadata.files import ADOPTED_FEATURE, TableDelta, encode_delta
+from objcat.metadata.files import BaseFile, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
@@ -37,9 +39,9 @@ from objcat.mirror.model import MirrorNotRestarted
 from objcat.planning.scan import parse_filter
 from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
+from objcat.table.erasure_adopted import adopted_before, check_gone, named_now, not_promised, pieces_of, remedy_of, still_there
 from objcat.table.erasure_positions import StateSearch, held_by_positions, sources_with
 from objcat.table.erasure_search import (
-    NOT_PROMISED,
     Examined,
     Finder,
     Search,
@@ -159,10 +161,10 @@ def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
 def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> ErasureCertificate:
     """See `Table.erase`. `reliably`: of the handle."""
     where, given = _meant(table, keys)
-    _check_written_here(table)
     _check_saved(table, where, left="Nothing was erased.")
     with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
-        traces = reliably(lambda: _traces(table, where, given))
+        adopted = reliably(lambda: adopted_before(table))
+        traces = reliably(lambda: _traces(table, where, given, adopted))
         advance(1)
         # Rows of a filter that no scan can apply could be deleted, but not certified.
         deleted = delete_scanned(table, where, outright=True)
@@ -181,12 +183,14 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         # Expired slots cannot be saved any more.
         _check_saved(table, where, left="Everything that no savepoint retains is erased.")
         again = open_scan(table, where=where)
-        search, under_way = reliably(lambda: _searched(table, traces, literals_of(where), older_than_s=older_than_s))
+        named = reliably(lambda: named_now(table))
+        check_gone(table, adopted, named)
+        search, under_way = reliably(lambda: _searched(table, traces, literals_of(where), named, older_than_s=older_than_s))
         advance(1)
     if search.found:
         raise NotErased(
             f"{len(search.found)} objects of {table.name} still hold values of the erased rows, {min(search.found)} among "
-            "them. They were written while the erasure ran. Erase again; it goes on from here.",
+            f"them. {remedy_of(search.found)}",
             tuple(sorted(search.found)),
         )
     return ErasureCertificate(
@@ -206,17 +210,8 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         held_by_others=search.sought.held,
         too_short=search.sought.short,
         under_way=under_way,
-        not_promised=NOT_PROMISED,
+        not_promised=not_promised(table),
     )
-
-
-def _check_written_here(table: TableContext) -> None:
-    """Raises InvalidInput for a table that named files of another tool, whose paths and metadata hold values that nobody here can erase."""
-    if ADOPTED_FEATURE.keys() & table.refresh().log.features.keys():
-        raise InvalidInput(
-            f"{table.name} was adopted. Its log names files of another tool, whose paths and metadata may hold values of erased rows, so "
-            "nothing could be certified. Nothing was erased. Copy the rows to a new table with lake.write(), and purge this one."
-        )
 
 
 def _check_positions(table: TableContext, traces: Traces, literals: Collection[str]) -> None:
@@ -234,7 +229,9 @@ def _check_positions(table: TableContext, traces: Traces, literals: Collection[s
         raise held_by_positions(table.name, sources)
 
 
-def _searched(table: TableContext, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:
+def _searched(
+    table: TableContext, traces: Traces, literals: Collection[str], adopted: Collection[ObjectMeta], *, older_than_s: float
+) -> tuple[Search, int]:
     """Search every object of the table for values that only erased rows held. Also returns how many objects of transactions under way were
     left out."""
     timeline, fileio = table.timeline, table.fileio
@@ -252,7 +249,7 @@ def _searched(table: TableContext, traces: Traces, literals: Collection[str], *,
     txns = {txn_of_path(meta.key) for meta in listed if meta.key.startswith("data/")}
     decided = view.outcomes.find_all(fileio, txns)
     examined = [meta for meta in listed if not meta.key.startswith("data/") or txn_of_path(meta.key) in decided]
-    for meta in examined:
+    for meta in (*examined, *adopted):
         search.examine(meta)
     search.examine_temporaries(older_than_s=older_than_s)
     return search, len(listed) - len(examined)
@@ -287,12 +284,14 @@ def _readable(table: TableContext, view: LogView[Tables]) -> Iterator[pa.Table]:
             yield physical(rows, snapshot.spec)
 
 
-def _traces(table: TableContext, where: str, given: pa.Table | None) -> Traces:
+def _traces(table: TableContext, where: str, given: pa.Table | None, adopted: Sequence[BaseFile]) -> Traces:
     """What the store holds of the rows, before anything is deleted."""
     spec = table.refresh().spec
     predicate = parse_filter(where, spec.table_schema)
     assert predicate is not None, "an erasure has a filter"
-    return trace(table.fileio, spec, predicate, own_files(table.timeline, table.id, table.timeline.open()), keys=given)
+    own = own_files(table.timeline, table.id, table.timeline.open())
+    pieces = [partial(pieces_of, table.fileio, base, spec) for base in adopted]
+    return trace(table.fileio, spec, predicate, own, keys=given, adopted=pieces)
 
 
 def _end_tombstones(table: TableContext, traces: Traces) -> None:
@@ -391,7 +390,7 @@ def _clean(table: TableContext, dead: Sequence[RolledBackWriter]) -> tuple[tuple
     rolled_back = {one.txn for one in dead if isinstance(one.outcome, RolledBackAt)}
     there = table.fileio.list_keys("data/") if files else ()
     gone = frozenset(files)
-    left = {path for path in there if path in gone or txn_of_path(path) in rolled_back}
+    left = {path for path in there if path in gone or txn_of_path(path) in rolled_back} | still_there(table.fileio, files)
     if left:
         said = f"{len(left)} files of {table.name} that were to be deleted still exist, {min(left)} among them. The store retained them"
         raise Unavailable(f"{said}, or a savepoint, a RESTORE or another clean came in between. Erase again.")

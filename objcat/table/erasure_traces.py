@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,7 +77,13 @@ def _leaves(leaf: Leaf, path: str, values: pa.ChunkedArray) -> Iterator[tuple[Le
         yield leaf, values
 
 
-def trace(fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], *, keys: pa.Table | None = None) -> Traces:
+Pieces: TypeAlias = "Callable[[Pruning | None], Iterator[pa.Table]]"
+"""The row groups of a file that may hold a matching row."""
+
+
+def trace(
+    fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], *, keys: pa.Table | None = None, adopted: Sequence[Pieces] = ()
+) -> Traces:
     """What some data files hold of the rows for which a filter is true, and of all other versions of their keys.
 
     Reads row groups that may hold some. Raises CorruptTable and storage errors; a file that is gone holds nothing.
@@ -84,17 +91,19 @@ def trace(fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], 
     Args:
         paths: of base files, log files and files of a record index.
         keys: other keys to look for, see `Traces.keys`.
+        adopted: files of other tools.
     """
     found = Traces(keys=keys)
-    own = [path for path in paths if f"/{INDEX_PARTITION}/" not in path]
+    own: list[Pieces] = [partial(_pieces, fileio, path, spec) for path in paths if f"/{INDEX_PARTITION}/" not in path]
+    files = [*own, *adopted]
     names = [spec.table_schema.column(name).physical for name in where.columns]
     by_key = [column.physical for column in spec.key_columns]
 
     def passing(rows: pa.Table) -> pa.Array:
         return mask_of(logical(as_of_schema(rows, names, spec.table_schema), spec.table_schema), where)
 
-    for path in own:
-        for rows in matching(fileio, path, spec, where.to_pruning(), passing):
+    for file in files:
+        for rows in _matching(file, where.to_pruning(), passing):
             found.add(rows)
             if by_key:
                 new = as_of_schema(rows, by_key, spec.table_schema).select(by_key)
@@ -105,8 +114,8 @@ def trace(fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], 
     found.keys = found.keys.combine_chunks().group_by(by_key).aggregate([])
     keyed = Keyed(found.keys)
     pruning = _pruning_of(spec, found.keys)
-    for path in own:
-        for rows in matching(fileio, path, spec, pruning, lambda some: keyed.mask(as_of_schema(some, by_key, spec.table_schema))):
+    for file in files:
+        for rows in _matching(file, pruning, lambda some: keyed.mask(as_of_schema(some, by_key, spec.table_schema))):
             found.add(rows)
     return found
 
@@ -131,11 +140,13 @@ def mask_of(rows: pa.Table, where: Filter) -> pa.Array:
     return pa.array(mask)
 
 
-def matching(
-    fileio: FileIO, path: str, spec: TableSpec, pruning: Pruning | None, mask: Callable[[pa.Table], pa.Array]
-) -> Iterator[pa.Table]:
+def _pieces(fileio: FileIO, path: str, spec: TableSpec, where: Pruning | None) -> Iterator[pa.Table]:
+    return every_piece(fileio, path, spec, where=where)
+
+
+def _matching(file: Pieces, pruning: Pruning | None, mask: Callable[[pa.Table], pa.Array]) -> Iterator[pa.Table]:
     """The rows of a file for which `mask` is true, with all columns, one row group at a time."""
-    for rows in every_piece(fileio, path, spec, where=pruning):
+    for rows in file(pruning):
         some = rows.filter(mask(rows))
         if some.num_rows:
             yield some

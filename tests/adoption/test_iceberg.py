@@ -425,16 +425,6 @@ def test_a_default_is_in_rows_of_older_files(catalog: SqlCatalog, lake: objcat.L
     assert [row["kind"] for row in plain(lake.table("t").scan(where="id = 7").to_arrow())] == ["new"]
 
 
-def test_the_table_is_not_erased(catalog: SqlCatalog, lake: objcat.Lake) -> None:
-    foreign = catalog.create_table("db.t", SCHEMA)
-    foreign.append(trips(range(3)))
-    lake.adopt_iceberg(foreign, "t", key=["id"])
-    table = lake.table("t")
-    with pytest.raises(InvalidInput, match=r"adopted.*Copy the rows to a new table"):
-        table.erase("id = 1")
-    assert table.scan().count() == 3
-
-
 def test_every_kind_of_write_upon_adopted_files(catalog: SqlCatalog, lake: objcat.Lake) -> None:
     """What reads rows to change them reads adopted files, whose columns may have other names there."""
     foreign = catalog.create_table("db.t", SCHEMA, partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "city")))
