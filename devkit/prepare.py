@@ -16,6 +16,7 @@ from pathlib import Path
 from devkit import kafka, nginx, toolchain
 from devkit.databases import install_mariadb, install_postgres, mariadb_program, postgres_programs
 from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
+from devkit.environments import has_artifacts, listed_artifacts, locked_artifacts
 from devkit.install import PROGRAMS, InstallError, installed_program
 from devkit.install import is_installed as program_is_installed
 from devkit.mysql_server import install_mysql, mysql_folder
@@ -192,6 +193,12 @@ NEEDS: Mapping[str, Need] = {
     "mariadb": Need("MariaDB", lambda: mariadb_program() is not None, install_mariadb),
     "mysql": Need("MySQL", lambda: mysql_folder() is not None, install_mysql),
     "kafka": Need("Kafka and Kafka Connect", kafka.is_installed, kafka.install_kafka, ("java",)),
+    "spark-kafka": Need(
+        "the connector of Spark for Kafka",
+        lambda: has_artifacts(listed_artifacts("spark-kafka")),
+        lambda: locked_artifacts(listed_artifacts("spark-kafka")),
+        ("java",),
+    ),
     "mkdocs": Need("MkDocs", lambda: _locked_dir("docs", "docs").exists(), site_builder),
 }
 """By name: what `[needs]` of `tests/tiers.toml` may ask for. moto and SeaweedFS are in the project's environment."""

@@ -101,7 +101,7 @@ class ChangeApplier:
         routed, progress = self._tables.routed(change.table.name), self._tables.state.tables.get(change.table.name)
         if routed is None or progress is None or progress.aside is not None or not self._has_rows(change.table, routed):
             return
-        if not self._may_change(routed, change.table.name, change.kind):
+        if not self.may_change(routed, change.table.name, change.kind):
             return
         self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
         self._waiting_bytes += row_bytes(change.row)
@@ -113,7 +113,7 @@ class ChangeApplier:
         routed, progress = self._tables.routed(name), self._tables.state.tables.get(name)
         if routed is None or progress is None or progress.aside is not None or not change.rows.num_rows:
             return
-        if not self._may_change(routed, name, change.kind):
+        if not self.may_change(routed, name, change.kind):
             return
         if self._batch.holds(routed):
             self._spill()
@@ -131,7 +131,7 @@ class ChangeApplier:
             progress.rows = 0
         progress.is_reading = not change.is_done
 
-    def _may_change(self, routed: RoutedTable, name: str, kind: ChangeKind) -> bool:
+    def may_change(self, routed: RoutedTable, name: str, kind: ChangeKind) -> bool:
         """Whether a table can take a change. A table without a key that cannot is set aside."""
         if not routed.appends or routed.route.deletes == HISTORY or kind is ChangeKind.INSERT:
             return True

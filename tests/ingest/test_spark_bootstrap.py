@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
@@ -24,10 +26,13 @@ from objcat.ingest.requests import add_request
 from objcat.ingest.routes import Router
 from objcat.ingest.sources import open_source
 from objcat.ingest.spark_bootstrap import bootstrap_table
+from tests.effort import effort
 from tests.ingest.shop import Shop
 
 DRIVER = "org.postgresql:postgresql"
 ROWS = 20_000
+KILLS = effort(0, with_all=12)
+"""At random moments, next to one at each step."""
 TABLE = """
 create type mood as enum ('calm', 'wild');
 create table items(
@@ -45,8 +50,8 @@ from generate_series(1, ROWS) i
 """
 
 
-def bootstrap(shop: Shop, table: str = "public.items") -> subprocess.CompletedProcess[str]:
-    """Read a table by Spark, in a process of its own."""
+def bootstrap_command(shop: Shop, table: str = "public.items") -> tuple[list[str], dict[str, str]]:
+    """What reads a table by Spark in a process of its own: the command and its environment."""
     (jar,) = locked_artifacts([one for one in listed_artifacts("kafka") if one.coordinate.startswith(DRIVER)])
     command = [sys.executable, "-m", "tests.ingest.bootstrap_process", str(shop.config_path), str(shop.lake_path), table, str(jar)]
     environment = {**run_environment(), **shop.environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -54,6 +59,12 @@ def bootstrap(shop: Shop, table: str = "public.items") -> subprocess.CompletedPr
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
+    return command, environment
+
+
+def bootstrap(shop: Shop, table: str = "public.items") -> subprocess.CompletedProcess[str]:
+    """Read a table by Spark, in a process of its own."""
+    command, environment = bootstrap_command(shop, table)
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
@@ -183,3 +194,50 @@ def test_sessions_that_join_a_snapshot_read_every_row_once(shop: Shop, monkeypat
         source.close()
     expected = [(str(i), "x" * 200 + str(i), "t" if i % 2 == 0 else "f", "a   ") for i in range(1, 1001)]
     assert sorted(found, key=lambda row: int(row[0])) == expected
+
+
+def progress_of(shop: Shop) -> str:
+    """How far a bootstrap of the table is, by what others see of it."""
+    stored = shop.lake.source_position("shop", shared_log="shop")
+    if stored is None:
+        return "nothing"
+    if stored.state["tables"]["public.items"].get("unread") is None:
+        return "committed"
+    reads = shop.sql("select count(*) from pg_stat_activity where datname = current_database() and application_name like '%%JDBC%%'")
+    return "reading" if reads != [(0,)] else "begun"
+
+
+STEPS = ("nothing", "begun", "reading", "committed")
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_that_is_killed(shop: Shop) -> None:
+    """At each step, and then at random moments after it; meanwhile the table is written. A new call reads it, or finds that it was read."""
+    shop.sql(TABLE)
+    shop.sql(FILL.replace("ROWS", str(ROWS)))
+    drawn = random.Random(7)
+    met: list[str] = []
+    for number, (step, pause_s) in enumerate(
+        [("begun", 0.0), ("reading", 0.0), *(("reading", drawn.uniform(0, 2)) for _ in range(KILLS)), ("committed", 0.0)]
+    ):
+        command, environment = bootstrap_command(shop)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            while process.poll() is None and STEPS.index(progress_of(shop)) < STEPS.index(step):
+                default_env().sleep(0.02)
+            default_env().sleep(pause_s)
+        finally:
+            met.append(progress_of(shop))
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        shop.sql(f"update items set n = -{number + 1} where id % 50 = {number}; delete from items where id = {1000 + number}")
+        shop.sql(f"insert into items(id, n) values ({ROWS + number + 1}, {number})")
+    print(f"killed at {met}")
+    assert {"begun", "reading", "committed"} <= set(met), met
+    again = bootstrap(shop)
+    assert again.returncode != 0 and "was read before" in again.stderr
+    state = shop.once()
+    assert state.is_consistent and differences(shop) == []

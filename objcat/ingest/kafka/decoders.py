@@ -7,15 +7,19 @@ from typing import Protocol
 
 from fileio.env import Env
 from objcat.ingest.config import IngestConfig
+from objcat.ingest.decoding import UNFIT
+from objcat.ingest.kafka.connect_types import SchemaUnfit
 from objcat.ingest.kafka.debezium import DebeziumDecoder
 from objcat.ingest.kafka.declared_types import parse_fields
-from objcat.ingest.kafka.message import KafkaMessage, MessageChange
+from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.kafka.plain import PlainDecoder
 from objcat.ingest.kafka.readers import AvroReader, JsonReader, TextReader, ValueReader
 from objcat.ingest.kafka.registry import RegistryClient
 from objcat.ingest.kafka.settings import KafkaSettings, KeyFormat, TopicSettings, framing_of
 from objcat.ingest.kafka.values import ValueField
 
+UNREADABLE = (Unreadable, SchemaUnfit, AttributeError, LookupError, RecursionError, *UNFIT)
+"""What a decoder raises for a message that cannot be read. It goes to the dead letters, and the others go on."""
 _KEY_FORMATS: Mapping[str, KeyFormat] = {"json": "json", "avro": "avro", "protobuf": "protobuf"}
 """The format of keys where the settings name none: that of the values."""
 

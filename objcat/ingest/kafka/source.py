@@ -40,7 +40,11 @@ def position_text(position: Position) -> str:
 
 
 class KafkaSource(StreamSource):
-    """See `ChangeSource`."""
+    """See `ChangeSource`.
+
+    Attributes:
+        cluster: connections to the brokers.
+    """
 
     reads_first = False
     knows_tables = True
@@ -50,7 +54,7 @@ class KafkaSource(StreamSource):
         self._settings = settings
         self._router = router
         self._env = env
-        self._cluster = KafkaCluster(config, settings)
+        self.cluster = KafkaCluster(config, settings)
         self._is_closed = False
         self._topics: dict[str, TopicInfo] = {}
         self._followed: frozenset[str] | None = None
@@ -77,11 +81,11 @@ class KafkaSource(StreamSource):
         is_again = self._followed is not None
         self._followed = frozenset(tables)
         made = KafkaPosition(at="beginning", is_unsettled=True, truncate=sorted(tables) if is_again else [])
-        read = self._read_topics()
+        read = self.read_topics()
         for name, info in read.items():
             made.topics[name] = TopicPosition(id=info.id)
         if self._settings.begin == "latest" and not is_again:
-            for name, partitions in self._cluster.heads(read).items():
+            for name, partitions in self.cluster.heads(read).items():
                 made.topics[name].next |= partitions
                 made.topics[name].has_gap = name != self._settings.transactions and any(partitions.values())
         return made.stored()
@@ -93,16 +97,19 @@ class KafkaSource(StreamSource):
 
     def transactions(self, position: Position) -> Iterator[SourceTransaction]:
         """See `ChangeSource`."""
-        reader = TopicReader(
+        yield from self.reader().transactions(KafkaPosition.of(position), is_closed=lambda: self._is_closed)
+
+    def reader(self) -> TopicReader:
+        """A reader of the topics that are followed now."""
+        return TopicReader(
             self._config,
             self._settings,
             self._router,
-            self._cluster,
+            self.cluster,
             self._env,
-            read_topics=self._read_topics,
-            describe=self._describe,
+            read_topics=self.read_topics,
+            describe=self.describe,
         )
-        yield from reader.transactions(KafkaPosition.of(position), is_closed=lambda: self._is_closed)
 
     def is_reached(self, position: Position, target: Position) -> bool:
         """See `ChangeSource`."""
@@ -111,7 +118,7 @@ class KafkaSource(StreamSource):
     def head(self) -> Position:
         """See `ChangeSource`."""
         made = KafkaPosition(at="head")
-        for name, partitions in self._cluster.heads(self._read_topics()).items():
+        for name, partitions in self.cluster.heads(self.read_topics()).items():
             made.topics[name] = TopicPosition(next=partitions)
         return made.stored()
 
@@ -120,15 +127,15 @@ class KafkaSource(StreamSource):
         self._committed = KafkaPosition.of(position)
         if self._settings.commit_group:
             if self._group is None:
-                self._group = self._cluster.consumer()
-            self._cluster.commit_group(self._group, _offsets(position))
+                self._group = self.cluster.consumer()
+            self.cluster.commit_group(self._group, _offsets(position))
 
     def beat(self) -> None:
         """See `ChangeSource`. The brokers keep nothing for this reader."""
 
     def report(self) -> SourceReport:
         """See `ChangeSource`."""
-        heads = self._cluster.heads(self._read_topics())
+        heads = self.cluster.heads(self.read_topics())
         head = KafkaPosition(at="head", topics={name: TopicPosition(next=partitions) for name, partitions in heads.items()})
         partitions = sum(len(one) for one in heads.values())
         state = f"{len(heads):,} topics with {partitions:,} partitions"
@@ -161,9 +168,10 @@ class KafkaSource(StreamSource):
     # ---- helpers
 
     def _find_topics(self) -> None:
-        self._topics = self._cluster.topics()
+        self._topics = self.cluster.topics()
 
-    def _describe(self, table: SourceTable) -> None:
+    def describe(self, table: SourceTable) -> None:
+        """Know the schema of a topic, as its newest message has it."""
         known = self._described.get(table.name)
         if table.has_schema or known is None or not known.has_schema:
             self._described[table.name] = table
@@ -171,7 +179,7 @@ class KafkaSource(StreamSource):
     def _unknown(self, topic: str) -> SourceTable:
         return SourceTable(name=topic, columns=(), key=self._router.key_of(topic), has_schema=False)
 
-    def _read_topics(self) -> dict[str, TopicInfo]:
+    def read_topics(self) -> dict[str, TopicInfo]:
         """The topics that are read now: those that are followed, and that of transactions."""
         followed = self._followed
         if followed is None:

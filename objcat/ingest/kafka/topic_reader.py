@@ -9,11 +9,9 @@ from typing import Any
 from fileio.env import Env
 from objcat.errors import IngestStopped, PositionGone
 from objcat.ingest.config import IngestConfig
-from objcat.ingest.decoding import UNFIT
 from objcat.ingest.kafka.batches import MessageAssembler, MessageBatches, SchemaNotes, bad_message
 from objcat.ingest.kafka.cluster import KafkaCluster, TopicInfo
-from objcat.ingest.kafka.connect_types import SchemaUnfit
-from objcat.ingest.kafka.decoders import DecoderFactory, MessageDecoder
+from objcat.ingest.kafka.decoders import UNREADABLE, DecoderFactory, MessageDecoder
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.kafka.position import BEGINNING, KafkaPosition, TopicPosition
 from objcat.ingest.kafka.settings import KafkaSettings
@@ -66,7 +64,7 @@ class TopicReader:
     def transactions(self, position: KafkaPosition, *, is_closed: Callable[[], bool]) -> Iterator[SourceTransaction]:
         """The stream after a position, see `ChangeSource.transactions`."""
         if position.truncate:
-            yield self._truncation(position)
+            yield self.truncation(position)
         assembler = self._assembler(position)
         consumer = self._cluster.consumer()
         try:
@@ -89,7 +87,7 @@ class TopicReader:
         if not found:
             self._cluster.check_error()
             return
-        self._check_ids({message.topic() for message in found}, position)
+        self.check_ids({message.topic() for message in found}, position)
         for message in found:
             error = message.error()
             if error is not None:
@@ -102,7 +100,7 @@ class TopicReader:
             return
         try:
             changes = tuple(self._decode(message))
-        except (Unreadable, SchemaUnfit, AttributeError, LookupError, RecursionError, *UNFIT) as error:
+        except UNREADABLE as error:
             changes = (bad_message(message, f"{message.place}: {error}"),)
         if any(isinstance(change.change, TableTruncated) for change in changes):
             changes = self._truncations(message, changes)
@@ -144,7 +142,7 @@ class TopicReader:
             raise self._gone(topic, partition, "was cut back behind what was read of it, and written again")
         elif self._cluster.is_code(error, "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
             # Messages that were taken may wait to be handed over, so the position says less than what was read.
-            self._check_offsets({(topic, partition): assembler.next_offset(topic, partition)}, position, assembler)
+            self.check_offsets({(topic, partition): assembler.next_offset(topic, partition)}, position, assembler)
             # The offset is there after all, or messages were left out on request.
             self._seek(consumer, topic, partition, assembler.next_offset(topic, partition))
         elif self._cluster.is_unknown(error):
@@ -169,10 +167,10 @@ class TopicReader:
     def _follow(self, consumer: Any, position: KafkaPosition, assembler: MessageAssembler) -> None:
         """Read the partitions that there are now, from where the position says."""
         topics = self._read_topics()
-        self._check_ids(set(topics), position)
+        self.check_ids(set(topics), position)
         wanted = {(name, number) for name, info in topics.items() for number in info.partitions}
         joined, left = wanted - self._assigned, self._assigned - wanted
-        self._check_offsets({one: position.next_offset(*one) for one in joined}, position, assembler)
+        self.check_offsets({one: position.next_offset(*one) for one in joined}, position, assembler)
         kafka = self._cluster.kafka
         with self._cluster.errors("choosing partitions"):
             if left:
@@ -211,7 +209,7 @@ class TopicReader:
 
     # ---- what is gone
 
-    def _check_ids(self, topics: set[str], position: KafkaPosition) -> None:
+    def check_ids(self, topics: set[str], position: KafkaPosition) -> None:
         """Check that topics are those that were read before. A topic that was deleted and made again has another id.
 
         It is asked after messages were read, so that all of them are of the topics that are known.
@@ -226,7 +224,7 @@ class TopicReader:
                 )
             known.id = known.id or found
 
-    def _check_offsets(self, offsets: Mapping[tuple[str, int], int], position: KafkaPosition, assembler: MessageAssembler) -> None:
+    def check_offsets(self, offsets: Mapping[tuple[str, int], int], position: KafkaPosition, assembler: MessageAssembler) -> None:
         """Check that what follows the offsets of partitions is still there. Raises PositionGone."""
         known = {one for one, offset in offsets.items() if offset != BEGINNING}
         oldest = self._cluster.offsets(known, newest=False)
@@ -266,7 +264,7 @@ class TopicReader:
             return f"`{command} --all`, which empties the tables and reads every topic"
         return f"`{command} {topic}`, which empties its table and reads the topic"
 
-    def _truncation(self, position: KafkaPosition) -> SourceTransaction:
+    def truncation(self, position: KafkaPosition) -> SourceTransaction:
         """Empty the tables whose topics are read again."""
         tables = [SourceTable(name=name, columns=(), key=self._router.key_of(name), has_schema=False) for name in position.truncate]
         position.truncate = []
