@@ -205,7 +205,7 @@ def test_a_log_that_was_cut_back_and_written_again_stops_the_run() -> None:
 def test_a_topic_of_transactions_that_expired_names_a_command_that_helps() -> None:
     position = KafkaPosition(at="1:100", topics={ENDS: TopicPosition(next={"0": 2})})
     with pytest.raises(PositionGone, match=r"resnapshot shop\.toml --all`"):
-        topic_reader(oldest=6)._check_offsets({(ENDS, 0): 2}, position, MessageBatches(position, SchemaNotes(lambda _: None)))
+        topic_reader(oldest=6).check_offsets({(ENDS, 0): 2}, position, MessageBatches(position, SchemaNotes(lambda _: None)))
 
 
 def test_a_truncation_without_a_transaction_stops_the_run_also_where_transactions_are_followed() -> None:
@@ -309,7 +309,7 @@ def test_tables_that_lack_rows_are_not_called_consistent() -> None:
     assert reader.rows and not reader.is_consistent
     expired = topic_reader(oldest=6, skip=True)
     made = msgspec.convert({"at": "x", "topics": {A: {"next": {"0": 2}}, ENDS: {"next": {"0": 2}}}}, KafkaPosition)
-    expired._check_offsets({(A, 0): 2, (ENDS, 0): 2}, made, MessageBatches(made, SchemaNotes(lambda _: None)))
+    expired.check_offsets({(A, 0): 2, (ENDS, 0): 2}, made, MessageBatches(made, SchemaNotes(lambda _: None)))
     assert made.topics[A].has_gap and not made.topics[ENDS].has_gap
 
 

@@ -87,13 +87,14 @@ def test_envelopes_of_debezium(
         route.settle()
         assert reader.read(spark)["dead"] == 0
         local.ingest().once()
-        assert_same(spark, local, *names)
-        assert [one for name in names if name != "kinds" for one in spark.differences(name)] == []
+        assert_same(spark, local, "notes", "kinds")
+        # What older rows have in a column that joined is compared with the source: one process reads partitions in any order.
+        assert [one for name in names for one in spark.differences(name)] == []
 
     try:
         route.begin()
         route.settle()
-        assert_equal("notes", "kinds")
+        assert_equal("notes")
         shop.sql("insert into items select i, i * 1.5 from generate_series(1, 20) i; update items set n = -n where id % 3 = 0")
         shop.sql("delete from items where id % 4 = 0; insert into items values (4, 4); update items set id = 30 where id = 5")
         shop.sql("update notes set title = 'u' where id < 4; delete from notes where id = 7")
@@ -102,7 +103,7 @@ def test_envelopes_of_debezium(
         # A column joins, and rows of both schemas are in one batch.
         shop.sql("insert into items values (50, 1); alter table items add column more text default 'm'; insert into items values (51, 2)")
         shop.sql("update items set more = 'x' where id = 1")
-        assert_equal("notes", "kinds", "items")
+        assert_equal("notes", "items")
         # The single process goes on where Spark has stopped, and the other way round.
         shop.sql("update items set n = 7 where id < 9; insert into items values (60, 1, 'l'); alter table items drop column n")
         route.settle()
@@ -111,7 +112,8 @@ def test_envelopes_of_debezium(
         route.settle()
         local.ingest().once()
         assert reader.read(spark, messages_max=4)["commits"] >= 2
-        assert_same(spark, local, "notes", "kinds", "items")
+        assert_same(spark, local, "notes", "kinds")
+        assert spark.differences("items") == []
         assert reader.read(spark) == {"slot": None, "commits": 0, "messages": 0, "dead": 0}
         shop.sql("truncate items")
         route.settle()
