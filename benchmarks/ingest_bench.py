@@ -80,7 +80,7 @@ def verdicts(part: str, figures: Figures) -> list[str]:
         return [f"lag: median below 1 s and 99 % below 3 s: {verdict(figures['mariadb'])}"]
     if part == "memory":
         said = {kind: "met" if is_bounded(one) else "not met" for kind, one in figures.items()}
-        return [f"memory, {kind}: the peak is at most {GROWTH_MAX}x of that with a tenth of the rows: {met}" for kind, met in said.items()]
+        return [f"memory, {kind}: the peak is at most {GROWTH_MAX}x of that with half the rows: {met}" for kind, met in said.items()]
     return []
 
 

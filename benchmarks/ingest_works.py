@@ -17,7 +17,7 @@ INGEST, FLOOR = "objcat ingest", "floor"
 STREAM_ROWS = 100_000
 """Rows of the table whose changes are followed."""
 GROWTH_MAX = 1.25
-"""Of the peak memory with a transaction by that with one of a tenth of the rows: then it does not grow with the transaction."""
+"""Of the peak memory with a transaction by that with one of half the rows: then it does not grow with the transaction."""
 
 
 class LakeDiffers(Exception):
@@ -105,11 +105,11 @@ def stream_sample(took: Took, idle: Took, changes: int, server_s: float) -> dict
 
 
 def measure_memory(place: Path, kinds: list[str], *, rows: int, say: Callable[[str], None]) -> dict[str, dict[str, float]]:
-    """One transaction that changes every row of a table, by kind of source: peak memory, beside that of one with a tenth of the rows."""
+    """One transaction that changes every row of a table, by kind of source: peak memory, beside that of one with half the rows."""
     found = {}
     for kind in kinds:
         peaks: dict[int, float] = {}
-        for size in (max(1, rows // 10), rows):
+        for size in (max(1, rows // 2), rows):
             with SOURCES[kind]() as source:
                 say(f"memory, {kind}: making {size:,} orders")
                 source.fill(size)
@@ -136,7 +136,7 @@ def measure_memory(place: Path, kinds: list[str], *, rows: int, say: Callable[[s
                 }
                 shutil.rmtree(folder)
         small, large = peaks.values() if len(peaks) == 2 else (peaks[rows], peaks[rows])
-        found[kind] |= {"peak bytes with a tenth of the rows": small, "growth of the peak": large / small}
+        found[kind] |= {"peak bytes with half the rows": small, "growth of the peak": large / small}
     return found
 
 

@@ -8,6 +8,7 @@ rows of a log object, and has no file of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -45,11 +46,15 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
     """
     result = WriteResult()
     size_max = task.spec.target_log_bytes
-    for number, rows in enumerate(gather(batches if size_max is None else bounded(batches, size_max), size_max)):
+    numbers = count()
+    for rows in gather(batches if size_max is None else bounded(batches, size_max), size_max):
         prepared = prepare(task, rows)
+        # Rows are let go of as soon as they are not needed, so that the next ones do not come beside them.
+        del rows
         result += WriteResult(late=prepared.late)
         if prepared.runs:
-            result += put_log(fileio, task, f"{name}-{number}", prepared.rows, prepared.runs)
+            result += put_log(fileio, task, f"{name}-{next(numbers)}", prepared.rows, prepared.runs)
+        del prepared
     return result
 
 
@@ -291,6 +296,7 @@ def bounded(batches: Iterable[pa.RecordBatch], size_max: int) -> Iterator[pa.Rec
         rows = batch.num_rows if batch.nbytes <= piece else max(1, batch.num_rows * piece // batch.nbytes)
         for at in range(0, batch.num_rows, max(1, rows)):
             yield batch.slice(at, rows)
+        del batch
 
 
 def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> Iterator[pa.Table]:

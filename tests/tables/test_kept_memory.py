@@ -1,17 +1,24 @@
-"""What a handle that writes keeps does not follow the number of its commits."""
+"""What a handle that writes keeps does not follow the number of its commits, nor the rows of one write."""
 
 from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from objcat.tasks.model import Operation, WriteTask
+from objcat.tasks.write_log_rows import write_rows
+from objcat.timeline.entry import new_txn
 from tests.effort import effort
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+LOG_BYTES, ROWS = 4 * 1024**2, 15_000
 KEPT_BYTES_MAX = 2_000
 """A commit. Of objects of Python: an entry that is kept whole, with what it was decoded to, is several times as much."""
 
@@ -37,3 +44,26 @@ def test_a_writer_keeps_next_to_nothing_of_each_commit(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert kept < KEPT_BYTES_MAX, f"{kept:.0f} bytes of each commit are kept"
+
+
+def test_a_long_write_holds_the_rows_of_one_log_file() -> None:
+    fileio = FileIO(MemoryBackend("long"))
+    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], properties={"target_log_bytes": str(LOG_BYTES)})
+    task = WriteTask(table.spec, new_txn(fileio.env), Operation.UPSERT)
+    held: list[int] = []
+    begun = pa.total_allocated_bytes()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        """Each is a part of a log file, and nobody else holds it."""
+        for number in range(60):
+            held.append(pa.total_allocated_bytes() - begun)
+            yield _batch(number * ROWS, (number + 1) * ROWS)
+
+    written = write_rows(fileio, task, "long", batches())
+    assert len(written.logs) >= 3
+    assert max(held) < 1.2 * LOG_BYTES, held
+
+
+def _batch(first: int, end: int) -> pa.RecordBatch:
+    ids = pa.array(range(first, end), pa.int64())
+    return pa.record_batch([ids, ids.cast(pa.string())], schema=SCHEMA)
