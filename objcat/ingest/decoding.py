@@ -116,7 +116,7 @@ def _decoded(
             raw = [row.row.get(column.name, row.key[at]) for row in rows]
         array, bad = decode_column(column, raw)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
-        nulled += nulled_values(raw, array, bad)
+        nulled += nulled_values(column, raw, array, bad)
         arrays.append(masked(array, routed.route.mask.get(column.name), routed.route.mask_secret))
         fields.append(routed.field(column).with_nullable(True))
     for name, data_type, values in _own_columns(routed, rows):
@@ -159,15 +159,29 @@ def decode_column(column: SourceColumn, raw: Sequence[Any] | pa.Array) -> tuple[
     return pa.concat_arrays(good), bad
 
 
-def nulled_values(raw: Sequence[Any] | pa.Array, array: pa.Array, bad: Mapping[int, str]) -> int:
+def nulled_values(column: SourceColumn, raw: Sequence[Any] | pa.Array, array: pa.Array, bad: Mapping[int, str]) -> int:
     """How many values of a column became null because its type in the lake does not hold them, such as an infinite time.
 
-    raw, array, bad: what `decode_column` took and gave.
+    Elements of arrays count too. column, raw, array, bad: what `decode_column` took and gave.
     """
+    within = 0 if column.nulls_within is None else _nulled_elements(column.nulls_within, raw, array, bad)
     if array.null_count == len(bad):
-        return 0
+        return within
     before = raw.null_count if isinstance(raw, pa.Array) else sum(1 for value in raw if _plain(value) is None)
-    return int(array.null_count) - before - len(bad)
+    return int(array.null_count) - before - len(bad) + within
+
+
+def _nulled_elements(
+    nulls_within: Callable[[Sequence[Any]], int], raw: Sequence[Any] | pa.Array, array: pa.Array, bad: Mapping[int, str]
+) -> int:
+    """How many elements of arrays became null. Raw values are looked into only where elements are null."""
+    after = array.flatten().null_count
+    if not after:
+        return 0
+    given = [value for place, value in enumerate(raw.to_pylist() if isinstance(raw, pa.Array) else raw) if place not in bad]
+    of_lake = [value.value for value in given if isinstance(value, DecodedValue) and value.value is not None]
+    of_source = [value for value in given if value is not None and not isinstance(value, DecodedValue)]
+    return int(after) - sum(item is None for one in of_lake for item in one) - nulls_within(of_source)
 
 
 def _with_lake_values(column: SourceColumn, raw: Sequence[Any], lake: set[int]) -> tuple[pa.Array, dict[int, str]]:

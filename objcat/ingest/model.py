@@ -59,12 +59,14 @@ class SourceColumn:
         nullable: whether it may be null. A key column may not.
         decode: from raw values and the type to an Arrow array of that type. It raises ValueError, TypeError or an error of Arrow for a
             value that does not fit; it is then called for each value alone, to find the rows that are bad. A function of a module.
+        nulls_within: how many nulls raw values have inside, such as elements of an array. A function of a module. None: they have none.
     """
 
     name: str
     type: pa.DataType
     nullable: bool = True
     decode: Callable[[Sequence[Any], pa.DataType], pa.Array] = decode_plain
+    nulls_within: Callable[[Sequence[Any]], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,10 @@ in silence: the ingest goes on, reads a table again, sets it aside with a messag
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -303,12 +305,16 @@ def test_partitions_that_come_and_go(shop: Shop) -> None:
 
 
 def test_what_no_type_holds_is_counted(shop: Shop) -> None:
-    shop.sql("create table ends(id int primary key, at timestamptz, day date, amount numeric(6, 2), f float8, empty date)")
-    values = "'infinity', '-infinity', 'NaN', 'NaN', null"
+    shop.sql(
+        "create table ends(id int primary key, at timestamptz, day date, amount numeric(6, 2), f float8, empty date, "
+        "days date[], amounts numeric(6, 2)[])"
+    )
+    values = "'infinity', '-infinity', 'NaN', 'NaN', null, '{infinity,NULL,2024-02-29}', '{1.5,NaN,NULL}'"
     shop.sql(f"insert into ends values (1, {values})")
-    assert shop.once().nulled == 3
+    assert shop.once().nulled == 5
     shop.sql(f"insert into ends values (2, {values}), (3, {values})")
     made = shop.ingest()
-    assert made.once().nulled == 9 and made.metrics.value("nulled_total") == 9
+    assert made.once().nulled == 15 and made.metrics.value("nulled_total") == 15
     for row in shop.rows("ends"):
         assert (row["at"], row["day"], row["amount"]) == (None, None, None) and row["f"] != row["f"]
+        assert row["days"] == [None, None, dt.date(2024, 2, 29)] and row["amounts"] == [Decimal("1.50"), None, None]

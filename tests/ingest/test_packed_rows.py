@@ -249,11 +249,13 @@ def test_dates_that_are_none() -> None:
     wrong = made[:at] + (2023 << 9 | 2 << 5 | 29).to_bytes(3, "little") + made[at + 3 :]
     for name in ("da", "dt", "ts"):
         read = BinlogRow.read_columns(SCHEMA, [BinlogRow(SCHEMA, one, 0) for one in (zero, made)])[name]
-        array, bad = decode_column(SCHEMA.column(name), read)
-        assert (array.to_pylist(), bad, nulled_values(read, array, bad)) == ([None, plain[name]], {}, 1), name
+        column = SCHEMA.column(name)
+        array, bad = decode_column(column, read)
+        assert (array.to_pylist(), bad, nulled_values(column, read, array, bad)) == ([None, plain[name]], {}, 1), name
     read = BinlogRow.read_columns(SCHEMA, [BinlogRow(SCHEMA, one, 0) for one in (wrong, zero, made)])["da"]
-    array, bad = decode_column(SCHEMA.column("da"), read)
-    assert array.to_pylist() == [None, None, plain["da"]] and list(bad) == [0] and nulled_values(read, array, bad) == 1
+    column = SCHEMA.column("da")
+    array, bad = decode_column(column, read)
+    assert array.to_pylist() == [None, None, plain["da"]] and list(bad) == [0] and nulled_values(column, read, array, bad) == 1
 
 
 def test_text_that_is_none_names_its_row() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objcat.ingest.decoding import DecodedValue, decode_column, nulled_values
 from objcat.ingest.postgres.pgoutput import (
     BeginMessage,
     CommitMessage,
@@ -17,7 +19,7 @@ from objcat.ingest.postgres.pgoutput import (
     TruncateMessage,
     parse_message,
 )
-from objcat.ingest.postgres.types import parse_array
+from objcat.ingest.postgres.types import DATE, NUMERIC, PgType, column_of, parse_array
 from objcat.ingest.postgres.visibility import VisibleTransactions, lsn_number, lsn_text
 
 
@@ -93,3 +95,16 @@ def test_arrays(text: str, found: list[str | None]) -> None:
 def test_arrays_that_are_no_lists_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="array"):
         parse_array(text)
+
+
+def test_elements_that_become_null_are_counted() -> None:
+    """Those of a value that came from the lake, and of one that cannot be read, were not lost here."""
+    dates = column_of("days", 1182, -1, nullable=True, known={1182: PgType(element=DATE)}, numeric_scale=None)
+    raw = ["{infinity,NULL,2024-02-29}", None, "{}", DecodedValue([None, None]), "{NULL}", "{x,NULL}", "{-infinity,infinity}"]
+    array, bad = decode_column(dates, raw)
+    assert list(bad) == [5] and array.null_count == 2
+    assert nulled_values(dates, raw, array, bad) == 3
+    texts = pa.array(["{infinity,NULL}", None])
+    assert nulled_values(dates, texts, decode_column(dates, texts)[0], {}) == 1
+    amounts = column_of("n", 1231, (6 << 16 | 2) + 4, nullable=True, known={1231: PgType(element=NUMERIC)}, numeric_scale=None)
+    assert nulled_values(amounts, ["{1.5,NaN,NULL}"], decode_column(amounts, ["{1.5,NaN,NULL}"])[0], {}) == 1

@@ -242,7 +242,7 @@ def _decoded(now: MysqlTable, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, 
         raw = list(values.get(column.name, ()))
         array, bad = decode_column(column, raw)
         arrays.append(array)
-        nulled += nulled_values(raw, array, bad)
+        nulled += nulled_values(column, raw, array, bad)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
     made = pa.Table.from_arrays(arrays, names=[column.name for column in table.columns])
     if not errors:

@@ -234,7 +234,7 @@ def _decoded(table: SourceTable, texts: pa.Table) -> tuple[pa.Table, list[BadRec
         text = chunk if isinstance(chunk, pa.Array) else pa.concat_arrays(chunk.chunks)
         array, bad = decode_column(column, text)
         arrays.append(array)
-        nulled += nulled_values(text, array, bad)
+        nulled += nulled_values(column, text, array, bad)
         errors |= {place: f"{column.name}: {why}" for place, why in bad.items()}
     made = pa.Table.from_arrays(arrays, names=[column.name for column in table.columns])
     if not errors:

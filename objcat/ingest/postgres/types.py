@@ -52,7 +52,8 @@ def column_of(
         numeric_scale: of numerics without a precision; None: they are text.
     """
     data_type, decode = _type_of(type_oid, modifier, known, numeric_scale)
-    return SourceColumn(name=name, type=data_type, nullable=nullable, decode=decode)
+    within = count_null_elements if pa.types.is_list(data_type) else None
+    return SourceColumn(name=name, type=data_type, nullable=nullable, decode=decode, nulls_within=within)
 
 
 def _type_of(type_oid: int, modifier: int, known: Mapping[int, PgType], numeric_scale: int | None) -> tuple[pa.DataType, Any]:
@@ -139,6 +140,11 @@ def decode_array(values: Sequence[Any], data_type: pa.DataType, *, element: pa.D
     items = decode(flat, element)
     made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=pa.array([one is None for one in lists]))
     return made.cast(data_type)
+
+
+def count_null_elements(values: Sequence[Any]) -> int:
+    """How many elements of arrays are NULL at the source."""
+    return sum(item is None for value in values for item in parse_array(value))
 
 
 def parse_array(text: str) -> list[str | None]:
