@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,7 +29,7 @@ from objcat.planning.changes import ChangeRange, ChangesPlan, clusterings_of, pl
 from objcat.planning.commits import Commits
 from objcat.planning.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
 from objcat.planning.scan import parse_filter
-from objcat.tasks.changes import read_changed
+from objcat.tasks.changes import bytes_of, read_changed
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
 from objcat.timeline.entry import Entry, Txn
 from objcat.timeline.log import with_changes
@@ -83,6 +84,25 @@ class ChangeFeed:
         tables = [table for part in parts for table in part]
         rows = pa.concat_tables([self.schema.empty_table(), *tables])
         return rows if self.plan.sort_by is None else rows.sort_by(self.plan.sort_by)
+
+    def _tables(self, *, bytes_max: int) -> Iterator[pa.Table]:
+        """Read changes part by part: those of the file groups between which no key moves. The rows of a part are in no order.
+
+        Small parts are read together as long as they have fewer bytes, about. Raises as `to_arrow`.
+        """
+        assert isinstance(self.plan, ChangesPlan), "an incremental read has tasks of another kind"
+        env = self._fileio.env
+        waiting = deque(self.plan.tasks(count_max=env.parallelism))
+        try:
+            while waiting:
+                some = [waiting.popleft()]
+                size = bytes_of(some[0])
+                while waiting and len(some) < env.parallelism and (size := size + bytes_of(waiting[0])) <= bytes_max:
+                    some.append(waiting.popleft())
+                yield from env.map(lambda task: pa.concat_tables(list(read_changed(self._fileio, task))), some)
+        except CorruptTable:
+            self._check()
+            raise
 
     def to_pandas(self) -> Any:
         """Read all rows into a pandas frame. Raises as `to_arrow`, and MissingDependency."""

@@ -303,6 +303,15 @@ class ChangeTask:
     met: bool = False
 
 
+def bytes_of(task: ChangeTask) -> int:
+    """About how many Arrow bytes a task reads."""
+    steps = [step for changed in task.classes for step in changed.steps]
+    groups = [group for changed in task.classes for group in changed.before] + [group for step in steps for group in step.groups]
+    logs = [rows for step in steps for rows in step.added] + [rows for group in groups for rows in group.logs]
+    read = sum(group.base.bytes for group in groups if group.base is not None)
+    return EXPANSION * (read + sum(rows.object.bytes * rows.rows // max(1, rows.object.rows) for rows in logs))
+
+
 def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     """The changes of a task: `_change_type`, `_commit_slot`, `_commit_time` and the columns.
 

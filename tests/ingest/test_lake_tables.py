@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import objcat
 from fileio.env import default_env
 from objcat.errors import IngestStopped, PositionGone, SourceUnfit
+from objcat.ingest.lake_tables.columns import source_table
+from objcat.ingest.lake_tables.slot_changes import read_slots
+from objcat.ingest.model import RowBatch
 from objcat.ingest.requests import add_request
 from objcat.ingest.routes import Router
 from objcat.ingest.sources import open_source
@@ -292,3 +297,65 @@ def test_a_column_that_a_restore_brings_back(lakes: TwoLakes) -> None:
     lakes.once()
     table.restore(to=slot)
     assert lakes.once().is_consistent and lakes.differences("accounts") == []
+
+
+WIDE = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+POOLS: list[Any] = []
+"""Memory that was measured. Arrow may hold parts of it later."""
+
+
+def wide(ids: range) -> pa.Table:
+    drawn = os.urandom(50 * len(ids)).hex()
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "text": [drawn[place : place + 100] for place in range(0, len(drawn), 100)]}, schema=WIDE
+    )
+
+
+def is_equal(lakes: TwoLakes, name: str) -> bool:
+    there, here = (
+        lake.table(f"{space}.{name}").scan().to_arrow().select(WIDE.names).sort_by("id")
+        for lake, space in ((lakes.source, "shop"), (lakes.lake, "copy"))
+    )
+    return bool(there.equals(here))
+
+
+def read_measured(table: Any, *, since: int, until: int, bytes_max: int) -> tuple[Any, int]:
+    """The slots of a range, and the most bytes that Arrow had at once while they were read and then passed on."""
+    before = pa.default_memory_pool()
+    POOLS.append(pa.proxy_memory_pool(before))
+    pa.set_memory_pool(POOLS[-1])
+    try:
+        slots = read_slots(
+            {"big": (table, source_table("big", table.spec.table_schema, ("id",)))}, since=since, until=until, bytes_max=bytes_max
+        )
+        changes = [change for slot in slots for change in slot.changes if isinstance(change, RowBatch)]
+        rows = sum(batch.num_rows for change in changes for batch in change.rows.to_batches())
+        assert rows == sum(slot.count for slot in slots)
+        return slots, POOLS[-1].max_memory()
+    finally:
+        pa.set_memory_pool(before)
+
+
+def test_a_slot_that_is_larger_than_the_memory(lakes: TwoLakes) -> None:
+    lakes.configure(run="transaction_bytes = 1048576")
+    table = lakes.source.create_table("shop.big", WIDE, key=["id"], index=objcat.BucketIndex(32), shared_log="shop")
+    lakes.once()
+    before = table.refresh().slot
+    with lakes.source.transaction() as tx:
+        tx["shop.big"].upsert(wide(range(200_000)))
+        tx["shop.accounts"].upsert(rows([1], 7))
+    (slot,), peak = read_measured(table, since=before, until=table.refresh().slot, bytes_max=1 << 20)
+    _, whole = read_measured(table, since=before, until=table.refresh().slot, bytes_max=1 << 40)
+    assert slot.size_bytes > 20_000_000 and whole > slot.size_bytes
+    assert peak < slot.size_bytes // 2, f"{peak:,} of {slot.size_bytes:,} bytes were in memory at once"
+    lakes.once()
+    assert is_equal(lakes, "big") and lakes.differences("accounts") == []
+    copy = lakes.lake.table("copy.big")
+    head = copy.refresh().slot
+    assert {copy.scan(as_of=slot).count() for slot in range(head - 3, head + 1)} == {0, 200_000}
+    # Deletes, updates and inserts of one slot.
+    with lakes.source.transaction() as tx:
+        tx["shop.big"].upsert(wide(range(100_000, 220_000)))
+        tx["shop.big"].delete(pa.table({"id": pa.array(range(50_000), pa.int64())}))
+    lakes.once()
+    assert is_equal(lakes, "big") and copy.scan().count() == 170_000

@@ -15,7 +15,7 @@ class LakeTablesSettings(msgspec.Struct, frozen=True, kw_only=True):
         url: of that lake.
         options: of its store.
         poll_s: seconds between two looks at its logs.
-        range_slots: so many slots of a log are read at once, at most. Their changes have to fit into memory.
+        range_slots: so many slots of a log are read at once, at most.
     """
 
     url: str

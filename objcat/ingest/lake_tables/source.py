@@ -254,7 +254,8 @@ class LakeTablesSource(StreamSource):
                 announced.append(SchemaChanged(table))
             note_columns(schema, followed)
             tables[name] = (handle, table)
-        slots = list(read_slots(tables, since=since, until=until))
+        bytes_max = self._config.run.transaction_bytes
+        slots = read_slots(tables, since=since, until=until, bytes_max=bytes_max)
         for place, one in enumerate(slots):
             progress.slots[log] = one.slot
             progress.last = f"{log}@{one.slot}"
@@ -265,7 +266,7 @@ class LakeTablesSource(StreamSource):
                 mark=MARK,
                 changes=[*announced, *one.changes],
                 count=one.count,
-                size_bytes=one.size_bytes,
+                size_bytes=min(bytes_max, one.size_bytes),
                 committed_at_ms=one.committed_at_ms,
             )
             announced = []
