@@ -1,5 +1,8 @@
 """A small schema registry for tests. It speaks Confluent's HTTP API, and is away, slow or without a schema when it is told to be.
 
+A schema of Protobuf is registered as a descriptor in base64, as Confluent's client for Python does it, and given to those who ask for
+`format=serialized`. Registered as text it stays text, as in a registry that does not know this format.
+
 It also takes new schemas by the one call of Apicurio's API that its converter for Kafka Connect makes.
 """
 
@@ -9,13 +12,14 @@ import base64
 import enum
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from devkit.servers import HOST
 
@@ -70,6 +74,7 @@ class SchemaRegistry:
 
     Args:
         user: who may ask, as `name:password`; None: everybody.
+        tls: lets it speak TLS.
 
     Attributes:
         content: its schemas.
@@ -78,7 +83,7 @@ class SchemaRegistry:
         requests: the methods and paths of all requests, in order.
     """
 
-    def __init__(self, *, user: str | None = None) -> None:
+    def __init__(self, *, user: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.content = RegistryContent()
         self.fault: RegistryFault | None = None
         self.slow_s = 1.0
@@ -86,6 +91,9 @@ class SchemaRegistry:
         self._user = user
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True, name="schema registry")
 
     def __enter__(self) -> Self:
@@ -100,7 +108,7 @@ class SchemaRegistry:
     @property
     def url(self) -> str:
         """Where it is."""
-        return f"http://{HOST}:{self._server.server_address[1]}"
+        return f"{self._scheme}://{HOST}:{self._server.server_address[1]}"
 
     def register(self, subject: str, schema: str, *, kind: str = "AVRO", references: Sequence[tuple[str, str, int]] = ()) -> int:
         """The id of a schema, registered as the next version of a subject."""
@@ -111,7 +119,7 @@ class SchemaRegistry:
         return self._user is None or authorization == f"Basic {base64.b64encode(self._user.encode()).decode()}"
 
     def answer(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:
-        """The status and the JSON value of an answer."""
+        """The status and the JSON value of an answer. headers: with the query, whose names begin with a question mark."""
         for wanted, pattern, answer in _CALLS:
             if wanted == method and (found := re.fullmatch(pattern, path)):
                 return answer(self.content, [unquote(part) for part in found.groups()], body, headers)
@@ -138,7 +146,8 @@ class SchemaRegistry:
 
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                path = urlsplit(self.path).path
+                asked = urlsplit(self.path)
+                path = asked.path
                 registry.requests.append(f"{self.command} {path}")
                 match registry.fault:
                     case RegistryFault.AWAY:
@@ -153,7 +162,8 @@ class SchemaRegistry:
                 elif registry.fault is RegistryFault.MISSING and self.command == "GET":
                     status, said = _refused(404, 40403, "Schema not found")
                 else:
-                    status, said = registry.answer(self.command, path, body, dict(self.headers.items()))
+                    query = {f"?{name}": value for name, value in parse_qsl(asked.query)}
+                    status, said = registry.answer(self.command, path, body, {**dict(self.headers.items()), **query})
                 made = json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", CONTENT_TYPE)
@@ -187,6 +197,13 @@ def _described(schema: RegisteredSchema) -> dict[str, Any]:
     return said
 
 
+def _given(schema: RegisteredSchema, said: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, Any]:
+    """A schema in the format that was asked for. A descriptor as text is more than this registry can."""
+    if schema.kind == "PROTOBUF" and "{" not in schema.schema and headers.get("?format") != "serialized":
+        return _refused(501, 501, "This registry does not print descriptors. Ask for format=serialized.")
+    return 200, {**said, **_described(schema)}
+
+
 def _register(content: RegistryContent, parts: Sequence[str], body: bytes, _: Mapping[str, str]) -> tuple[int, Any]:
     return 200, {"id": content.register(parts[0], _posted(body))}
 
@@ -201,9 +218,11 @@ def _look_up(content: RegistryContent, parts: Sequence[str], body: bytes, _: Map
     return _refused(404, 40403, "Schema not found")
 
 
-def _schema(content: RegistryContent, parts: Sequence[str], _: bytes, __: Mapping[str, str]) -> tuple[int, Any]:
+def _schema(content: RegistryContent, parts: Sequence[str], _: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:
     number = int(parts[0])
-    return (200, _described(content.ids[number])) if number in content.ids else _refused(404, 40403, f"Schema {number} not found")
+    if number not in content.ids:
+        return _refused(404, 40403, f"Schema {number} not found")
+    return _given(content.ids[number], {}, headers)
 
 
 def _subjects(content: RegistryContent, *_: object) -> tuple[int, Any]:
@@ -217,7 +236,7 @@ def _versions(content: RegistryContent, parts: Sequence[str], *_: object) -> tup
     return 200, list(range(1, len(content.subjects[subject]) + 1))
 
 
-def _version(content: RegistryContent, parts: Sequence[str], *_: object) -> tuple[int, Any]:
+def _version(content: RegistryContent, parts: Sequence[str], _: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:
     subject, wanted = parts
     if subject not in content.subjects:
         return _refused(404, 40401, f"Subject '{subject}' not found.")
@@ -226,7 +245,7 @@ def _version(content: RegistryContent, parts: Sequence[str], *_: object) -> tupl
     if not 1 <= version <= len(numbers):
         return _refused(404, 40402, f"Version {wanted} not found.")
     number = numbers[version - 1]
-    return 200, {"subject": subject, "version": version, "id": number, **_described(content.ids[number])}
+    return _given(content.ids[number], {"subject": subject, "version": version, "id": number}, headers)
 
 
 def _apicurio_create(content: RegistryContent, parts: Sequence[str], body: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:

@@ -30,6 +30,7 @@ from objcat.ingest.kafka.message import KafkaMessage, Unreadable
 from objcat.ingest.kafka.protobuf_reader import ProtobufReader
 from objcat.ingest.kafka.settings import kafka_settings
 from objcat.ingest.model import ChangeKind, RowChange
+from tests.fileio.certificates import self_signed
 from tests.ingest.test_kafka_debezium import decoded
 
 ROW = {
@@ -172,6 +173,21 @@ def test_a_registry_that_refuses_and_a_schema_that_is_not_there(registry: Schema
     made = opened({"format": "avro", **at(registry)}, "items", ["id"])
     with pytest.raises(Unreadable, match="schema 9 is not in the registry"):
         change_of(made, None, avro(KEY, {"id": 1}, 9))
+
+
+def test_a_registry_by_tls(tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    context, _ = (self_signed(tmp_path / name / "ca.pem") for name in ("own", "other"))
+    with SchemaRegistry(tls=context) as registry:
+        number = registry.register("items-value", json.dumps(KEY))
+        source = {"format": "avro", "registry": {"url": registry.url, "tls_ca": str(tmp_path / "own" / "ca.pem")}}
+        assert change_of(opened(source, "items", ["id"]), None, avro(KEY, {"id": 1}, number)).key == (1,)
+        source["registry"] = {"url": registry.url, "tls_ca": str(tmp_path / "other" / "ca.pem")}
+        env = FakeEnv()
+        with pytest.raises(SourceUnfit, match=r"certificate of the schema registry of 'shop' was refused.*Set tls_ca"):
+            change_of(opened(source, "items", ["id"], env), None, avro(KEY, {"id": 1}, number))
+        assert not env.sleeps_s
 
 
 @pytest.mark.parametrize(("raw", "said"), [(b"\x00\x00", "2 bytes"), (b"\x01\x00\x00\x00\x01x", "byte 1")])
@@ -377,7 +393,9 @@ def test_declared_types() -> None:
     [
         ({"format": "debezium-avro"}, r"there is no \[source.registry\]"),
         ({"format": "avro"}, "has no schema"),
-        ({"format": "protobuf"}, "has no message"),
+        ({"format": "protobuf"}, "has no descriptor"),
+        ({"format": "protobuf", "topic": [{"topics": "x", "descriptor": "x.desc"}]}, "has no message"),
+        ({"format": "json", "topic": [{"topics": "x", "key_format": "protobuf"}]}, "keys of Protobuf"),
         ({"topics": "("}, "not a regular expression"),
         ({"options": {"enable.auto.commit": True}}, "is set by objcat"),
         ({"topic": [{"topics": "x", "columns": {"id": "int"}}]}, "the column 'id' has the type 'int'"),

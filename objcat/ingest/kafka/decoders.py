@@ -78,14 +78,14 @@ class DecoderFactory:
             return self._json(settings)
         if settings.format == "avro":
             return self._avro(settings.schema if framing_of(self._settings, settings) == "plain" else None)
-        return self._protobuf(settings, settings.message or "")
+        return self._protobuf(settings, settings.message)
 
     def _keys(self, settings: TopicSettings, kind: KeyFormat) -> ValueReader:
         if kind == "json":
             return JsonReader(parse_fields(settings.columns, numeric_scale=self._settings.numeric_scale), numeric_scale=self._scale)
         if kind == "avro":
             return self._avro(settings.key_schema)
-        if kind == "protobuf" and settings.key_message:
+        if kind == "protobuf" and (settings.key_message or (settings.key_format and settings.descriptor is None)):
             return self._protobuf(settings, settings.key_message)
         return TextReader()
 
@@ -98,10 +98,14 @@ class DecoderFactory:
     def _avro(self, schema: str | None) -> AvroReader:
         return AvroReader(self._registry, schema, numeric_scale=self._scale)
 
-    def _protobuf(self, settings: TopicSettings, message: str) -> ValueReader:
+    def _protobuf(self, settings: TopicSettings, message: str | None) -> ValueReader:
         from objcat.ingest.kafka.protobuf_reader import ProtobufReader
+        from objcat.ingest.kafka.protobuf_registry import RegistryProtobufReader
 
-        assert settings.descriptor is not None
+        if settings.descriptor is None:
+            assert self._registry is not None, "the settings are checked"
+            return RegistryProtobufReader(self._registry, message)
+        assert message is not None, "the settings are checked"
         return ProtobufReader(settings.descriptor, message, is_framed=framing_of(self._settings, settings) == "registry")
 
     @property

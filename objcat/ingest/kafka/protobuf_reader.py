@@ -1,4 +1,4 @@
-"""`ProtobufReader`: messages of Protocol Buffers, by a file with their descriptors."""
+"""Messages of Protocol Buffers: `ProtobufMessage` reads those of one type, `ProtobufReader` those of a file with descriptors."""
 
 from __future__ import annotations
 
@@ -38,69 +38,43 @@ _WRAPPERS = {
 }  # fmt: skip
 _JSON = {f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue", "FieldMask")}
 UINT64_DIGITS = 20
+PLACES_MAX = 100
+"""Messages are not nested more deeply."""
 
 _Convert = Callable[[Any], Any]
 
 
-class ProtobufReader:
-    """Reads messages of one type.
+class ProtobufMessage:
+    """Reads messages of one type as Python values.
 
     Nested messages are structs, repeated fields lists, maps maps, and enums the text of their names. A field of a `oneof`, or one that is
     `optional`, is null when it is not set; the others have the default of Protocol Buffers then.
 
     Args:
-        descriptor: a file with a set of descriptors, which has all that it imports.
-        message: the full name of the message.
-        is_framed: whether the number of a schema in a registry, and the place of the message in it, come before each value.
+        descriptor: of the type, in a pool.
+
+    Attributes:
+        name: the full name of the type.
+        type: the struct that its messages are.
 
     Raises:
-        InvalidConfig: the file cannot be read, has no such message, or the message contains itself.
+        SchemaUnfit: the type contains itself.
         MissingDependency: protobuf is not installed.
     """
 
-    def __init__(self, descriptor: str, message: str, *, is_framed: bool) -> None:
-        def module(name: str) -> Any:
-            return library(f"google.protobuf.{name}", needed_by=NEEDED_BY, extra=EXTRA)
+    def __init__(self, descriptor: Any) -> None:
+        self.name: str = descriptor.full_name
+        self._errors = protobuf_module("message")
+        self._json_format = protobuf_module("json_format")
+        self._class = protobuf_module("message_factory").GetMessageClass(descriptor)
+        self.type, self._convert = self._message(descriptor, ())
 
-        self._is_framed = is_framed
-        self._errors = module("message")
-        self._json_format = module("json_format")
-        files, pools, factories = module("descriptor_pb2"), module("descriptor_pool"), module("message_factory")
-        pool = pools.DescriptorPool()
+    def read(self, raw: bytes) -> Any:
+        """The values of a message by field. Raises Unreadable."""
         try:
-            found = files.FileDescriptorSet.FromString(Path(descriptor).read_bytes())
-            for file in found.file:
-                pool.Add(file)
-            self._descriptor = pool.FindMessageTypeByName(message)
-        except (OSError, self._errors.DecodeError, TypeError, KeyError) as error:
-            raise InvalidConfig(
-                f"The descriptors {descriptor} have no message {message!r}, or cannot be read: {error}. Write them by protoc "
-                "--descriptor_set_out=FILE --include_imports, and give the full name of the message."
-            ) from None
-        self._class = factories.GetMessageClass(self._descriptor)
-        try:
-            self._type, self._convert = self._message(self._descriptor, ())
-        except SchemaUnfit as error:
-            raise InvalidConfig(f"The message {message!r} of {descriptor} cannot be a table: {error}.") from None
-
-    def read(self, raw: bytes) -> tuple[Hashable, Any]:
-        """See `ValueReader`."""
-        if self._is_framed:
-            raw = _without_indexes(unframed(raw)[1])
-        try:
-            return DECLARED, self._convert(self._class.FromString(raw))
+            return self._convert(self._class.FromString(raw))
         except self._errors.DecodeError as error:
-            raise Unreadable(f"it is no {self._descriptor.full_name}: {error}") from None
-
-    def fields(self, identity: Hashable, part: str | None = None) -> list[ValueField]:  # noqa: ARG002 - the Protocol has it
-        """See `ValueReader`. All values have one schema."""
-        return list(self._type.fields)
-
-    def scalar(self, identity: Hashable) -> ValueType | None:  # noqa: ARG002 - the Protocol has it
-        """See `ValueReader`. A message is a struct."""
-        return self._type
-
-    # ---- types
+            raise Unreadable(f"it is no {self.name}: {error}") from None
 
     def _message(self, descriptor: Any, around: tuple[str, ...]) -> tuple[ValueType, _Convert]:
         name = descriptor.full_name
@@ -159,6 +133,71 @@ class ProtobufReader:
         return kinds[field.cpp_type], _same
 
 
+class ProtobufReader:
+    """Reads messages of one type, whose descriptors are in a file.
+
+    Args:
+        descriptor: a file with a set of descriptors, which has all that it imports.
+        message: the full name of the message.
+        is_framed: whether the number of a schema in a registry, and the place of the message in it, come before each value.
+
+    Raises:
+        InvalidConfig: the file cannot be read, has no such message, or the message contains itself.
+        MissingDependency: protobuf is not installed.
+    """
+
+    def __init__(self, descriptor: str, message: str, *, is_framed: bool) -> None:
+        self._is_framed = is_framed
+        pool = protobuf_module("descriptor_pool").DescriptorPool()
+        try:
+            found = protobuf_module("descriptor_pb2").FileDescriptorSet.FromString(Path(descriptor).read_bytes())
+            for file in found.file:
+                pool.Add(file)
+            known = pool.FindMessageTypeByName(message)
+        except (OSError, protobuf_module("message").DecodeError, TypeError, KeyError) as error:
+            raise InvalidConfig(
+                f"The descriptors {descriptor} have no message {message!r}, or cannot be read: {error}. Write them by protoc "
+                "--descriptor_set_out=FILE --include_imports, and give the full name of the message."
+            ) from None
+        try:
+            self._message = ProtobufMessage(known)
+        except SchemaUnfit as error:
+            raise InvalidConfig(f"The message {message!r} of {descriptor} cannot be a table: {error}.") from None
+
+    def read(self, raw: bytes) -> tuple[Hashable, Any]:
+        """See `ValueReader`."""
+        return DECLARED, self._message.read(split_places(unframed(raw)[1])[1] if self._is_framed else raw)
+
+    def fields(self, identity: Hashable, part: str | None = None) -> list[ValueField]:  # noqa: ARG002 - the Protocol has it
+        """See `ValueReader`. All values have one schema."""
+        return list(self._message.type.fields)
+
+    def scalar(self, identity: Hashable) -> ValueType | None:  # noqa: ARG002 - the Protocol has it
+        """See `ValueReader`. A message is a struct."""
+        return self._message.type
+
+
+def protobuf_module(name: str) -> Any:
+    """A module of `google.protobuf`. Raises MissingDependency."""
+    return library(f"google.protobuf.{name}", needed_by=NEEDED_BY, extra=EXTRA)
+
+
+def split_places(raw: bytes) -> tuple[tuple[int, ...], bytes]:
+    """The place of a message in its schema, and its bytes. Raises Unreadable.
+
+    The place is a count and so many numbers, as variable-length integers: of a message of the file, and then of those nested in it. A
+    count of zero is the first message.
+    """
+    count, at = _zigzag(raw, 0)
+    if not 0 <= count <= PLACES_MAX:
+        raise Unreadable(f"the place of its message has {count} parts")
+    places = []
+    for _ in range(count):
+        place, at = _zigzag(raw, at)
+        places.append(place)
+    return tuple(places) or (0,), raw[at:]
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -171,14 +210,6 @@ def _is_repeated(field: Any) -> bool:
     # Releases of protobuf have one or the other.
     found = getattr(field, "is_repeated", None)
     return bool(found) if found is not None else bool(field.label == field.LABEL_REPEATED)
-
-
-def _without_indexes(raw: bytes) -> bytes:
-    """A value without the place of its message in its schema: a count and so many numbers, as variable-length integers."""
-    count, at = _zigzag(raw, 0)
-    for _ in range(count):
-        _, at = _zigzag(raw, at)
-    return raw[at:]
 
 
 def _zigzag(raw: bytes, at: int) -> tuple[int, int]:

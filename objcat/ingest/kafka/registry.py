@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import ssl
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -20,7 +21,18 @@ from objcat.ingest.kafka.settings import RegistrySettings
 PAUSE_S_MIN, PAUSE_S_MAX = 0.2, 5.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 REFERENCES_MAX = 500
+AVRO, PROTOBUF = "AVRO", "PROTOBUF"
+"""Kinds of schemas, as registries call them."""
+_QUERIES = {AVRO: "", PROTOBUF: "?format=serialized"}
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """A schema of a registry. name: by which others refer to it; empty: it is the one that was asked for."""
+
+    name: str
+    text: str
 
 
 class RegistryClient:
@@ -65,18 +77,29 @@ class RegistryClient:
             SourceUnfit: it refuses this client.
         """
         if number not in self._known:
-            found = self._ask(f"/schemas/ids/{number}")
-            if found is None:
-                raise Unreadable(f"its schema {number} is not in the registry")
-            made: list[Any] = []
-            self._collect(found, made, set())
-            self._known[number] = made
+            self._known[number] = [_json_of(one) for one in self._stored(number, AVRO)]
         return self._known[number]
 
-    def _collect(self, found: Any, made: list[Any], seen: set[tuple[str, int]]) -> None:
+    def protobuf_files(self, number: int) -> list[StoredSchema]:
+        """A schema of Protobuf after those that it imports. Nothing of it is kept here. Raises as `schemas`.
+
+        They are descriptors in base64, which Confluent's own clients ask for too. A registry that has none gives the text.
+        """
+        return self._stored(number, PROTOBUF)
+
+    def _stored(self, number: int, kind: str) -> list[StoredSchema]:
+        found = self._ask(f"/schemas/ids/{number}{_QUERIES[kind]}")
+        if found is None:
+            raise Unreadable(f"its schema {number} is not in the registry")
+        made: list[StoredSchema] = []
+        self._collect(found, "", kind, made, set())
+        return made
+
+    def _collect(self, found: Any, name: str, kind: str, made: list[StoredSchema], seen: set[tuple[str, int]]) -> None:
         """Add a schema after those that it refers to."""
-        if found.get("schemaType", "AVRO") != "AVRO":
-            raise Unreadable(f"its schema is one of {found['schemaType']}, not of Avro")
+        is_of = found.get("schemaType", AVRO)
+        if is_of != kind:
+            raise Unreadable(f"its schema is one of {is_of}, not of {kind}")
         for reference in found.get("references") or ():
             key = (str(reference["subject"]), int(reference["version"]))
             if key in seen:
@@ -84,14 +107,11 @@ class RegistryClient:
             seen.add(key)
             if len(seen) > REFERENCES_MAX:
                 raise Unreadable(f"its schema refers to more than {REFERENCES_MAX} others")
-            other = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}")
+            other = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}{_QUERIES[kind]}")
             if other is None:
                 raise Unreadable(f"its schema refers to version {key[1]} of {key[0]}, which is not in the registry")
-            self._collect(other, made, seen)
-        try:
-            made.append(msgspec.json.decode(found["schema"]))
-        except msgspec.DecodeError as error:
-            raise Unreadable(f"its schema in the registry is not JSON: {error}") from None
+            self._collect(other, str(reference.get("name", "")), kind, made, seen)
+        made.append(StoredSchema(name, str(found["schema"])))
 
     def _ask(self, path: str) -> Any:
         """An answer of the registry, None where it says that there is none. It is asked again while it is away."""
@@ -100,6 +120,12 @@ class RegistryClient:
             try:
                 status, body = self._get(path)
                 said = f"it answered {status}"
+            except ssl.SSLCertVerificationError as error:
+                raise SourceUnfit(
+                    f"The certificate of the schema registry of {self._config.name!r} was refused: {error.verify_message}. Nothing was "
+                    "left out. Set tls_ca in [source.registry] to the file with the certificates that it is checked by, and start the "
+                    "ingest again."
+                ) from None
             except (OSError, http.client.HTTPException) as error:
                 status, body, said = 0, b"", f"{type(error).__name__}: {error}"
             if status == 200:
@@ -150,3 +176,10 @@ class RegistryClient:
                 f"A certificate of [source.registry] in {self._config.path} cannot be used: {error}. Correct its path."
             ) from None
         return made
+
+
+def _json_of(schema: StoredSchema) -> Any:
+    try:
+        return msgspec.json.decode(schema.text)
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"its schema in the registry is not JSON: {error}") from None

@@ -66,7 +66,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         schema: a file with an Avro schema (`.avsc`), for "plain".
         key_schema: the same for the keys.
         descriptor: a file with a set of descriptors, as `protoc --descriptor_set_out --include_imports` writes it.
-        message: the full name of the message, such as `shop.v1.Order`.
+        message: the full name of the message, such as `shop.v1.Order`. With schemas in a registry: of the messages that are read, others go
+            to the dead letters; each message has the type that it says when it is left out.
         key_message: the same for the keys.
         delete_field: a field that says whether the row is gone, such as `__deleted`. It is not written.
         record_columns: what of a message becomes a column too: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`.
@@ -179,9 +180,14 @@ def _check_topic(settings: KafkaSettings, topic: TopicSettings, where: str) -> N
         raise InvalidConfig(f"{said} has schemas in a registry, and there is no [source.registry]. Add it, or give the schema in a file.")
     if topic.format == "avro" and framing_of(settings, topic) == "plain" and topic.schema is None:
         raise InvalidConfig(f'{said} has no schema. Give a file, schema = "order.avsc", or add [source.registry].')
-    if topic.format == "protobuf" and topic.message is None:
-        raise InvalidConfig(f'{said} has no message. Give its full name, such as message = "shop.v1.Order".')
-    if topic.format == "protobuf" and topic.descriptor is None:
+    if topic.key_format == "protobuf" and topic.descriptor is None and settings.registry is None:
+        raise InvalidConfig(f"{said} has keys of Protobuf, and neither a descriptor nor [source.registry]. Add one of them.")
+    if topic.format != "protobuf":
+        return
+    if topic.descriptor is None and framing_of(settings, topic) == "plain":
         raise InvalidConfig(
-            f'{said} has no descriptor. Write one by protoc --descriptor_set_out=FILE --include_imports, and give descriptor = "FILE".'
+            f'{said} has no descriptor. Write one by protoc --descriptor_set_out=FILE --include_imports, and give descriptor = "FILE". '
+            "Or add [source.registry], where the descriptors are."
         )
+    if topic.descriptor is not None and topic.message is None:
+        raise InvalidConfig(f'{said} has no message. Give its full name, such as message = "shop.v1.Order".')
