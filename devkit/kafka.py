@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,33 +65,72 @@ class JavaServer(DatabaseServer):
         return path
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """Listeners of a broker that encrypt: one for everybody, and one for a user with a password, by SCRAM or PLAIN.
+
+    Args:
+        certificate: a file in PEM with the key and the certificate of the broker.
+        user, password: who may connect.
+    """
+
+    certificate: Path
+    user: str
+    password: str
+
+    def properties(self) -> dict[str, str]:
+        """What a broker needs for it, next to the addresses."""
+        modules = "org.apache.kafka.common.security"
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificate),
+            "ssl.client.auth": "none",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": (
+                f'{modules}.plain.PlainLoginModule required user_{self.user}="{self.password}";'
+            ),
+        }
+
+
 class KafkaBroker(JavaServer):
     """One node of Kafka that is broker and controller (KRaft). A context manager.
 
     Topics are made by those who want them: a client that names a topic makes none.
 
     Args:
+        security: of listeners next to the plain one.
         settings: of the server, with `_` for `.`, next to those that tests need.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, security: KafkaSecurity | None = None, **settings: str) -> None:
         super().__init__("Kafka", heap_mb=320, settings={name.replace("_", "."): value for name, value in settings.items()})
+        self._security = security
         (self._controller_port,) = free_ports(1)
+        self._secure_ports: Mapping[str, int] = {}
+        if security is not None:
+            self._secure_ports = dict(zip(("SSL", "SASL_SSL"), free_ports(2), strict=True))
+
+    def secure_connection(self, protocol: str) -> str:
+        """The bootstrap server of the listener `SSL` or `SASL_SSL`."""
+        return f"{HOST}:{self._secure_ports[protocol]}"
 
     def connection(self, database: str = "") -> str:  # noqa: ARG002 - it has no databases
         """The bootstrap server."""
         return f"{HOST}:{self.port}"
 
     def _properties(self, port: int) -> Path:
+        listeners = ",".join(f"{name}://{HOST}:{at}" for name, at in {"PLAINTEXT": port, **self._secure_ports}.items())
         return self._write_properties(
             {
+                **({} if self._security is None else self._security.properties()),
                 "process.roles": "broker,controller",
                 "node.id": "1",
                 "controller.quorum.voters": f"1@{HOST}:{self._controller_port}",
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{self._controller_port}",
-                "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
-                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                "listeners": f"{listeners},CONTROLLER://{HOST}:{self._controller_port}",
+                "advertised.listeners": listeners,
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
                 "log.dirs": str(self._folder.path / "data"),
                 "auto.create.topics.enable": "false",
                 "num.partitions": "1",
@@ -114,7 +154,10 @@ class KafkaBroker(JavaServer):
     def _initialize(self) -> None:
         # A format says which version the metadata has. Ports are not part of it.
         properties = self._properties(self._controller_port + 1)
-        self._run(self._java_command("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", properties))
+        users: list[str] = []
+        if self._security is not None:
+            users = ["--add-scram", f"SCRAM-SHA-512=[name={self._security.user},password={self._security.password}]"]
+        self._run(self._java_command("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", properties, *users))
 
     def _command(self, port: int) -> list[str | Path]:
         if not self.port:

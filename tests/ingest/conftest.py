@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from devkit.databases import MariaDbServer, PostgresServer
-from devkit.kafka import KafkaBroker, KafkaConnect
+from devkit.kafka import KafkaBroker, KafkaConnect, KafkaSecurity
 from devkit.schema_registry import SchemaRegistry
 from tests.conftest import check_needed
+from tests.fileio.certificates import self_signed
 from tests.ingest.maria_shop import MariaShop
 from tests.ingest.shop import Shop
-from tests.ingest.topic_shop import TopicShop
+from tests.ingest.topic_shop import READER, READER_PASSWORD, TopicShop
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +37,18 @@ def shop(postgres: PostgresServer, tmp_path: Path) -> Iterator[Shop]:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `server.pem`, the key and the certificate of servers, and `ca.pem`, by which it is checked."""
+    folder = tmp_path_factory.mktemp("certificates")
+    self_signed(folder / "ca.pem")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def broker(certificates: Path) -> Iterator[KafkaBroker]:
     """The broker that tests share. Each uses topics of its own."""
     check_needed("kafka")
-    with KafkaBroker() as started:
+    with KafkaBroker(security=KafkaSecurity(certificates / "server.pem", READER, READER_PASSWORD)) as started:
         yield started
 
 

@@ -22,6 +22,8 @@ from devkit.schema_registry import SchemaRegistry
 from tests.ingest.shop import Shop
 
 ANSWER_S_MAX = 30.0
+READER, READER_PASSWORD = "reader", "password-of-the-reader"
+"""Who may use the listener of the broker that asks for a password."""
 CONFIG = """
 [lake]
 url = "{lake}"

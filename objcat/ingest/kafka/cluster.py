@@ -19,6 +19,8 @@ from objcat.ingest.kafka.settings import KafkaSettings
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of a topic of brokers that have none."""
 QUEUE_KBYTES_MIN = 1024
+REFUSAL_S = 1.0
+"""Within about that time brokers refuse a user, or the client a certificate."""
 _REFUSED = (
     "_AUTHENTICATION",
     "SASL_AUTHENTICATION_FAILED",
@@ -28,6 +30,11 @@ _REFUSED = (
     "_INVALID_ARG",
 )
 _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+_VAGUE = ("_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_ALL_BROKERS_DOWN")
+_NETWORK = ("_TRANSPORT", "_SSL", "_RESOLVE")
+"""What ends a connection. Its text says more than the time that ran out."""
+_UNFIT_CERTIFICATE = "certificate verify failed"
+"""What OpenSSL says of a certificate that does not fit. Other errors of TLS may pass by themselves."""
 _silent = logging.getLogger("objcat.kafka.client")
 """librdkafka writes a line for each attempt to connect. What matters comes as an error."""
 _silent.addHandler(logging.NullHandler())
@@ -87,7 +94,7 @@ class KafkaCluster:
     def topics(self) -> dict[str, TopicInfo]:
         """The topics that are read, by name, with that of transactions. Raises SourceAway, SourceUnfit."""
         with self.errors("asking for its topics"):
-            found = self._admin.list_topics(timeout=self._settings.connect_s).topics
+            found = self._listed()
         names = [name for name in found if self.is_read(name)]
         ids = self.topic_ids(names)
         return {name: TopicInfo(ids[name], tuple(sorted(found[name].partitions))) for name in sorted(names) if name in ids}
@@ -177,6 +184,12 @@ class KafkaCluster:
     def failure(self, error: Any, doing: str) -> SourceAway | SourceUnfit:
         """An error of the client as one of an ingest."""
         said = self._config.hide(str(error.str() if hasattr(error, "str") else error))
+        if self._is_of_certificate(error):
+            return SourceUnfit(
+                f"The certificate of the brokers of {self._config.name!r} does not fit, while {doing}: {said}. Nothing was left out. Let "
+                '"ssl.ca.location" in [source.options] be the file with the certificates that it is checked by, and `brokers` name the '
+                "hosts that it is for. Then start the ingest again."
+            )
         if self.is_code(error, *_REFUSED):
             return SourceUnfit(
                 f"The brokers of {self._config.name!r} refused {doing}: {said}. Nothing was left out. Correct [source.options] or the "
@@ -192,22 +205,48 @@ class KafkaCluster:
         except self.kafka.KafkaException as error:
             found = error.args[0]
             # A timeout says nothing of why. What a broker said before it does.
+            self._admin.poll(0)
             last = self._last_error
-            if last is not None and self.is_code(last, *_REFUSED):
+            is_vague = self.is_code(found, *_VAGUE)
+            if last is not None and (self._is_refusal(last) or (is_vague and self.is_code(last, *_NETWORK))):
                 found = last
             raise self.failure(found, doing) from None
 
     def check_error(self) -> None:
         """Raise what a broker refused in the background. Raises SourceUnfit."""
         last = self._last_error
-        if last is not None and self.is_code(last, *_REFUSED):
+        if last is not None and self._is_refusal(last):
             raise self.failure(last, "connecting")
+
+    def _listed(self) -> Mapping[str, Any]:
+        """All topics. A refusal, of which only the background hears, ends the wait soon."""
+        timeout_s = self._settings.connect_s
+        if timeout_s > 2 * REFUSAL_S:
+            try:
+                early: Mapping[str, Any] = self._admin.list_topics(timeout=REFUSAL_S).topics
+            except self.kafka.KafkaException:
+                self._admin.poll(0)
+                self.check_error()
+                timeout_s -= REFUSAL_S
+            else:
+                return early
+        found: Mapping[str, Any] = self._admin.list_topics(timeout=timeout_s).topics
+        return found
 
     def _numbers(self, names: Sequence[str]) -> set[int]:
         return {getattr(self._codes, name) for name in names}
 
+    def _is_refusal(self, error: Any) -> bool:
+        return self.is_code(error, *_REFUSED) or self._is_of_certificate(error)
+
+    def _is_of_certificate(self, error: Any) -> bool:
+        return self.is_code(error, "_SSL") and _UNFIT_CERTIFICATE in error.str()
+
     def _note_error(self, error: Any) -> None:
-        self._last_error = error
+        # That no broker is there says less than why, and that a connection ended less than that it was refused.
+        is_known = self._last_error is not None and self._is_refusal(self._last_error)
+        if not self.is_code(error, "_ALL_BROKERS_DOWN") and not (is_known and self.is_code(error, "_TRANSPORT")):
+            self._last_error = error
 
     def _make(self, make: Any) -> Any:
         try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from fileio.errors import InvalidConfig
 from fileio.optional import library
 from objcat.errors import PositionGone, SourceAway, SourceUnfit
 from objcat.ingest.config import IngestConfig
@@ -26,6 +28,8 @@ _DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
 """The user or a right is wrong."""
 TABLE_CHANGED = {1412, 1205, 1146}
 """A table changed under a snapshot, or is being changed, or is gone."""
+_NO_TLS = 2026
+"""The server has no TLS."""
 CONNECTING = "connecting"
 _USES_PASSWORD = re.compile(r" \(using password: \S+")
 """The end of a refusal, of which `redact` leaves no words."""
@@ -34,7 +38,7 @@ _TAKEN = "same server"
 
 
 class MysqlConnector:
-    """Opens connections. No message of it has the connection or the password."""
+    """Opens connections. No message of it has the connection or the password. Raises InvalidConfig."""
 
     def __init__(self, config: IngestConfig, settings: MysqlSettings) -> None:
         needed_by = "An ingest from MariaDB or MySQL needs"
@@ -43,6 +47,11 @@ class MysqlConnector:
         self._config = config
         self._settings = settings
         self._address = parse_address(config, settings)
+        if settings.tls_ca is not None:
+            try:
+                ssl.create_default_context(cafile=settings.tls_ca)
+            except OSError as error:
+                raise InvalidConfig(f"tls_ca of [source] in {config.path} cannot be used: {error}. Correct its path.") from None
 
     def arguments(self) -> dict[str, Any]:
         """What PyMySQL's `connect` gets."""
@@ -92,6 +101,12 @@ class MysqlConnector:
             said = _USES_PASSWORD.sub("", said)
             said = said if said.endswith((".", "?", "!")) else f"{said}."
             where = f"`connection` in [source] of {self._config.path}"
+            if code == _NO_TLS or isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+                raise SourceUnfit(
+                    f"The connection of {self._config.name!r} cannot be encrypted as wanted: {said} Nothing was left out. Let tls_ca in "
+                    f"[source] of {self._config.path} be the file with the certificates that the server's is checked by, and `connection` "
+                    "name the host that it is for. Then start the ingest again."
+                ) from None
             if code in _DENIED or (isinstance(error, self.pymysql.err.ProgrammingError) and code):
                 then = f"{where}, or the rights of the user" if code in _DENIED else "that"
                 raise SourceUnfit(f"The server refused {doing}: {said} Correct {then}, and start the ingest again.") from None

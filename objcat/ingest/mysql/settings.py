@@ -21,7 +21,8 @@ class MysqlSettings(msgspec.Struct, frozen=True, kw_only=True):
         connection: `mysql://user:password@host:port`, such as `${SHOP_URL}`. Special characters of user and password are percent-encoded.
         server_id: of this reader, as of a replica. No other replica of the server may have it; a number from the name of the source when
             it is left out.
-        tls_ca: a file with the certificates that the server's is checked by. Without it the connection is not encrypted.
+        tls_ca: a file with the certificates that the server's is checked by. Without it the server is not checked, and the connection is
+            encrypted where the server has TLS.
         connect_s: seconds to wait for a connection.
     """
 

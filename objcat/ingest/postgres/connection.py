@@ -20,6 +20,7 @@ _SESSION = (
     "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_encoding=UTF8"
 )
 """So values have one text, in chunks and in the stream."""
+CONNECTING = "connecting"
 _AWAY = re.compile(r"08...|57P0.|53...|XX000|$")
 """Classes of errors after which it helps to connect again: connection, shutdown, resources."""
 
@@ -35,7 +36,7 @@ class PostgresConnector:
 
     def connect(self, *, replication: bool = False) -> Connection:
         """Open a connection: for SQL in autocommit, or for the stream. Raises SourceAway and SourceUnfit."""
-        with self.errors("connecting"):
+        with self.errors(CONNECTING):
             try:
                 given = self.psycopg2.extensions.parse_dsn(self._settings.connection)
             except self.psycopg2.ProgrammingError as error:
@@ -61,7 +62,13 @@ class PostgresConnector:
         except self.psycopg2.Error as error:
             said = self._config.hide(" ".join(str(error).split())) or type(error).__name__
             if _is_away(self.psycopg2, error):
-                raise SourceAway(f"PostgreSQL was away while {doing}: {said}") from None
+                if doing != CONNECTING:
+                    raise SourceAway(f"PostgreSQL was away while {doing}: {said}") from None
+                said = said if said.endswith((".", "?", "!")) else f"{said}."
+                raise SourceAway(
+                    f"PostgreSQL was away while {doing}: {said} Look whether the server runs, and whether user, password and TLS (sslmode, "
+                    f"sslrootcert) of `connection` in [source] of {self._config.path} are right."
+                ) from None
             said = said if said.endswith((".", "?", "!")) else f"{said}."
             raise SourceUnfit(f"PostgreSQL refused {doing}: {said} Correct that, and start the ingest again.") from None
 
