@@ -28,6 +28,7 @@ from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
 from tests.explorer.cells_mirrors import MIRROR_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
+from tests.explorer.cells_ordering import ORDERING_CELLS
 from tests.explorer.cells_positions import POSITION_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
@@ -320,6 +321,7 @@ CELLS = (
     *REWRITE_CELLS,
     *MERGE_CELLS,
     *MOVE_CELLS,
+    *ORDERING_CELLS,
     *POSITION_CELLS,
     *BLOCK_CELLS,
     *INDEX_CELLS,

@@ -53,6 +53,8 @@ from tests.explorer.actors import (
 from tests.explorer.toyfiles import bounds_of, encode_rows, get_base
 
 BUCKETS = 2
+WIDE_ORDERING = ("a", "v")
+"""Ordering columns of which the first one has the first letter of the second one, so that both together order as the second one."""
 TABLE_NAME = "t"
 PREFIX = "t/"
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -286,16 +288,21 @@ class Slowly:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """Upserts a row to a table with an ordering column, or deletes it, through a handle. value: what it is measured by."""
+    """Upserts a row to a table with an ordering column, or deletes it, through a handle.
+
+    value: what it is measured by. is_wide: the table has the first letter of the value as an ordering column too, before the value.
+    """
 
     key: int
     value: str
     deletes: bool = False
+    is_wide: bool = False
 
     def __call__(self, me: Participant) -> None:
         table = table_at(me.fileio.child(TABLE_NAME))
         verb, write = ("drop", table.delete) if self.deletes else ("put", table.upsert)
-        done = write([{"k": self.key, "v": self.value}], metadata=means(verb, self.key, mark=self.value))
+        row = {"k": self.key, "v": self.value, **({"a": self.value[0]} if self.is_wide else {})}
+        done = write([row], metadata=means(verb, self.key, mark=self.value))
         me.note(Acknowledged(done.txn, done.slot))
 
 
@@ -366,17 +373,26 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Creates the table. The check of the store is left out: it writes keys that nobody else ever sees."""
+    """Creates the table. The check of the store is left out: it writes keys that nobody else ever sees.
+
+    ordering: a column, or `WIDE_ORDERING`.
+    """
 
     kind: TableType = MERGE_ON_READ
-    ordering: str | None = None
+    ordering: str | tuple[str, ...] | None = None
     properties: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
-        settings: dict[str, Any] = {"ordering": self.ordering, "table_type": self.kind, "properties": dict(self.properties)}
+        is_wide = self.ordering == WIDE_ORDERING
+        schema = SCHEMA.append(pa.field("a", pa.string())) if is_wide else SCHEMA
+        settings: dict[str, Any] = {
+            "ordering": list(WIDE_ORDERING) if is_wide else self.ordering,
+            "table_type": self.kind,
+            "properties": dict(self.properties),
+        }
         with mock.patch("objcat.lake.standalone.check_commit_store"):
-            table = create_table_at(place, SCHEMA, key=["k"], index=BucketIndex(BUCKETS), **settings)
+            table = create_table_at(place, schema, key=["k"], index=BucketIndex(BUCKETS), **settings)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
 

@@ -29,6 +29,7 @@ from objcat.timeline.entry import FileGroupId, Txn
 TYPES = {
     "k": pa.int64(),
     "v": pa.string(),
+    "a": pa.string(),
     OP_COLUMN: pa.int8(),
     TXN_COLUMN: pa.string(),
     PARTITION_FIELD: pa.string(),
