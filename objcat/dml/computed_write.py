@@ -45,6 +45,7 @@ class ComputedRows:
         inserted: number of new rows, as of the snapshot that the rows were computed from.
         updated: number of changed rows, likewise.
         deleted: number of deleted rows, likewise.
+        kept: digests of keys whose rows stay, because they are newer. Nobody may delete or move these first. For indexes with lookup.
         close: releases what was cached for it.
     """
 
@@ -53,6 +54,7 @@ class ComputedRows:
     inserted: int
     updated: int
     deleted: int
+    kept: bytes = b""
     close: Callable[[], None] = lambda: None
 
 
@@ -182,7 +184,7 @@ def written(fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn)
     """Write computed rows to a table with a key. Raises as a write, and storage errors."""
     deletes = _DELETED if outcome.deleted else None
     change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=deletes, computed=True)
-    part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change])
+    part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change], kept=outcome.kept)
     try:
         part.write(snapshot, txn)
     finally:

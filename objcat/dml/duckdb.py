@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from objcat.common.duckdb_sandbox import connect_duckdb
 from objcat.datafile.batch_checks import conform_delete, located
-from objcat.datafile.bucket_hash import bucket_of
+from objcat.datafile.bucket_hash import bucket_of, key_digests
 from objcat.datafile.nested_slices import compact_nested_slices
 from objcat.datafile.parquet import constant
 from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Assigned, ClauseAction, MergeProgram, Tree, source_column, target_column
@@ -77,6 +78,16 @@ class MergeSource:
                 buckets = bucket_of([chosen.column(column.physical) for column in self.spec.bucket_columns], count)
                 found |= {FileGroupId(place, bucket, count) for bucket in np.unique(buckets).tolist()}
         return frozenset(found)
+
+    def keys_without(self, changed: pa.Table) -> bytes:
+        """Digests of the keys of the source that have no row among others, as entries hold them. changed: all columns of the table."""
+        theirs = conform_delete(changed.select(list(self.program.located)), self.spec)
+        own = [self._digests(self.found(rows)) for rows in self.tables()]
+        return np.setdiff1d(np.concatenate(own), self._digests(theirs)).astype("<u8").tobytes()
+
+    def _digests(self, found: pa.Table) -> npt.NDArray[np.uint64]:
+        columns = [found.column(column.physical) for column in self.spec.key_columns]
+        return key_digests(columns if self.spec.is_global else [self.places(found), *columns])
 
     def places(self, found: pa.Table) -> pa.ChunkedArray:
         """The partition of every row. found: under physical names."""

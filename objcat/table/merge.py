@@ -59,7 +59,9 @@ class Merge:
 
     A source row and a table row match when their keys are equal. Of the clauses that apply to a row, the first whose condition is true
     counts. Conditions and values are SQL text over `source.` and `target.` columns (or other aliases, see `Table.merge`); a column that
-    only one side has needs no alias. `check`: refuses a table.
+    only one side has needs no alias.
+
+    `check`: refuses a table. `reads_newer`: whether newer rows of the table, which stay, must still be there when it commits.
     """
 
     table: WriteTarget
@@ -68,6 +70,7 @@ class Merge:
     aliases: tuple[str, str] = ALIASES
     clauses: tuple[Clause, ...] = ()
     check: Callable[[TableSpec], None] = lambda _spec: None
+    reads_newer: bool = False
 
     def __repr__(self) -> str:
         return f"Merge into {self.table.name!r}: {', '.join(f'when {clause.when} {clause.act}' for clause in self.clauses) or 'no clause'}"
@@ -187,9 +190,17 @@ class Merge:
 
         def compute() -> ComputedRows | None:
             near = replace(near_plan(plan, source.group_ids(snapshot)) if hashed else plan, columns=needed)
-            return _outcome(fileio, evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source))
+            found = evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source)
+            kept = b""
+            if self.reads_newer and snapshot.spec.is_located and found is not None and found.rows.num_rows < source.rows.num_rows:
+                kept = source.keys_without(found.rows)
+            return _outcome(fileio, found, kept=kept)
 
-        return _writes(fileio, snapshot, compute, refuse, reads=lambda: source.group_ids(snapshot) if hashed and reads_source else ())
+        def reads(outcome: ComputedRows) -> Collection[FileGroupId]:
+            keeps = self.reads_newer and outcome.data.num_rows < source.rows.num_rows
+            return source.group_ids(snapshot) if hashed and (reads_source or keeps) else ()
+
+        return _writes(fileio, snapshot, compute, refuse, reads)
 
     def _with(self, when: When, act: ClauseAction, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
         if values is not None and not isinstance(values, Mapping):
@@ -270,7 +281,8 @@ def upsert_partial(table: WriteTarget, data: Any, *, metadata: Mapping[str, str]
         return _upsert_ragged(table, data, metadata=metadata, app=app)
     given, schema = schema_of_batch(data, table.spec.table_schema)
 
-    merge = Merge(table, given, check=lambda spec: check_partial(schema, spec)).when_matched_update().when_not_matched_insert()
+    merge = Merge(table, given, check=lambda spec: check_partial(schema, spec), reads_newer=True)
+    merge = merge.when_matched_update().when_not_matched_insert()
     return merge.execute(metadata=metadata, app=app)
 
 
@@ -296,7 +308,7 @@ def _upsert_ragged(
     """A partial upsert of rows that name different columns."""
 
     def prepare(snapshot: Snapshot) -> Work | None:
-        merge = Merge(table, data)
+        merge = Merge(table, data, reads_newer=True)
         merge.check_table(snapshot.spec)
         rows = to_arrow_batch(data, snapshot.spec.table_schema)
         assert isinstance(rows, pa.Table), "a list of dicts is a table"
@@ -326,7 +338,7 @@ def _writes(
     snapshot: Snapshot,
     compute: Callable[[], ComputedRows | None],
     refuse: Callable[[ComputedRows], None] | None = None,
-    reads: Callable[[], Collection[FileGroupId]] = tuple,
+    reads: Callable[[ComputedRows], Collection[FileGroupId]] = lambda _: (),
 ) -> Work:
     """The work that writes an outcome. `refuse`: see `Merge.prepared`. `reads`: file groups that the outcome depends on."""
 
@@ -342,7 +354,7 @@ def _writes(
             raise
         proposal = written(fileio, outcome, snapshot, txn)
         own = proposal.footprint
-        more = set(reads()).difference(own.creates, own.appends, own.replaces)
+        more = set(reads(outcome)).difference(own.creates, own.appends, own.replaces)
         return replace(proposal, footprint=msgspec.structs.replace(own, reads=tuple(sorted({*own.reads, *more})))) if more else proposal
 
     return work
@@ -417,11 +429,12 @@ def check_groups(spec: TableSpec, program: MergeProgram) -> None:
             )
 
 
-def _outcome(fileio: FileIO, found: Evaluated | None) -> ComputedRows | None:
+def _outcome(fileio: FileIO, found: Evaluated | None, *, kept: bytes = b"") -> ComputedRows | None:
     if found is None:
         return None
     rows = found.rows.append_column(DELETED, found.deletes) if found.deleted else found.rows
-    return ComputedRows(engine=LocalEngine(fileio), data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted)
+    engine = LocalEngine(fileio)
+    return ComputedRows(engine=engine, data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted, kept=kept)
 
 
 def _rewritten_groups(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> ServiceResult | None:

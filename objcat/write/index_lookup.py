@@ -282,10 +282,13 @@ def _check_placed(written: WriteResult, located: KeyLocations, touched: Collecti
         raise InvalidBatch(COMPUTED_AGAIN)
 
 
-def keys_of(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:
-    """The digests of inserted and moved keys, and of the other keys, for an entry. Many go to a side object. Raises storage errors."""
+def keys_of(fileio: FileIO, txn: Txn, written: Sequence[WriteResult], *, kept: bytes = b"") -> Keys:
+    """The digests of inserted and moved keys, and of the other keys, for an entry. Many go to a side object. Raises storage errors.
+
+    kept: digests of keys whose rows stay as they are, on which the write depends.
+    """
     placed = _distinct(b"".join(result.placed for result in written))
-    updated = np.setdiff1d(_distinct(b"".join(result.updated for result in written)), placed, assume_unique=True)
+    updated = np.setdiff1d(_distinct(b"".join([*(result.updated for result in written), kept])), placed, assume_unique=True)
     return Keys(*(put_digests(fileio, txn, found.tobytes()) if len(found) else Digests() for found in (placed, updated)))
 
 

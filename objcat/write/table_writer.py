@@ -80,6 +80,7 @@ class TableWriter:
         superseded: files that were written and that the commit does not name.
         ends: partitions whose file groups the commit ends, None for all. Batches are written as if nothing were there.
         whole: whether the commit surely ends all of the table, so that rows use only the current partition spec.
+        kept: see `objcat.write.index_lookup.keys_of`.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class TableWriter:
         advice: BucketSizeWarning | None = None,
         ends: Collection[str] | None = (),
         whole: bool = False,
+        kept: bytes = b"",
     ) -> None:
         self.table = table
         self.changes = tuple(changes)
@@ -104,6 +106,7 @@ class TableWriter:
         self._ends = frozenset(ends or ())
         self._ends_all = ends is None
         self._whole = whole
+        self._kept = kept
         self._within: frozenset[str] | None = None
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
@@ -376,7 +379,7 @@ class TableWriter:
         """Record the digests of inserted or moved keys, and of the other updated ones."""
         former = () if self._keys is None else (self._keys.placed, self._keys.updated)
         self.superseded += [digests.side.path for digests in former if digests.side is not None]
-        self._keys = keys_of(self._fileio, txn, self.written)
+        self._keys = keys_of(self._fileio, txn, self.written, kept=self._kept)
 
     def _supersede(self, before: Sequence[WriteResult]) -> None:
         named = set(paths_of(self.all))

@@ -146,3 +146,40 @@ def test_beside_others_no_column_is_lost() -> None:
     done = table.upsert_partial([{"id": 1, "v": 1}, {"id": 2, "fare": 1, "v": 2}])
     assert done is not None and done.attempts == 2
     assert [(row["v"], row["note"]) for row in state(table)] == [(1, "theirs"), (2, "too")]
+
+
+APART: list[tuple[dict[str, Any], bool]] = [
+    ({"index": objcat.BucketIndex(64)}, False),
+    ({"index": objcat.BucketIndex(64), "table_type": "copy_on_write"}, False),
+    ({"index": objcat.SimpleIndex(), "partition_by": ["city"]}, True),
+    ({"index": objcat.BloomIndex(), "partition_by": ["city"], "key_scope": "partition"}, True),
+    ({"index": objcat.RecordIndex(), "partition_by": ["city"], "key_scope": "partition"}, True),
+    ({"index": objcat.RecordIndex(), "partition_by": ["city"], "table_type": "copy_on_write"}, True),
+]
+"""Tables in which the keys 1 and 2 are in two file groups, and whether keys are looked up."""
+
+
+@pytest.mark.parametrize(("settings", "is_located"), APART)
+@pytest.mark.parametrize("is_ragged", [False, True])
+def test_an_older_row_depends_on_the_newer_one(settings: dict[str, Any], *, is_located: bool, is_ragged: bool) -> None:
+    """The history is that of the log: a row that is older than one which was deleted first is inserted."""
+    backend = RacingBackend("stale")
+    table = make(FileIO(backend, env=FakeEnv(5)), ordering="at", **settings)
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
+    table.upsert([{"id": key, "city": city, "at": 5, "v": 0} for key, city in ((1, "a"), (2, "b"), (3, "c"))])
+    more = {"note": "mine"} if is_ragged else {}
+    rows: list[dict[str, Any]] = [{"id": 1, "city": "a", "at": 3, "v": 1}, {"id": 2, "city": "b", "at": 9, "v": 2, **more}]
+    # A newer row that changes again is newer still.
+    backend.races = [lambda: other.upsert([{"id": 1, "city": "a", "at": 6, "v": 7}])]
+    done = table.upsert_partial(rows)
+    assert done is not None and done.attempts == (1 if is_located else 2)
+    assert [row["v"] for row in state(table)] == [7, 2, 0]
+    # A delete without an ordering value ends the row whatever its time.
+    backend.races = [lambda: other.delete([{"id": 1, "city": "a"}])]
+    done = table.upsert_partial([{**row, "at": row["at"] + 1} for row in rows])
+    assert done is not None and done.attempts == 2 and not backend.races
+    assert [(row["id"], row["at"], row["v"]) for row in state(table)] == [(1, 4, 1), (2, 10, 2), (3, 5, 0)]
+    # Of a table in which nobody is in the way, nothing is computed again.
+    backend.races = [lambda: other.delete([{"id": 3, "city": "c"}])]
+    done = table.upsert_partial([{**rows[0], "at": 1}, {**rows[1], "at": 11}])
+    assert done is not None and done.attempts == 1
