@@ -216,6 +216,11 @@ def test_a_truncation_without_a_transaction_stops_the_run_also_where_transaction
         reader._truncations(message, (MessageChange(change=TableTruncated(table=TABLES[A])),))
     whole = (MessageChange(change=TableTruncated(table=TABLES[A]), transaction="7", total_order=1),)
     assert reader._truncations(message, whole) == whole
+    # An event may name its transaction where no topic says how that ended.
+    alone = topic_reader(transactions=None)
+    alone._assigned = {(A, 0), (A, 1)}
+    with pytest.raises(IngestStopped, match="which rows came before it"):
+        alone._truncations(message, whole)
 
 
 def test_a_request_to_leave_a_message_out_is_for_that_one_alone() -> None:

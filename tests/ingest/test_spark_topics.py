@@ -16,7 +16,7 @@ import pytest
 from devkit.kafka import KafkaBroker, KafkaConnect
 from devkit.paths import ROOT
 from devkit.schema_registry import SchemaRegistry
-from objcat.errors import InvalidInput
+from objcat.errors import IngestStopped, InvalidInput
 from objcat.ingest.requests import add_request
 from objcat.ingest.spark_topics import ingest_topics
 from tests.conftest import check_needed
@@ -118,6 +118,8 @@ def test_envelopes_of_debezium(
         shop.sql("truncate items")
         route.settle()
         assert "which rows came before it is not known" in reader.refused(spark)
+        with pytest.raises(IngestStopped, match="which rows came before it is not known"):
+            local.ingest().once()
     finally:
         route.close()
 

@@ -117,7 +117,9 @@ class TopicReader:
         if self._settings.truncates == "ignore":
             return tuple(change for change in changes if not isinstance(change.change, TableTruncated))
         others = [place for place in self._assigned if place[0] == message.topic]
-        if any(change.transaction is None for change in changes) and len(others) > 1:
+        # An event may name its transaction without a topic that says where that ends.
+        has_order = self._settings.transactions is not None and all(change.transaction is not None for change in changes)
+        if not has_order and len(others) > 1:
             raise IngestStopped(
                 f"The topic {message.topic!r} has a truncation at {message.place}, and {len(others)} partitions, so which rows "
                 "came before it is not known. It was not applied. Let Debezium write transaction metadata, and name its topic by "
