@@ -50,7 +50,7 @@ def _build(target: Path) -> None:
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
     try:
         venv.EnvBuilder(with_pip=True, symlinks=True).create(building)
-        install = [f"{building}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        install = [f"{building}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
         done = subprocess.run([*install, "--require-hashes", "-r", str(LOCK)], stdout=sys.stderr, env=_pip_environment(), check=False)
         if done.returncode != 0:
             raise SystemExit(

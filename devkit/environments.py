@@ -105,7 +105,7 @@ def _install(lock: str, target: Path) -> None:
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
     try:
         venv.EnvBuilder(with_pip=True, symlinks=True).create(building)
-        pip = [f"{building}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        pip = [f"{building}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
         command = [*pip, "--require-hashes", "-r", str(REQUIREMENTS / f"{lock}.lock")]
         done = subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:

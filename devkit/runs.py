@@ -150,7 +150,7 @@ def _run(run: Run, output: IO[str] | None) -> Outcome:
         outcome = stack.enter_context(tempfile.NamedTemporaryFile("r"))
         command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
         command += ["-o", f"cache_dir={cache_dir() / 'pytest'}", *run.arguments]
-        environment = {**toolchain.run_environment(), **run.environment, OUTCOME_VARIABLE: outcome.name, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**toolchain.run_environment(), **run.environment, OUTCOME_VARIABLE: outcome.name}
         environment |= {toolchain.INSTALL_VARIABLE: "never"} | ({SHARED_VARIABLE: "1"} if output else {})
         status = _wait_for(command, environment, output)
         told = json.loads(outcome.read() or "{}")

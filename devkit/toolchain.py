@@ -84,7 +84,10 @@ def java_home() -> Path:
 
 
 def run_environment() -> dict[str, str]:
-    """The variables of a command inside the environment: its programs first on PATH, shims last, no proxy for loopback."""
+    """The variables of a command inside the environment: its programs first on PATH, shims last, no proxy for loopback.
+
+    Bytecode is kept in the cache and the tree stays clean. Without it, each of the many processes of a run compiles the sources again.
+    """
     environment = dict(os.environ)
     search = [p for p in environment.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) != SHIMS]
     scripts = sysconfig.get_path("scripts")
@@ -95,6 +98,8 @@ def run_environment() -> dict[str, str]:
     if "JAVA_HOME" in environment and not _new_enough(Path(environment["JAVA_HOME"])):
         del environment["JAVA_HOME"]
     environment["VIRTUAL_ENV"] = sys.prefix
+    environment["PYTHONPYCACHEPREFIX"] = str(cache_dir() / "bytecode")
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     for name in ("NO_PROXY", "no_proxy"):

@@ -33,6 +33,12 @@ hypothesis.settings.register_profile("fresh", deadline=None, print_blob=True, da
 
 _times: dict[str, dict[str, Any]] = {}
 """By the id of a test: its tier, its seconds so far, and its reason to take long."""
+BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of every JVM that tests start, except with `--all`.
+
+Most JVMs of tests live for a minute or two. The second compiler and the parallel collector would take more from two cores than they give
+back in that time. At night they run as they do for users.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.all:
         os.environ[ALL_VARIABLE] = "1"
         os.environ.setdefault(SEED_VARIABLE, str(random.randrange(1 << 32)))
+    else:
+        os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF_JAVA)
     hypothesis.settings.load_profile("fresh" if config.option.all else "ci" if os.environ.get("CI") else "local")
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR")):
