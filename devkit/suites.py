@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -133,7 +133,7 @@ def batches(asked: Asked, known: Table) -> list[Run]:
     with_session = {file: took for file, took in seconds.items() if SESSION in known.needs_of(file)}
     others = {file: took for file, took in seconds.items() if file not in with_session}
     sessions = halves(with_session) if sum(with_session.values()) > SESSION_S else [list(with_session)]
-    dealt = [*(sorted(some, key=_place_in_session) for some in sessions if some), *deal(others)]
+    dealt = [*(sorted(some, key=_place_in_session) for some in sessions if some), *deal(others, known.needs_of)]
     runs = [_run(_title(some), some, asked, about_s=sum(seconds[file] for file in some)) for some in dealt]
     if oldest := _on_oldest(asked, known):
         about_s = sum(durations.get(file, {}).get(OLDEST, UNKNOWN_S) for file in oldest)
@@ -158,12 +158,17 @@ def halves(seconds: Mapping[str, float]) -> list[list[str]]:
     return list(lists)
 
 
-def deal(seconds: Mapping[str, float], most_s: float = BATCH_S) -> list[list[str]]:
-    """Files in lists of about `most_s` seconds. Files of one folder stay together where they fit: they share servers and fixtures."""
+def deal(
+    seconds: Mapping[str, float], needs_of: Callable[[str], Collection[str]] = lambda _: (), most_s: float = BATCH_S
+) -> list[list[str]]:
+    """Files in lists of about `most_s` seconds. Files of one folder stay together where they fit: they share servers and fixtures.
+
+    needs_of: what a file needs. Of a folder that does not fit, files with the same needs stay together.
+    """
     dealt: list[list[str]] = []
     small: dict[str, float] = {}
     for _folder, group in groupby(sorted(seconds), key=lambda file: file.split("/")[0]):
-        inside = list(group)
+        inside = sorted(group, key=lambda file: (sorted(needs_of(file)), file))
         if sum(seconds[file] for file in inside) < most_s / 2:
             small |= {file: seconds[file] for file in inside}
         else:
