@@ -106,7 +106,7 @@ def types(table: pa.Table) -> dict[str, str]:
     return {field.name: str(field.type) for field in table.schema}
 
 
-KILLS = effort(8, with_all=25)
+KILLS = effort(5, with_all=25)
 
 
 @pytest.mark.parametrize("form", ["json", pytest.param("avro", marks=ALL)])

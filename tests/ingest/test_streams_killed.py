@@ -21,7 +21,7 @@ from tests.effort import ALL, INTEGRATION, effort
 from tests.ingest.landing import Landing
 from tests.ingest.two_lakes import TwoLakes
 
-KILLS = effort(10, with_all=40)
+KILLS = effort(6, with_all=40)
 SEEDS = [pytest.param(7, marks=INTEGRATION), pytest.param(11, marks=ALL), pytest.param(23, marks=ALL)]
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["objcat", "objcat.ingest.runner", "objcat.ingest.folder.source", "objcat.ingest.lake_tables.source"])

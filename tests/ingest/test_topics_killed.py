@@ -11,7 +11,7 @@ from tests.effort import ALL, INTEGRATION, effort
 from tests.ingest.topic_killing import killed_topics
 from tests.ingest.topic_shop import TopicShop
 
-KILLS = effort(12, with_all=40)
+KILLS = effort(8, with_all=40)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(7, marks=INTEGRATION), pytest.param(11, marks=ALL), pytest.param(23, marks=ALL)])

@@ -14,6 +14,7 @@ import pytest
 import objcat
 from fileio.errors import Unsupported
 from objcat.mirror.mirror import TableMirrors
+from tests.effort import few
 from tests.mirror.plain_mirror import PlainMirror, in_order, rows_of
 
 SCHEMA = pa.schema(
@@ -24,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field("value", pa.int64()),
     ]
 )
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.tier("integration")) for seed in range(1, 6))]
+SEEDS = few(range(6), 1, integration=3)
 NOW_S = 1_790_000_000
 KINDS: dict[str, dict[str, Any]] = {
     "merge-on-read": {"index": objcat.BucketIndex(3)},

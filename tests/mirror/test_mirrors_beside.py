@@ -133,7 +133,7 @@ def read_newest(name: str, counts: Counter[str]) -> Callable[[objcat.Table], obj
 
 @pytest.mark.tier("integration")
 @pytest.mark.parametrize("version", ["2", "3"])
-@pytest.mark.parametrize("seconds", [effort(4, with_all=120)])
+@pytest.mark.parametrize("seconds", [effort(2, with_all=120)])
 def test_mirrors_beside_everything(tmp_path: Path, seconds: int, version: str) -> None:
     """Four writers, whose handles mirror in the background, a fifth that does all else, two that only mirror, and readers."""
     table = make_table(objcat.connect(tmp_path), mirror_iceberg_version=version)
@@ -160,7 +160,7 @@ def test_mirrors_beside_everything(tmp_path: Path, seconds: int, version: str) -
 def test_processes_that_mirror_are_killed(tmp_path: Path) -> None:
     table = make_table(objcat.connect(tmp_path))
     table.upsert(people(*range(KEYS)))
-    crowd, counts = Crowd(str(tmp_path), 15), Counter[str]()
+    crowd, counts = Crowd(str(tmp_path), effort(6, with_all=60)), Counter[str]()
     crowd.add("write", upsert(random.Random(1)), pause_s=0.05)
     crowd.add("change", change_something(random.Random(2)), pause_s=0.1)
     for name in READERS:
@@ -171,7 +171,7 @@ def test_processes_that_mirror_are_killed(tmp_path: Path) -> None:
         draw = random.Random(3)
         while time.monotonic() < crowd.until:
             process = subprocess.Popen([sys.executable, "-c", MIRROR_PROCESS, str(tmp_path)], stderr=subprocess.DEVNULL)
-            time.sleep(draw.uniform(1.5, 4))
+            time.sleep(draw.uniform(1, 2))
             os.kill(process.pid, signal.SIGKILL)
             killed.append(process.wait())
 

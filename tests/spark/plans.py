@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 
 def text_of(frame: DataFrame) -> str:
@@ -47,16 +47,22 @@ def _is(node: Any, name: str) -> bool:
 
 def files_read(frame: DataFrame) -> int:
     """How many files the scans of a frame listed, once it has run; of a plan that is not adaptive."""
-    return _sum_over_scans(frame, "numFiles")
+    return rows_and_files(frame)[1]
+
+
+def rows_and_files(frame: DataFrame) -> tuple[list[Row], int]:
+    """The rows of a frame, and how many files its scans listed for them; of a plan that is not adaptive."""
+    rows = frame.collect()
+    return rows, _sum_over_scans(frame, "numFiles")
 
 
 def rows_decoded(frame: DataFrame) -> int:
     """How many rows the scans of a frame decoded, before any filter, once it has run; of a plan that is not adaptive."""
+    frame.collect()
     return _sum_over_scans(frame, "numOutputRows")
 
 
 def _sum_over_scans(frame: DataFrame, metric: str) -> int:
-    frame.collect()
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(i) for i in range(leaves.size())]
     return sum(int(scan.metrics().apply(metric).value()) for scan in scans if scan.metrics().contains(metric))
