@@ -8,7 +8,6 @@ from functools import partial
 
 from devkit.engines import ENGINES
 from tests.effort import ALL_VARIABLE
-from tests.engines.cells import CELLS
 from tests.engines.matrix import MirroredHistory, Run, all_slots, read_all, some_slots
 from tests.engines.process import Engines
 
@@ -23,9 +22,10 @@ def check_engine(name: str, engines: Engines, histories: list[MirroredHistory]) 
         read_all(engines[name], mirrored, all_slots if os.environ.get(ALL_VARIABLE) else partial(some_slots, count=reads, rng=rng), run)
     assert not run.differences, "\n".join(run.differences)
     assert run.unmet([name]) == [], "take these out of tests/engines/limits.py, and run ./dev docs engines"
-    assert {cell for _engine, _mirror, cell, _outcome in run.reads} == _cells_of(name)
+    assert {cell for _engine, _mirror, cell, _outcome in run.reads} == _cells_of(name, histories)
 
 
-def _cells_of(name: str) -> set[str]:
+def _cells_of(name: str, histories: list[MirroredHistory]) -> set[str]:
     """The kinds of histories that an engine can be asked for. The catalog has tables of Iceberg alone."""
-    return {cell.name for cell in CELLS.values() if "iceberg" in ENGINES[name].formats or not cell.by_catalog}
+    cells = [mirrored.history.cell for mirrored in histories]
+    return {cell.name for cell in cells if "iceberg" in ENGINES[name].formats or not cell.by_catalog}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.engines.cells import CELLS
 from tests.engines.histories import COMMITS, History
+from tests.engines.matrix import MirroredHistory
 from tests.engines.rows import compare
 
 
@@ -20,12 +19,12 @@ def test_a_history_is_drawn_by_its_seed(tmp_path: Path) -> None:
     assert told[0] == told[1] != told[2]
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_a_cell_has_a_long_history(name: str, tmp_path: Path) -> None:
-    history = History(CELLS[name], 3, tmp_path)
-    history.run()
-    assert history.newest >= COMMITS >= 40
-    for slot in history.readable():
-        assert compare(history.truths[slot], history.table.scan(as_of=slot).to_arrow()) is None, f"slot {slot} changed after it"
-    if name != "cleaned":
-        assert history.readable() == sorted(history.truths)
+def test_histories_are_long_and_no_slot_changes_after_it(histories: list[MirroredHistory]) -> None:
+    """Once for each kind: its other history differs by the mirror alone."""
+    for history in [mirrored.history for mirrored in histories if "delta" in mirrored.shown]:
+        name = history.cell.name
+        assert history.newest >= COMMITS >= 40
+        for slot in history.readable():
+            found = history.table.scan(as_of=slot).to_arrow()
+            assert compare(history.truths[slot], found) is None, f"{name}: slot {slot} changed after it"
+        assert name == "cleaned" or history.readable() == sorted(history.truths)
