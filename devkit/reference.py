@@ -203,7 +203,7 @@ def _exit_codes() -> str:
         "## Exit codes\n\n"
         "| code | meaning |\n|---|---|\n"
         "| 0 | The command did what you asked. |\n"
-        "| 1 | The answer is no: the store is not fit for commits, or a table is damaged. |\n"
+        "| 1 | The answer is no: the store is not fit for commits, a table is damaged, or `ingest once` has set tables aside. |\n"
         "| 2 | The input is wrong, credentials are missing, or the store does not answer. |\n"
         "| 130 | You interrupted the command. |\n"
         "| 143 | SIGTERM ended the command. |\n\n"

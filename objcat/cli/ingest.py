@@ -15,20 +15,21 @@ import typer
 
 from fileio.env import default_env
 from fileio.errors import InvalidConfig
-from objcat.cli.common import Json
+from objcat.cli.common import EXIT_NO, Json
 from objcat.cli.ingest_page import ingest_page
 from objcat.cli.ingest_progress import ShownProgress, log_to, number_of
 from objcat.cli.output import draw, say, say_json, sheet, time_text, words
 from objcat.cli.report import write_page
 from objcat.errors import IngestStopped, InvalidInput
 from objcat.ingest.config import IngestConfig, hint, read_config
+from objcat.ingest.followed_tables import GONE
 from objcat.ingest.ingest_check import CheckedTable, IngestCheck, check_ingest
 from objcat.ingest.ingest_metrics import serve_metrics
 from objcat.ingest.ingest_status import IngestStatus, read_status
-from objcat.ingest.requests import add_request
+from objcat.ingest.requests import IngestRequest, RequestKind, add_request
 from objcat.ingest.routes import HISTORY, SOFT, Router
 from objcat.ingest.runner import Ingest, IngestProgress
-from objcat.ingest.sources import open_source, position_text
+from objcat.ingest.sources import keeps_left_out, open_source, position_text, transaction_text
 from objcat.lake.lake import Lake, connect
 
 POSITION_SHOWN_MAX = 100
@@ -42,7 +43,7 @@ ingest = typer.Typer(name="ingest", no_args_is_help=True, help="Follow databases
 def check(config: Config, as_json: Json = False) -> None:
     """Connect, check the settings of the source, and list the tables that will be followed. It changes nothing.
 
-    The exit code is 1 when the source cannot be followed.
+    The exit code is 1 when the source cannot be followed, or a table does not fit its route.
     """
     read = read_config(config)
     source = open_source(read, Router(read), default_env())
@@ -70,7 +71,10 @@ def run(config: Config, as_json: Json = False) -> None:
 
 @ingest.command()
 def once(config: Config, as_json: Json = False) -> None:
-    """Bring the lake up to where the source is now, and end."""
+    """Bring the lake up to where the source is now, and end.
+
+    The exit code is 1 when tables are set aside that a route follows: standard error names each with the reason. The others are up to date.
+    """
     _follow(config, is_once=True, as_json=as_json)
 
 
@@ -101,24 +105,33 @@ def resnapshot(
     config: Config,
     table: Annotated[str | None, typer.Argument(help="The table at the source, such as public.orders.", metavar="TABLE")] = None,
     all_tables: Annotated[bool, typer.Option("--all", help="All tables, from a new position: after a lost slot or a purged log.")] = False,
+    left_out: Annotated[
+        bool,
+        typer.Option(
+            "--left-out", help="Of a folder: only files that were left out, as the table was set aside or by skip. It keeps its rows."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Let the ingest read a table again, also one that was set aside.
 
+    Rows of files, messages or slots that the source no longer has go from the table, unless you give --left-out.
     The request waits in the lake. A running ingest takes it in less than a minute, and the next start of one that does not run.
     """
     if (table is None) is not all_tables:
         raise InvalidInput("Name one table, or give --all. Nothing was asked.")
     read = read_config(config)
+    if left_out and (table is None or not keeps_left_out(read)):
+        raise InvalidInput(
+            "--left-out needs the name of a table, and a source of the kind folder: others have no record of what was left out. "
+            "Nothing was asked. Leave it out to read the table again."
+        )
     if table is not None and not Router(read).follows(table):
         known = [one.name for one in read_status(read, _lake(read)).tables]
         others = hint(table, known) if known else "no table was read so far."
         raise InvalidInput(f"No route of {config} follows a table {table!r}: {others} Nothing was asked.")
-    request = add_request(_lake(read), read, "resnapshot_all" if all_tables else "resnapshot", table or "")
-    if as_json:
-        say_json({"request": request.number, "kind": request.kind, "what": request.what})
-    else:
-        say(f"Request {request.number} waits for {read.name}: {request.text}.")
+    kind: RequestKind = "resnapshot_all" if all_tables else "left_out" if left_out else "resnapshot"
+    _tell_request(read, add_request(_lake(read), read, kind, table or ""), as_json=as_json)
 
 
 @ingest.command()
@@ -127,13 +140,28 @@ def skip(
     position: Annotated[str, typer.Argument(help="The transaction, as the message of the ingest names it.", metavar="POSITION")],
     as_json: Json = False,
 ) -> None:
-    """Leave a transaction out that cannot be written. Its tables are read again, and the dead letters name it."""
+    """Leave a transaction out that cannot be written. Its tables are read again, and the dead letters name it.
+
+    Kafka, folders and tables of a lake cannot be read in part: there the lake lacks it until `resnapshot`.
+    The position must be of the form of the source, and come after what is committed.
+    """
     read = read_config(config)
-    request = add_request(_lake(read), read, "skip", position)
+    lake = _lake(read)
+    stored = lake.source_position(read.name, shared_log=read.shared_log)
+    if stored is None:
+        raise InvalidInput(
+            f"{read.name} has not begun, so it has refused no transaction. Nothing was asked. Run `objcat ingest once {config}`."
+        )
+    at = stored.state["position"]
+    request = add_request(lake, read, "skip", transaction_text(read, lake, at, position))
+    _tell_request(read, request, as_json=as_json, more=f" It is at {_shortened(position_text(read, at))} now.")
+
+
+def _tell_request(config: IngestConfig, request: IngestRequest, *, as_json: bool, more: str = "") -> None:
     if as_json:
         say_json({"request": request.number, "kind": request.kind, "what": request.what})
     else:
-        say(f"Request {request.number} waits for {read.name}: {request.text}.")
+        say(f"Request {request.number} waits for {config.name}: {request.text}.{more}")
 
 
 def _lake(config: IngestConfig) -> Lake:
@@ -186,10 +214,14 @@ def _follow(path: str, *, is_once: bool, as_json: bool) -> None:
         )
         for name, why in aside.items():
             say(f"set aside: {name}: {why}", error=True)
+        if aside and keeps_left_out(config):
+            say(f"files of these tables wait: `objcat ingest resnapshot {path} TABLE --left-out` takes them", error=True)
         if state.dead:
             say(f"{number_of(state.dead, 'dead letter')} so far: `objcat ingest status {path}` shows them", error=True)
     if signals:
         raise typer.Exit(128 + signals[0])
+    if is_once and any(why != GONE and made.follows(name) for name, why in aside.items()):
+        raise typer.Exit(EXIT_NO)
 
 
 def _serve_metrics(config: IngestConfig, made: Ingest) -> Callable[[], None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from objcat.engine.spooled_batch import RowSpool
 from objcat.ingest.change_batch import ChangeBatch, TableWrite, WriteAction
 from objcat.ingest.decoding import DecodedValue
@@ -40,16 +42,20 @@ class ChangeApplier:
 
     Attributes:
         count: changes since the last drain.
+        has_left_out: whether a transaction was left out on request that the source believes to be written.
     """
 
     def __init__(self, tables: FollowedTables, source: ChangeSource, sink: LakeSink, *, memory_bytes: int) -> None:
         self.count = 0
+        self.has_left_out = False
         self._tables = tables
         self._source = source
         self._sink = sink
         self._memory_bytes = memory_bytes
         self._batch = ChangeBatch(self._find_row)
         self._pieces: list[TableWrite] = []
+        self._first_piece = 0
+        self._lacks_rows = False
         self._bad: list[BadRecord] = []
         self._sequence = 0
         self._waiting_bytes = 0
@@ -63,7 +69,7 @@ class ChangeApplier:
             self._skip(transaction, ChangeStamp(transaction.committed_at_ms, position))
         else:
             stamp = ChangeStamp(transaction.committed_at_ms, position)
-            self._sequence = 0
+            self._sequence, self._first_piece, self._lacks_rows = 0, len(self._pieces), False
             for change, moves_from, puts in self._tables.handover.wanted(iter(transaction.changes), transaction.mark):
                 match change:
                     case RowChange():
@@ -103,6 +109,8 @@ class ChangeApplier:
             return
         if not self.may_change(routed, change.table.name, change.kind):
             return
+        if change.table.is_record and self._lacks_rows:
+            change = msgspec.structs.replace(change, row={**(change.row or {}), **change.table.left_out})
         self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
         self._waiting_bytes += row_bytes(change.row)
         if progress.incomplete:
@@ -111,9 +119,10 @@ class ChangeApplier:
     def _put_batch(self, change: RowBatch, stamp: ChangeStamp) -> None:
         name = change.table.name
         routed, progress = self._tables.routed(name), self._tables.state.tables.get(name)
-        if routed is None or progress is None or progress.aside is not None or not change.rows.num_rows:
+        if routed is None or progress is None or progress.aside is not None:
+            self._lacks_rows = True
             return
-        if not self.may_change(routed, name, change.kind):
+        if not change.rows.num_rows or not self.may_change(routed, name, change.kind):
             return
         if self._batch.holds(routed):
             self._spill()
@@ -140,6 +149,10 @@ class ChangeApplier:
             f"{name} has no key, and a row was changed ({kind}). Give it a primary key, name its key in the route, "
             'or let the route keep every change by deletes = "history". Then run `objcat ingest resnapshot`.',
         )
+        # The transaction comes again as a whole, or not at all.
+        pieces = self._pieces[self._first_piece :]
+        self._pieces[self._first_piece :] = [write for write in pieces if write.routed.name != routed.name]
+        self._lacks_rows = True
         return False
 
     def _truncate(self, table: SourceTable, stamp: ChangeStamp) -> None:
@@ -173,6 +186,7 @@ class ChangeApplier:
     def _skip(self, transaction: SourceTransaction, stamp: ChangeStamp) -> None:
         """Leave a transaction out, on request. Its tables are read again where they can be, so that nothing of it is missing in the end."""
         names = set()
+        self._lacks_rows = True
         for change in transaction.changes:
             if isinstance(change, RowChange) and change.table.is_record:
                 self._change_row(change, stamp, moves_from=True, puts=True)
@@ -187,6 +201,9 @@ class ChangeApplier:
                 if self._tables.routed(name) is not None:
                     self._tables.resnapshot(name)
             said = f"{said} Read again: {', '.join(sorted(names))}."
+        else:
+            self.has_left_out = True
+            said = f"{said} The lake lacks what it has of {', '.join(sorted(names)) or 'no table'}."
         self._bad.append(BadRecord(table=None, payload=b"", error=said))
         self._tables.state.skips.remove(stamp.position)
 

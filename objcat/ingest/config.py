@@ -18,6 +18,7 @@ import msgspec
 
 from fileio.errors import InvalidConfig
 from fileio.options import Secret, nearest, redact
+from fileio.schemes import SCHEME
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -34,7 +35,7 @@ class LakeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`[lake]`: where the tables are written.
 
     Args:
-        url: of the lake.
+        url: of the lake. A relative path counts from the file of the configuration.
         options: of its store.
         shared_log: the log that all tables of the source share; the name of the source when it is left out.
     """
@@ -53,6 +54,8 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
         skip: the tables that match are not followed. Then nothing else may be given.
         key: columns that identify a row, where the source does not say.
         drop: columns that are not written.
+        optional: columns named in `drop` or `mask` that a table may lack. Otherwise a table that lacks one is set aside: where a name is
+            misspelled, the column that it means would be written as it is.
         mask: columns whose values are hidden: "null" writes nulls, "hash" a digest of the value as text, keyed by `mask_secret`.
         mask_secret: the key of these digests, such as `${MASK_SECRET}`. Who knows it can guess values and compare.
         deletes: "hard" deletes the row; "soft" keeps it and sets `_deleted`; "history" appends every change as a row of its own.
@@ -65,6 +68,7 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
     skip: bool = False
     key: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     mask: dict[str, Mask] = msgspec.field(default_factory=dict)
     mask_secret: str = ""
     deletes: Deletes = "hard"
@@ -179,6 +183,10 @@ class IngestConfig:
         """A text without secrets, for messages."""
         return redact(text, self.secrets)
 
+    def place(self, text: str) -> str:
+        """A URL or path of the configuration. A relative path counts from the file, so that it is the same wherever a command runs."""
+        return _placed(text, self.path)
+
     def settings(self, kind: type[S]) -> S:
         """The settings of the source as its own struct. Raises InvalidConfig."""
         return convert(self.source, kind, where=f"[source] in {self.path}")
@@ -226,11 +234,12 @@ def parse_config(found: Mapping[str, Any], *, path: str, environment: Mapping[st
     if not isinstance(routes, list) or not routes:
         raise InvalidConfig(f"{path} has no [[route]], or [route] in single brackets. Add [[route]], with tables and to.")
     profiles = {**PROFILES, **_profiles(found.get("profile", {}), path=path)}
+    lake = convert(found["lake"], LakeConfig, where=f"[lake] in {path}")
     config = IngestConfig(
         path=path,
         name=name,
         kind=kind,
-        lake=convert(found["lake"], LakeConfig, where=f"[lake] in {path}"),
+        lake=msgspec.structs.replace(lake, url=_placed(lake.url, path)),
         routes=tuple(convert(route, RouteConfig, where=f"[[route]] {at} in {path}") for at, route in enumerate(routes, 1)),
         profiles=profiles,
         dead_letters=convert(found.get("dead_letters", {}), DeadLetterConfig, where=f"[dead_letters] in {path}"),
@@ -269,6 +278,10 @@ def hint(name: str, known: Iterable[str]) -> str:
     return said if said.endswith("?") else f"{said}."
 
 
+def _placed(text: str, path: str) -> str:
+    return text if SCHEME.match(text) or text.startswith(("/", "~")) else str(Path(path).absolute().parent / text)
+
+
 def _profiles(found: Any, *, path: str) -> dict[str, ProfileConfig]:
     made = {}
     for name, value in _table(found, where=f"[profile] in {path}").items():
@@ -299,6 +312,9 @@ def _check_route(route: RouteConfig, profiles: Mapping[str, ProfileConfig], *, w
     both = sorted(set(route.drop) & {*route.mask, *route.key})
     if both:
         raise InvalidConfig(f"{where} drops {both[0]!r}, which it also names in mask or key. Leave one out.")
+    unnamed = [column for column in route.optional if column not in route.drop and column not in route.mask]
+    if unnamed:
+        raise InvalidConfig(f"{where} names {unnamed[0]!r} in `optional`, and neither in drop nor in mask. Name it there, or leave it out.")
     if "hash" in route.mask.values() and not route.mask_secret:
         raise InvalidConfig(f'{where} masks by "hash" without a mask_secret. Give one, such as mask_secret = "${{MASK_SECRET}}".')
     nulls = [column for column in route.key if route.mask.get(column) == "null"]

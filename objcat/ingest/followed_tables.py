@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import pyarrow as pa
+
 from objcat.errors import IngestStopped
+from objcat.ingest.decoding import masked
 from objcat.ingest.handover import Handover, IngestState, TableProgress
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import ChangeSource, KeyOrder, Position, ReplayedSource, SchemaChanged, SourceTable
@@ -55,9 +58,10 @@ class FollowedTables:
         """Take over the state of the last commit, or begin. Looks at the tables of the source.
 
         Raises:
-            IngestStopped: no table is followed.
-            InvalidConfig: a route does not fit.
+            IngestStopped: no table is followed, or before the first commit, none can be.
         """
+        if state is not None:
+            self.state = state
         self._describe()
         if not self._routed:
             known = ", ".join(sorted(self._described)[:10])
@@ -67,9 +71,9 @@ class FollowedTables:
                 "the user."
             )
         if state is None:
+            self._check_routes()
             self.begin_again()
             return
-        self.state = state
         self.handover = Handover(self._source, state)
         self.committed_position = dict(state.position)
         for name in list(state.tables):
@@ -97,7 +101,7 @@ class FollowedTables:
     @property
     def has_moved(self) -> bool:
         """Whether the stream has come further than the last commit says."""
-        return self.committed_position != dict(self.state.position)
+        return self.committed_position is None or self._source.has_to_store(self.committed_position, self.state.position)
 
     def committed(self) -> None:
         """The state was committed."""
@@ -164,6 +168,8 @@ class FollowedTables:
         routed, progress = self._routed[table.name], self.state.tables[table.name]
         try:
             fresh = self._router.route(table)
+            if fresh is not None and fresh.problem is not None:
+                raise TableUnfit(fresh.problem)
             if fresh is None or fresh.key != routed.key:
                 raise TableUnfit(
                     f"The key of {table.name} changed from {list(routed.key)} to {list(table.key)}. Route it to another table."
@@ -193,7 +199,7 @@ class FollowedTables:
     def resnapshot(self, name: str) -> None:
         """Read a table again, also one that was set aside. A name that is not followed is logged."""
         if name not in self._followable():
-            logger.warning("The table %s is not read again: it is not followed.", name)
+            logger.warning("The table %s is not read again: %s", name, self._problem(name) or "it is not followed.")
             return
         self._begin_snapshot(name)
 
@@ -216,18 +222,24 @@ class FollowedTables:
                     "resnapshot CONFIG --all`, which empties the tables and reads what the source still has. Then start it again."
                 )
 
-    def read_again(self, name: str) -> bool:
-        """Let a source without snapshots bring a table again. Returns whether it will: a name that is not followed is logged."""
+    def read_again(self, name: str, *, is_left_out: bool = False) -> bool:
+        """Let a source without snapshots bring a table again, or what was left out of it. Returns whether it will.
+
+        A name that is not followed is logged.
+        """
         source = cast("ReplayedSource", self._source)
         is_known = name in self._routed
         if name not in self._followable() and (is_known or source.knows_tables or not self._router.follows(name)):
-            logger.warning("The table %s is not read again: it is not followed.", name)
+            logger.warning("The table %s is not read again: %s", name, self._problem(name) or "it is not followed.")
             return False
-        self.state.position = dict(source.read_again(self.state.position, [name]))
+        read = source.read_left_out if is_left_out else source.read_again
+        self.state.position = dict(read(self.state.position, [name]))
         self.has_changed = True
         if is_known:
             self._begin_snapshot(name)
-        # Otherwise nothing of it could be read so far: it is known once something can.
+        else:
+            # Nothing of it could be read so far: it is known once something can.
+            self.state.tables.pop(name, None)
         return True
 
     def begin_if_truncated(self, name: str) -> bool:
@@ -247,9 +259,17 @@ class FollowedTables:
 
     # ---- helpers
 
+    def _check_routes(self) -> None:
+        """Raises IngestStopped where no table fits its route, before anything was begun."""
+        problems = [routed.problem for name, routed in self._routed.items() if not self._described[name].is_record]
+        if problems and None not in problems:
+            raise IngestStopped(f"No table can be followed. {problems[0]} Nothing was read.")
+
     def _describe(self) -> None:
         described = [self._with_key(table) for table in self._source.describe_tables()]
-        self._routed = dict(self._router.route_all(described))
+        state = getattr(self, "state", None)
+        first = set() if state is None else {name for name, progress in state.tables.items() if progress.aside is None}
+        self._routed = dict(self._router.route_all(described, first=first))
         self._described = {table.name: table for table in described}
 
     def _with_key(self, table: SourceTable) -> SourceTable:
@@ -257,7 +277,9 @@ class FollowedTables:
         if table.has_schema:
             return table
         routed = self._router.route(table)
-        key = None if routed is None or routed.route.deletes == HISTORY else self._sink.key_of(routed.name)
+        if routed is None or routed.problem is not None or routed.route.deletes == HISTORY:
+            return table
+        key = self._sink.key_of(routed.name)
         return table if key is None else replace(table, key=key)
 
     def _take_lake(self, name: str) -> None:
@@ -275,7 +297,7 @@ class FollowedTables:
     def _lake_change(self, name: str) -> _LakeChange | None:
         """What others did to the table of the lake that a table is written to; None: nothing that counts."""
         progress, routed, table = self.state.tables[name], self._routed.get(name), self._described.get(name)
-        if routed is None or table is None or progress.aside is not None or progress.lake is None:
+        if routed is None or table is None or progress.aside is not None or progress.lake is None or routed.problem is not None:
             return None
         found, can_read = self._sink.look_at(routed.name), self._source.has_snapshots
         again = f"run `objcat ingest resnapshot ... {name}`, which reads it again. Or skip it by a route."
@@ -294,14 +316,20 @@ class FollowedTables:
         return None
 
     def _followable(self) -> list[str]:
-        return [name for name in self._routed if self._described[name].problem is None]
+        return [name for name in self._routed if self._problem(name) is None]
+
+    def _problem(self, name: str) -> str | None:
+        """Why a table cannot be followed, at the source or as its route says; None when it can."""
+        routed = self._routed.get(name)
+        return None if routed is None else self._described[name].problem or routed.problem
 
     def _set_problems_aside(self) -> None:
         for name in self._routed:
-            problem = self._described[name].problem
+            problem = self._problem(name)
             progress = self.state.tables.get(name)
             if problem is not None and (progress is None or progress.aside is None):
                 self.set_aside(name, problem)
+                self.state.tables[name].version = self._described[name].version
 
     def _follow(self) -> None:
         """Tell the source which tables are followed, and read those that it did not record before."""
@@ -345,7 +373,14 @@ class FollowedTables:
 
 
 def _defaults_of(changed: SchemaChanged | None, routed: RoutedTable) -> Mapping[str, Any]:
-    """The defaults of columns that are written as they are. Those of hidden columns come with a snapshot."""
+    """The defaults of columns as they are written. A hidden column has a hidden default."""
     if changed is None:
         return {}
-    return {name: value for name, value in changed.defaults.items() if value is not None and name not in routed.route.mask}
+    made = {}
+    for name, value in changed.defaults.items():
+        mask = routed.route.mask.get(name)
+        if value is None or mask == "null" or name in routed.route.drop:
+            continue
+        plain = pa.array([value], changed.table.column(name).type)
+        made[name] = value if mask is None else masked(plain, mask, routed.route.mask_secret)[0].as_py()
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -69,7 +70,6 @@ def check_ingest(config: IngestConfig, lake: Lake, source: ChangeSource) -> Inge
         source: an open one.
 
     Raises:
-        InvalidConfig: a route does not fit its tables.
         SourceAway: the source went away.
         ObjcatError: errors of reading the lake.
     """
@@ -82,6 +82,7 @@ def check_ingest(config: IngestConfig, lake: Lake, source: ChangeSource) -> Inge
     described = source.describe_tables()
     routed = Router(config).route_all(described)
     tables = tuple(_checked(lake, table, routed[table.name]) for table in described if table.name in routed and not table.is_record)
+    problems += [one.problem for one in routed.values() if one.problem is not None]
     if not routed:
         known = f"It has {', '.join(sorted(table.name for table in described)[:10])}" if described else "The user sees no table"
         problems.append(f"No table of {config.name!r} matches a route. {known}. Correct `tables` of the routes, or the rights of the user.")
@@ -95,11 +96,11 @@ def check_ingest(config: IngestConfig, lake: Lake, source: ChangeSource) -> Inge
 
 
 def _checked(lake: Lake, table: SourceTable, routed: RoutedTable) -> CheckedTable:
-    try:
-        lake.table(routed.name)
-        exists = True
-    except TableNotFound:
-        exists = False
+    exists = False
+    if routed.problem is None:
+        with contextlib.suppress(TableNotFound):
+            lake.table(routed.name)
+            exists = True
     schema = routed.schema(table)
     return CheckedTable(
         name=table.name,
@@ -108,5 +109,5 @@ def _checked(lake: Lake, table: SourceTable, routed: RoutedTable) -> CheckedTabl
         key=routed.key,
         columns={field.name: type_text(type_from_arrow(field.type, Ids(0), path=field.name)) for field in schema},
         deletes=routed.route.deletes,
-        problem=table.problem,
+        problem=table.problem or routed.problem,
     )

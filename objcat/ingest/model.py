@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -85,6 +85,7 @@ class SourceTable:
         has_schema: whether the columns are known. Otherwise they come with the first row, and those here are of the key at most.
         joins_later: columns that the source has by now, and that this schema lacks: they join later in the stream. Rows of this schema
             read their default. A column that was dropped is null instead.
+        left_out: of a record: what its row has, by column, when nothing of its transaction was written.
     """
 
     name: str
@@ -96,6 +97,7 @@ class SourceTable:
     is_record: bool = False
     has_schema: bool = True
     joins_later: tuple[str, ...] = ()
+    left_out: Mapping[str, Any] = field(default_factory=dict)
 
     def column(self, name: str) -> SourceColumn:
         """The column of that name. Raises KeyError."""
@@ -359,6 +361,9 @@ class ChangeSource(Protocol):
     def confirm(self, position: Position) -> None:
         """Everything up to a position is durable in the lake: the source may forget it."""
 
+    def has_to_store(self, stored: Position, position: Position) -> bool:
+        """Whether a start at `stored` would miss or repeat what one at `position` would not, when no row was written in between."""
+
     def beat(self) -> None:
         """Make the stream move while nothing is written at the source. Called every few seconds."""
 
@@ -386,4 +391,10 @@ class ReplayedSource(ChangeSource, Protocol):
 
         Raises:
             IngestStopped: tables of this source cannot be read alone.
+        """
+
+    def read_left_out(self, position: Position, tables: Sequence[str]) -> Position:
+        """A position after which the stream brings what was left out of these tables, and then goes on as after `position`.
+
+        Asked only of sources that keep a record of it, see `objcat.ingest.sources.keeps_left_out`.
         """

@@ -15,7 +15,7 @@ from objcat.ingest.config import IngestConfig
 from objcat.lake.lake import Lake
 from objcat.timeline.position import SourcePosition
 
-RequestKind: TypeAlias = Literal["resnapshot", "resnapshot_all", "skip"]
+RequestKind: TypeAlias = Literal["resnapshot", "resnapshot_all", "left_out", "skip"]
 KEPT_MAX = 200
 """Older requests are forgotten. All of them were taken long ago, or the ingest does not run."""
 ATTEMPTS_MAX = 10
@@ -26,7 +26,7 @@ class IngestRequest(msgspec.Struct, kw_only=True):
 
     Args:
         number: they are taken in this order, each once.
-        kind: read one table again, read all tables again from a new position, or leave a transaction out.
+        kind: read a table again, read all tables again from a new position, read what was left out of a table, or leave a transaction out.
         what: the table at the source, or the position of the transaction.
     """
 
@@ -39,6 +39,8 @@ class IngestRequest(msgspec.Struct, kw_only=True):
         """What is asked, for people."""
         if self.kind == "skip":
             return f"leave out the transaction at {self.what}"
+        if self.kind == "left_out":
+            return f"read what was left out of {self.what}"
         return f"read {'all tables' if self.kind == 'resnapshot_all' else self.what} again"
 
 

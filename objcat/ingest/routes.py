@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ import pyarrow as pa
 from fileio.errors import InvalidConfig
 from objcat.catalog.names import check_name
 from objcat.common.validation import case_folded
-from objcat.ingest.config import Deletes, IngestConfig, ProfileConfig, RouteConfig
+from objcat.errors import InvalidInput
+from objcat.ingest.config import Deletes, IngestConfig, ProfileConfig, RouteConfig, hint
 from objcat.ingest.model import SourceColumn, SourceTable
 from objcat.metadata.table_spec import BloomIndex, BucketIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
 
@@ -46,6 +47,7 @@ class RoutedTable:
         route: the route that matched.
         profile: of the route.
         key: the key columns of the table in the lake, empty where rows are appended only.
+        problem: why the table cannot be written as its route says, and what to do; None when it can.
     """
 
     source: str
@@ -53,6 +55,7 @@ class RoutedTable:
     route: RouteConfig
     profile: ProfileConfig
     key: tuple[str, ...]
+    problem: str | None = None
 
     @property
     def appends(self) -> bool:
@@ -88,6 +91,12 @@ class RoutedTable:
             fields += LINEAGE
         return pa.schema(fields)
 
+    def can_default(self, schema: pa.Schema, column: str) -> bool:
+        """Whether a column of a new table in the lake may have a default: each row says its key and its partition itself."""
+        if column not in schema.names or column in self.key or pa.types.is_nested(schema.field(column).type):
+            return False
+        return not any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text) for text in self.profile.partition_by)
+
     def settings(self) -> dict[str, Any]:
         """What `Lake.create_table` gets next to name, schema, key and shared log. Raises InvalidConfig."""
         return {
@@ -117,8 +126,7 @@ class Router:
     def route(self, table: SourceTable) -> RoutedTable | None:
         """Where a table is written; None when no route matches, or the first that does skips it.
 
-        Raises:
-            InvalidConfig: the name in the lake, the key or a column of the route does not fit.
+        A name in the lake, a key or a column of the route that does not fit is the `problem` of what is returned.
         """
         if table.is_record:
             return self._record(table)
@@ -127,21 +135,23 @@ class Router:
                 return None if route.skip else self._routed(table, route, found)
         return None
 
-    def route_all(self, tables: Iterable[SourceTable]) -> Mapping[str, RoutedTable]:
+    def route_all(self, tables: Iterable[SourceTable], *, first: Collection[str] = ()) -> Mapping[str, RoutedTable]:
         """All tables that are followed, by their names at the source.
 
-        Raises:
-            InvalidConfig: as `route`; or two tables would be written to one.
+        Args:
+            tables: of the source.
+            first: the tables that were followed before. Where two would be written to one, another one has the problem.
         """
         routed: dict[str, RoutedTable] = {}
         taken: dict[str, str] = {case_folded(self.dead_table()): "the dead letters"}
-        for table in tables:
+        for table in sorted(tables, key=lambda table: table.name not in first):
             found = self.route(table)
             if found is None:
                 continue
-            other = taken.setdefault(case_folded(found.name), table.name)
+            other = table.name if found.problem is not None else taken.setdefault(case_folded(found.name), table.name)
             if other != table.name:
-                raise InvalidConfig(f"{self._config.path} writes {table.name} and {other} to {found.name!r}. Change a route.")
+                said = f"{self._config.path} writes {table.name} to {found.name!r}, to which {other} is written too. Change a route."
+                found = replace(found, problem=f"{said} {self._again(table)}")
             routed[table.name] = found
         return routed
 
@@ -179,14 +189,35 @@ class Router:
         return RoutedTable(source=table.name, name=name, route=RouteConfig(tables="", to=name), profile=RECORD_PROFILE, key=table.key)
 
     def _routed(self, table: SourceTable, route: RouteConfig, found: re.Match[str]) -> RoutedTable:
-        said = f"The route {route.tables!r} in {self._config.path}"
-        name = check_name(found.expand(route.to))
-        names = {column.name for column in table.columns}
-        for column in (*route.key, *route.mask):
-            if column not in names and table.has_schema:
-                raise InvalidConfig(f"{said} names the column {column!r}, which {table.name} does not have. Correct it.")
-        key = () if route.deletes == HISTORY else table.key
-        for column in key:
-            if column in route.drop or route.mask.get(column) == "null":
-                raise InvalidConfig(f'{said} drops or hides {column!r}, which is in the key of {table.name}. Mask it by "hash" instead.')
-        return RoutedTable(source=table.name, name=name, route=route, profile=self._config.profiles[route.profile], key=tuple(key))
+        name, key = found.expand(route.to), () if route.deletes == HISTORY else table.key
+        problem = _column_problem(table, route, key)
+        try:
+            name = check_name(name)
+        except InvalidInput as error:
+            problem = f"writes {table.name} to a table of the lake that cannot be: {error} Change the route, or the name at the source."
+        if problem is not None:
+            problem = f"The route {route.tables!r} in {self._config.path} {problem} {self._again(table)}"
+        profile = self._config.profiles[route.profile]
+        return RoutedTable(source=table.name, name=name, route=route, profile=profile, key=tuple(key), problem=problem)
+
+    def _again(self, table: SourceTable) -> str:
+        return f"Then run `objcat ingest resnapshot {self._config.path} {table.name}`."
+
+
+def _column_problem(table: SourceTable, route: RouteConfig, key: Collection[str]) -> str | None:
+    """What is wrong with the columns that a route names, as the end of a sentence; None when nothing is."""
+    names = {column.name for column in table.columns}
+    for setting, columns in (("key", route.key), ("mask", route.mask), ("drop", route.drop)):
+        for column in columns:
+            if column in names or column in route.optional or not table.has_schema:
+                continue
+            # A misspelled name would let the values through that it is to hide.
+            may = "" if setting == "key" else " A column that may be absent is named in `optional` too."
+            return (
+                f"names the column {column!r} in `{setting}`, which {table.name} does not have: {hint(column, names)} "
+                f"Nothing of the table is written. Correct the route.{may}"
+            )
+    for column in key:
+        if column in route.drop or route.mask.get(column) == "null":
+            return f'drops or hides {column!r}, which is in the key of {table.name}. Mask it by "hash" instead.'
+    return None

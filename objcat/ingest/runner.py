@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import dataclass, replace
 
 from fileio.env import Env, default_env
 from fileio.errors import Throttled, Unavailable
@@ -20,11 +20,11 @@ from objcat.errors import (
     SourceAway,
     TableClosed,
     TableNotFound,
-    TooManyBadRecords,
     WriterFenced,
 )
 from objcat.ingest.change_applier import ChangeApplier
 from objcat.ingest.change_batch import TableWrite
+from objcat.ingest.commit_limits import BadShare, DueTimes
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.handover import IngestState
@@ -114,6 +114,10 @@ class Ingest:
         """Let `run` or `once` end after the commit in progress."""
         self._is_stopped = True
 
+    def follows(self, table: str) -> bool:
+        """Whether a route follows a table of that name."""
+        return self._router.follows(table)
+
     def once(self) -> IngestState:
         """Go on to where the source is now, with all tables handed over. Returns the state that was committed. A source that was never
         reached is not waited for.
@@ -137,12 +141,14 @@ class Ingest:
     def _follow(self, *, is_once: bool) -> IngestState:
         away_since_s: float | None = None
         pause_s = AWAY_PAUSE_S_MIN
-        is_careful = was_reached = False
+        was_reached = False
+        careful_changes: int | None = None
         while True:
             session: IngestSession | None = None
+            is_careful = careful_changes is not None
             try:
                 source = self._open_source(replace(self._config, is_careful=is_careful), self._router, self._env)
-                session = IngestSession(self, source, is_careful=is_careful)
+                session = IngestSession(self, source, careful_changes=careful_changes)
                 return session.follow(is_once=is_once)
             except (InvalidInput, TableNotFound, TableClosed) as error:
                 if session is None or not session.is_streaming:
@@ -154,9 +160,11 @@ class Ingest:
                     raise
                 # With one transaction in each commit, the error names the one that is refused.
                 logger.warning("A batch of %r was refused. Its transactions are tried one by one: %s", self._config.name, error)
-                is_careful = True
+                careful_changes = session.waiting_changes
             except BeginAgain:
-                continue
+                if session is not None and session.is_through:
+                    logger.warning("The batch of %r that was refused is committed. It goes on with whole batches.", self._config.name)
+                    careful_changes = None
             except (SourceAway, *_STORE_AWAY) as error:
                 if session is not None and session.unsettled_commit is not None:
                     self._unsettled_commit = session.unsettled_commit
@@ -182,7 +190,7 @@ class Ingest:
 
 
 class BeginAgain(Exception):
-    """The state was committed with a new position: a new session has to read from there."""
+    """The state was committed, and a new session has to go on from there: with another position, another record, or whole batches."""
 
 
 class IngestSession:
@@ -192,23 +200,29 @@ class IngestSession:
         has_committed: whether anything was committed.
         was_reached: whether the source has answered.
         is_streaming: whether the stream was opened.
+
+    Args:
+        ingest, source: what is followed, and what is read.
+        careful_changes: so many changes are committed one transaction at a time, since a batch of them was refused; None: none.
     """
 
-    def __init__(self, ingest: Ingest, source: ChangeSource, *, is_careful: bool) -> None:
+    def __init__(self, ingest: Ingest, source: ChangeSource, *, careful_changes: int | None) -> None:
+        self._committing = 0
+        self._careful_left = careful_changes
         self.has_committed = self.was_reached = self.is_streaming = False
         self._ingest = ingest
         self._config = config = ingest._config
         self._env = env = ingest._env
         self._metrics = ingest.metrics
-        self._is_careful = is_careful
+        self._is_careful = careful_changes is not None
         self._source = source
         self._sink = LakeSink(ingest._lake, config, ingest._router.dead_table(), env)
         self._tables = FollowedTables(source, self._sink, ingest._router, ingest.metrics)
         self._applier = ChangeApplier(self._tables, source, self._sink, memory_bytes=config.run.transaction_bytes)
         self._snapshots = SnapshotReader(self._tables, source, ingest.metrics, chunk_rows=config.run.chunk_rows, env=env)
         self._reader: StreamReader | None = None
-        self._due = _DueTimes(self._env.monotonic_s())
-        self._bad_share = _BadShare(config)
+        self._due = DueTimes(self._env.monotonic_s())
+        self._bad_share = BadShare(config)
         self._newest_ms: int | None = None
         self._asked_head: Position | None = None
         self._was_consistent = False
@@ -221,6 +235,16 @@ class IngestSession:
         self._source.close()
         if self._reader is not None:
             self._reader.join(END_S_MAX)
+
+    @property
+    def waiting_changes(self) -> int:
+        """About how many changes the batch has that is being made, or committed."""
+        return max(1, self._committing or self._applier.count)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether all changes of a batch that was refused are committed."""
+        return self._careful_left is not None and self._careful_left <= 0
 
     @property
     def unsettled_commit(self) -> str | None:
@@ -365,7 +389,7 @@ class IngestSession:
             return  # All tables have to be read again.
         if self._has_rows():
             self._commit()
-        if self._tables.read_again(request.what):
+        if self._tables.read_again(request.what, is_left_out=request.kind == "left_out"):
             self._tables.state.requests = request.number
             self._commit()
             raise BeginAgain
@@ -376,7 +400,9 @@ class IngestSession:
         """Commit what there is, and tell the source. With `steps`, these alone."""
         began_s = self._env.monotonic_s()
         state = self._tables.state
+        changes = 0
         if not steps and not bad:
+            changes = self._committing = self._applier.count
             steps, bad = self._applier.drain()
         self._tables.handover.settle(is_quiet=not steps)
         position = self._source.position_text(state.position)
@@ -404,6 +430,11 @@ class IngestSession:
         self._slot = done.slot
         self._was_consistent = state.is_consistent
         self._note_commit(self._due.committed_s - began_s, rows)
+        self._committing = 0
+        if self._careful_left is not None:
+            self._careful_left -= changes
+        if self.is_through or self._applier.has_left_out:
+            raise BeginAgain
 
     def _note_commit(self, took_s: float, rows: int) -> None:
         metrics = self._metrics
@@ -460,41 +491,3 @@ class IngestSession:
             self._metrics.set("queue_rows", self._reader.queued_changes)
         for warning in report.warnings:
             logger.warning("%s: %s", self._config.name, warning)
-
-
-@dataclass(slots=True)
-class _DueTimes:
-    """When things were done last, by the monotonic clock. first_s: when the first change of the batch came."""
-
-    now_s: InitVar[float]
-    committed_s: float = 0.0
-    beat_s: float = 0.0
-    discovered_s: float = 0.0
-    first_s: float | None = None
-
-    def __post_init__(self, now_s: float) -> None:
-        self.committed_s = self.beat_s = self.discovered_s = now_s
-
-
-class _BadShare:
-    """Counts bad records among the last ones."""
-
-    def __init__(self, config: IngestConfig) -> None:
-        self._config = config
-        self._records = 0
-        self._bad = 0
-
-    def add(self, rows: int, bad: Sequence[BadRecord], position: str) -> None:
-        """Count the records of a commit. Raises TooManyBadRecords."""
-        limits = self._config.dead_letters
-        if self._records >= limits.window:
-            self._records = self._bad = 0
-        self._records += rows + len(bad)
-        self._bad += len(bad)
-        if bad and self._bad > limits.records_max:
-            said = self._config.hide(f"{bad[0].table}: {bad[0].error}")
-            raise TooManyBadRecords(
-                f"{self._bad} of the last {self._records} records of {self._config.name!r} could not be decoded, and {limits.records_max} "
-                f"are allowed. The first one of the batch at {position} is of {said}. This batch was not committed. Correct the source, or "
-                f"raise records_max in [dead_letters] of {self._config.path}."
-            )

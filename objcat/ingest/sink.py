@@ -157,7 +157,7 @@ class LakeSink:
         Args:
             routed: the table.
             table: its schema at the source.
-            defaults: values by column: what rows that are there read in a column that joins.
+            defaults: values by column: what rows that are there read in a column that joins, and what rows have that lack it.
 
         Raises:
             TableUnfit: a column has a type that its column in the lake cannot take, or the table has another key.
@@ -169,7 +169,12 @@ class LakeSink:
         else:
             try:
                 made = self.lake.create_table(
-                    routed.name, wanted, key=list(routed.key) or None, shared_log=self._config.shared_log, **routed.settings()
+                    routed.name,
+                    wanted,
+                    key=list(routed.key) or None,
+                    shared_log=self._config.shared_log,
+                    defaults={name: value for name, value in (defaults or {}).items() if routed.can_default(wanted, name)} or None,
+                    **routed.settings(),
                 )
             except TableExists:
                 made = self.lake.table(routed.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from objcat.ingest.model import KeyOrder, KeyValues, Mark, Row, SnapshotChunk, SourceTable
+from objcat.ingest.model import KeyOrder, KeyValues, Mark, Position, Row, SnapshotChunk, SourceTable
 
 
 class StreamSource:
@@ -28,6 +28,14 @@ class StreamSource:
     def is_covered(self, covers: Any, mark: Mark) -> bool:
         """See `ChangeSource`."""
         raise NotImplementedError(f"{type(self).__name__} has no snapshots, so none covers {mark!r}: {covers!r}.")
+
+    def has_to_store(self, stored: Position, position: Position) -> bool:
+        """See `ChangeSource`."""
+        return dict(stored) != dict(position)
+
+    def read_left_out(self, position: Position, tables: Sequence[str]) -> Position:
+        """See `ReplayedSource`."""
+        raise NotImplementedError(f"{type(self).__name__} has no record of what was left out of {', '.join(tables)}.")
 
     def unsettled(self, marks: Sequence[Mark]) -> list[Mark]:  # noqa: ARG002 - the Protocol has it
         """See `ChangeSource`. No chunk can lack a transaction."""

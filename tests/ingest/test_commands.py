@@ -24,6 +24,9 @@ KEYS = {
 }
 
 
+LATER = "ffffffff/1"
+
+
 @pytest.fixture
 def items(shop: Shop) -> Shop:
     shop.sql(
@@ -42,12 +45,12 @@ def json_of(shop: Shop, *arguments: str, status: int = 0) -> list[dict[str, Any]
 def test_the_page_on_json_names_what_is_printed(items: Shop) -> None:
     (checked,) = json_of(items, "check")
     assert set(checked) == KEYS["check"]
-    *commits, end = json_of(items, "once")
+    *commits, end = json_of(items, "once", status=1)
     assert commits and all(set(commit) | set(end) >= KEYS["run"] for commit in commits)
     (status,) = json_of(items, "status")
     assert set(status) >= KEYS["status"]
     assert set(json_of(items, "resnapshot", "public.items")[0]) == KEYS["resnapshot"]
-    assert set(json_of(items, "skip", "0/1")[0]) == KEYS["skip"]
+    assert set(json_of(items, "skip", LATER)[0]) == KEYS["skip"]
     assert set(KEYS) == {"check", "run", "once", "status", "resnapshot", "skip"}
 
 
@@ -67,7 +70,7 @@ def test_a_check_lists_what_would_be_followed_and_changes_nothing(items: Shop) -
         == [(0,)]
     )
     assert not items.lake_path.exists()
-    json_of(items, "once")
+    json_of(items, "once", status=1)
     (checked,) = json_of(items, "check")
     assert checked["position"] is not None and [table["exists"] for table in checked["tables"]] == [True, False]
 
@@ -97,16 +100,19 @@ def test_a_run_off_a_terminal_says_what_it_does(items: Shop) -> None:
 
 
 def test_status_tells_what_was_asked_and_what_is_set_aside(items: Shop) -> None:
-    json_of(items, "once")
+    json_of(items, "once", status=1)
     done = command(items, "resnapshot", "items")
     assert done.returncode == 2 and "No route of" in done.stderr and "did you mean 'public.items'? Nothing was asked." in done.stderr
-    assert command(items, "resnapshot", "public.items").returncode == command(items, "skip", "0/1").returncode == 0
+    assert command(items, "resnapshot", "public.items").returncode == command(items, "skip", LATER).returncode == 0
+    for text in ("0/1", "the last one"):
+        done = command(items, "skip", text)
+        assert done.returncode == 2 and f"{text!r} cannot be left out" in done.stderr and "Nothing was asked." in done.stderr
     said = command(items, "status").stdout
     assert "consistent: yes, without 1 table set aside" in said and "\nset aside: public.notes: " in said
-    assert "waits: read public.items again\nwaits: leave out the transaction at 0/1\n" in said
-    json_of(items, "once")
+    assert "waits: read public.items again\nwaits: leave out the transaction at FFFFFFFF/00000001\n" in said
+    json_of(items, "once", status=1)
     (found,) = json_of(items, "status")
-    assert found["waiting"] == ["leave out the transaction at 0/1, which has not come so far"]
+    assert found["waiting"] == ["leave out the transaction at FFFFFFFF/00000001, which has not come so far"]
     (checked,) = json_of(items, "check")
     assert checked["position"] == found["position"] and f"shop is at {found['position']} (" in command(items, "status").stdout
 
@@ -125,7 +131,9 @@ def test_a_key_of_a_route_that_is_no_column_is_refused(items: Shop) -> None:
     items.sql("alter table items replica identity full")
     items.configure(route='key = ["nr"]')
     done = command(items, "check")
-    assert done.returncode == 2 and "names the column 'nr', which public.items does not have" in done.stderr
+    assert done.returncode == 1 and "names the column 'nr' in `key`, which public.items does not have: " in done.stdout
+    done = command(items, "once")
+    assert done.returncode == 2 and "No table can be followed." in done.stderr and items.lake.tables() == ["shop.ingest_dead"]
 
 
 def test_ctrl_c_ends_it_after_a_commit(items: Shop) -> None:
@@ -159,7 +167,7 @@ def test_a_user_who_may_not_publish_is_told_what_the_owner_runs(items: Shop) -> 
         statement = done.stderr.strip().rpartition("The owner of the tables may run it instead: ")[2]
         items.sql(statement)
         done = subprocess.run(called, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 1 and "set aside: public.notes: " in done.stderr, done.stderr
     finally:
         items.sql(f"drop owned by {role}; drop role {role}")
     assert items.differences("items") == []

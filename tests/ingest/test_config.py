@@ -10,6 +10,7 @@ import pytest
 
 from fileio.errors import InvalidConfig
 from objcat.ingest.config import IngestConfig, parse_config, read_config
+from objcat.ingest.folder.settings import folder_settings
 from objcat.ingest.model import SourceColumn, SourceTable
 from objcat.ingest.postgres.settings import PostgresSettings, postgres_settings
 from objcat.ingest.routes import Router
@@ -60,6 +61,7 @@ def test_secrets_are_in_no_text() -> None:
         (TEXT + 'deletes = "hardly"', "Invalid enum value"),
         (TEXT + 'profile = "databse"', "did you mean 'database'"),
         (TEXT + 'mask = { email = "hash" }', "mask_secret"),
+        (TEXT + 'optional = ["email"]', "neither in drop nor in mask"),
         (TEXT + 'key = ["id"]\nmask = { id = "null" }', "masks the key column 'id'"),
         (TEXT + 'drop = ["a"]\nmask = { a = "null" }', "drops 'a'"),
         (TEXT.replace("\\\\1'", "\\\\2'").replace("shop.\\1", "shop.\\2"), "names a group"),
@@ -108,11 +110,37 @@ def test_the_first_route_that_matches_counts() -> None:
 
 def test_two_tables_for_one_are_refused() -> None:
     router = Router(parsed(TEXT.replace("'public\\.(.*)'", "'.*\\.(.*)'")))
-    with pytest.raises(InvalidConfig, match=r"public\.items and other\.items|other\.items and public\.items"):
-        router.route_all([table("public.items"), table("other.items")])
+    both = [table("public.items"), table("other.items")]
+    for first in ("public.items", "other.items"):
+        problems = {name: one.problem for name, one in router.route_all(both, first={first}).items()}
+        (other,) = problems.keys() - {first}
+        assert problems[first] is None and f"writes {other} to 'shop.items', to which {first} is written too" in str(problems[other])
 
 
-def test_columns_that_a_table_does_not_have_are_refused() -> None:
-    router = Router(parsed(TEXT + 'mask = { email = "null" }'))
-    with pytest.raises(InvalidConfig, match="'email'"):
-        router.route(table("public.items"))
+@pytest.mark.parametrize("setting", ['mask = { e_mail = "null" }', 'drop = ["e_mail"]', 'key = ["e_mail"]'])
+def test_columns_that_a_table_does_not_have_are_refused(setting: str) -> None:
+    routed = Router(parsed(TEXT + setting)).route(table("public.items", "email"))
+    assert routed is not None and "'e_mail'" in str(routed.problem) and "did you mean 'email'?" in str(routed.problem)
+    assert "Nothing of the table is written." in str(routed.problem) and "resnapshot ingest.toml public.items`" in str(routed.problem)
+    if "key" not in setting:
+        routed = Router(parsed(TEXT + setting + '\noptional = ["e_mail"]')).route(table("public.items", "email"))
+        assert routed is not None and routed.problem is None
+
+
+def test_a_name_that_no_table_of_the_lake_can_have_is_a_problem_of_its_table() -> None:
+    routed = Router(parsed(TEXT)).route(table("public.my items"))
+    assert routed is not None and "'shop.my items' is not a table name" in str(routed.problem)
+
+
+def test_a_relative_path_counts_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another directory would be another lake, which is read from the beginning without a word."""
+    (tmp_path / "conf").mkdir()
+    path = tmp_path / "conf" / "shop.toml"
+    path.write_text(TEXT.replace('kind = "postgres"', 'kind = "folder"\nurl = "../landing"').replace("connection", "# connection"))
+    for where, name in ((tmp_path, "conf/shop.toml"), (tmp_path / "conf", "shop.toml")):
+        monkeypatch.chdir(where)
+        config = read_config(name, environment=ENVIRONMENT)
+        assert config.lake.url == str(tmp_path / "conf" / "lake")
+        assert folder_settings(config)[0].url == str(tmp_path / "conf" / "../landing")
+    for url in ("s3://bucket/lake", "/srv/lake", "~/lake", "file:/srv/lake", "memory:"):
+        assert parsed(TEXT.replace('url = "lake"', f'url = "{url}"')).lake.url == url

@@ -118,6 +118,9 @@ class ListedSource:
     def head(self) -> Mapping[str, Any]:
         return {"at": len(self.log)}
 
+    def has_to_store(self, stored: Mapping[str, Any], position: Mapping[str, Any]) -> bool:
+        return dict(stored) != dict(position)
+
     def confirm(self, position: Mapping[str, Any]) -> None: ...
     def beat(self) -> None: ...
     def report(self) -> SourceReport:

@@ -18,6 +18,7 @@ from objcat.ingest.decoding import UNFIT
 from objcat.ingest.folder.file_batch import BadRow, BrokenFile, FileBatch
 from objcat.ingest.folder.file_record import FileState, RecordedFile
 from objcat.ingest.folder.formats import open_rows
+from objcat.ingest.folder.path_columns import with_path_columns
 from objcat.ingest.folder.settings import FileFormat, FileRule
 from objcat.ingest.folder.table_schemas import TableSchemas
 from objcat.ingest.folder.values import arrow_cast
@@ -41,7 +42,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file that was read to its end. size_bytes: of its rows in memory."""
+    """A file that was read to its end. size_bytes: of its rows, in memory or on disk."""
 
     recorded: RecordedFile
     changes: list[Change]
@@ -94,7 +95,7 @@ class FileReader:
         return ReadFile(recorded, [bad, recorded.change()], 1, len(bad.payload))
 
     def _read(self, file: FoundFile) -> ReadFile:
-        rows = open_rows(self._fileio, file.meta, file.kind, file.rule)
+        rows = with_path_columns(open_rows(self._fileio, file.meta, file.kind, file.rule), file.meta.key, file.rule)
         deletes = file.rule.settings.delete_column
         if deletes and deletes not in rows.schema.names:
             raise BrokenFile(f"it has no column {deletes!r}, which says what a delete is")
@@ -121,7 +122,7 @@ class FileReader:
             recorded,
             [*self._announce(table, is_new=is_new), *batches, *letters, recorded.change()],
             max(1, count),
-            min(size, self._bytes_max),
+            size,
         )
 
     def _announce(self, table: SourceTable, *, is_new: bool) -> Iterator[Change]:

@@ -33,14 +33,6 @@ _COLUMNS: Mapping[str, pa.DataType] = {
     "bad": pa.int64(),
     "error": pa.string(),
 }
-RECORD_TABLE = SourceTable(
-    name=".ingest_files",
-    columns=tuple(SourceColumn(name=name, type=data_type, nullable=name != "file") for name, data_type in _COLUMNS.items()),
-    key=("file",),
-    version=1,
-    is_record=True,
-)
-"""The record as a table of the source. No file can have a table of that name."""
 _DIGEST_BYTES = 16
 RECENT_MAX = 50_000
 """So many files that came since the start are held one by one."""
@@ -50,12 +42,28 @@ class FileState(enum.StrEnum):
     """What became of a file.
 
     TAKEN: its rows are in the lake. BROKEN: this version could not be read, so none of its rows are; another one is taken.
-    REFUSED: its rows are in the lake, and another version of it was refused.
+    REFUSED: its rows are in the lake, and another version of it was refused. LEFT_OUT: its rows are not in the lake, since its table was
+    set aside, or on request; another version is taken.
     """
 
     TAKEN = "taken"
     BROKEN = "broken"
     REFUSED = "refused"
+    LEFT_OUT = "left_out"
+
+
+_WITHOUT_ROWS = frozenset({FileState.BROKEN, FileState.LEFT_OUT})
+
+
+RECORD_TABLE = SourceTable(
+    name=".ingest_files",
+    columns=tuple(SourceColumn(name=name, type=data_type, nullable=name != "file") for name, data_type in _COLUMNS.items()),
+    key=("file",),
+    version=1,
+    is_record=True,
+    left_out={"state": str(FileState.LEFT_OUT), "rows": None},
+)
+"""The record as a table of the source. No file can have a table of that name."""
 
 
 class Novelty(enum.Enum):
@@ -110,22 +118,21 @@ class FileRecord:
         self._has_rows = np.empty(0, np.bool_)
         self._recent: dict[bytes, tuple[int, bool]] = {}
 
-    def load(self, *, but: Sequence[str] = ()) -> None:
+    def load(self, *, but: Sequence[str] = (), but_left_out: Sequence[str] = ()) -> None:
         """Read the record as it is in the lake.
 
         Args:
             but: tables whose files are to be forgotten, by changes that are not committed yet.
+            but_left_out: tables of which the files are to be forgotten that were left out.
         """
         self._recent = {}
-        forgotten = pa.array(list(but), pa.string())
         files, versions, has_rows = [], [], []
         for batch in self._batches(["file", "version", "state", "source_table"]):
-            if len(forgotten):
-                batch = batch.filter(pc.invert(pc.is_in(batch.column("source_table"), value_set=forgotten)))  # noqa: PLW2901 - the rest of it
+            batch = batch.filter(pc.invert(_is_of(batch, but, but_left_out)))  # noqa: PLW2901 - the rest of it
             names, found, states = (batch.column(name).to_pylist() for name in ("file", "version", "state"))
             files.append(np.array([_digest(name) for name in names], self._files.dtype))
             versions.append(np.array([_number(version) for version in found], np.uint64))
-            has_rows.append(np.array([state != FileState.BROKEN for state in states], np.bool_))
+            has_rows.append(np.array([state not in _WITHOUT_ROWS for state in states], np.bool_))
         if not files:
             self._files, self._versions, self._has_rows = self._files[:0], self._versions[:0], self._has_rows[:0]
             return
@@ -136,7 +143,7 @@ class FileRecord:
 
     def note(self, file: RecordedFile) -> None:
         """A file is about to be committed with this row."""
-        self._recent[_digest(file.meta.key)] = (_number(file.meta.version), file.state is not FileState.BROKEN)
+        self._recent[_digest(file.meta.key)] = (_number(file.meta.version), file.state not in _WITHOUT_ROWS)
         if len(self._recent) >= RECENT_MAX:
             self._pack()
 
@@ -174,15 +181,14 @@ class FileRecord:
             answers.append(_novelty(known, version))
         return answers
 
-    def forget(self, tables: Sequence[str]) -> Iterable[Change]:
-        """The changes after which no file of these tables is in the record."""
-        wanted = pa.array(list(tables), pa.string())
-        sources = [batch.column("source_table") for batch in self._batches(["source_table"])]
-        if sources and all(pc.all(pc.is_in(one, value_set=wanted), min_count=0).as_py() for one in sources):
+    def forget(self, tables: Sequence[str], left_out: Sequence[str] = ()) -> Iterable[Change]:
+        """The changes after which no file of these tables is in the record, and of `left_out` none that was left out."""
+        every = [_is_of(batch, tables, left_out) for batch in self._batches(["source_table", "state"])]
+        if every and all(pc.all(one, min_count=0).as_py() for one in every):
             yield TableTruncated(RECORD_TABLE)
             return
-        for batch in self._batches(["file", "source_table"]):
-            mine = batch.filter(pc.is_in(batch.column("source_table"), value_set=wanted))
+        for batch in self._batches(["file", "source_table", "state"]):
+            mine = batch.filter(_is_of(batch, tables, left_out))
             if mine.num_rows:
                 yield RowBatch(RECORD_TABLE, ChangeKind.DELETE, pa.Table.from_batches([mine]).select(["file"]))
 
@@ -192,6 +198,14 @@ class FileRecord:
         except TableNotFound:
             return
         yield from table.scan(columns=columns).to_batches()
+
+
+def _is_of(batch: pa.RecordBatch, tables: Sequence[str], left_out: Sequence[str]) -> pa.BooleanArray:
+    """Which files are of some tables, or were left out of others."""
+    source, state = batch.column("source_table"), batch.column("state")
+    every = pc.is_in(source, value_set=pa.array(list(tables), pa.string()))
+    some = pc.is_in(source, value_set=pa.array(list(left_out), pa.string()))
+    return pc.or_(every, pc.and_(some, pc.fill_null(pc.equal(state, str(FileState.LEFT_OUT)), False)))
 
 
 def _novelty(known: tuple[int, bool] | None, version: int) -> Novelty:

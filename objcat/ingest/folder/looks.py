@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fileio.contract import ObjectMeta, Version
@@ -50,6 +50,18 @@ class _Settling:
 _Order = tuple[int, str] | tuple[str]
 
 
+def routed_file(meta: ObjectMeta, rules: Sequence[FileRule], router: Router) -> FoundFile | None:
+    """A listed file with its table; None when it is not taken."""
+    kind = format_of(meta.key)
+    if kind is None:
+        return None
+    for rule in rules:
+        if found := rule.pattern.fullmatch(meta.key):
+            table = found.expand(rule.settings.table)
+            return FoundFile(meta, table, kind, rule) if router.follows(table) else None
+    return None
+
+
 class FolderLooks:
     """Looks at a folder. For one thread.
 
@@ -63,7 +75,12 @@ class FolderLooks:
         router: says which tables are followed.
         record: the files that were taken.
         env: the clock.
+
+    Attributes:
+        waiting: tables whose files wait in the folder: they are set aside.
     """
+
+    waiting: Collection[str] = ()
 
     def __init__(
         self, fileio: FileIO, settings: FolderSettings, rules: Sequence[FileRule], router: Router, record: FileRecord, env: Env
@@ -98,30 +115,23 @@ class FolderLooks:
 
     def takes(self, key: str) -> bool:
         """Whether a file of that name would be taken."""
-        return self._routed(ObjectMeta(key=key, size=0, version=Version(""), modified_ms=0)) is not None
+        return routed_file(ObjectMeta(key=key, size=0, version=Version(""), modified_ms=0), self._rules, self._router) is not None
 
     def _candidates(self, number: int) -> Iterator[FoundFile]:
         began_ms = self._env.now_ms()
         is_snapshot = not self._is_file_system
         for page in self._fileio.list():
             is_snapshot = is_snapshot and page.cursor is None
-            listed = [file for meta in page.objects if (file := self._routed(meta)) is not None]
+            listed = [
+                file
+                for meta in page.objects
+                if (file := routed_file(meta, self._rules, self._router)) is not None and file.table not in self.waiting
+            ]
             for file, novelty in zip(listed, self._record.compare([file.meta for file in listed]), strict=True):
                 if novelty is Novelty.KNOWN or not self._is_settled(file.meta, number, began_ms, is_snapshot=is_snapshot):
                     continue
                 is_repeated = novelty is Novelty.OVERWRITTEN
                 yield FoundFile(file.meta, file.table, file.kind, file.rule, is_repeated, self._router.keeps_history(file.table))
-
-    def _routed(self, meta: ObjectMeta) -> FoundFile | None:
-        """A listed file with its table; None when it is not taken."""
-        kind = format_of(meta.key)
-        if kind is None:
-            return None
-        for rule in self._rules:
-            if found := rule.pattern.fullmatch(meta.key):
-                table = found.expand(rule.settings.table)
-                return FoundFile(meta, table, kind, rule) if self._router.follows(table) else None
-        return None
 
     def _is_settled(self, meta: ObjectMeta, number: int, began_ms: int, *, is_snapshot: bool) -> bool:
         """Whether a file has stayed as it is for long enough, and was seen before where a listing may miss others."""

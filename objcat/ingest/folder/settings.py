@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -43,6 +43,8 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         path: a regular expression for the whole path below `url`.
         table: the name of the table at the source, which routes match; `\\1` is the first group of the expression.
         columns: types by column, such as `decimal(10, 2)`. CSV and JSON need them. In Parquet and Avro they are all that is taken.
+        path_columns: columns whose values are directories of the path, such as `day=2026-01-31`: names, whose values are text, or types by
+            name. Other directories of this form give no column.
         delete_column: a column that says whether a row is a delete. It is not written.
         delete_values: values of that column that mean a delete, in lower case.
         delimiter: of CSV, one character.
@@ -53,6 +55,7 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     path: str = "([^/]+)/.*"
     table: str = "\\1"
     columns: dict[str, str] = msgspec.field(default_factory=dict)
+    path_columns: dict[str, str] | tuple[str, ...] = ()
     delete_column: str = ""
     delete_values: tuple[str, ...] = ("true", "d", "delete")
     delimiter: str = ","
@@ -64,7 +67,7 @@ class FolderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a folder.
 
     Args:
-        url: of the folder: `s3://`, `gs://`, `az://`, `file:` or a path.
+        url: of the folder: `s3://`, `gs://`, `az://`, `file:` or a path. A relative path counts from the file of the configuration.
         options: of its store.
         files: which file is of which table. When it is left out, the first directory of a path names the table.
         order: in which order the files of one look are taken: by the time of their last modification, or by their names.
@@ -88,16 +91,19 @@ class FileRule:
         settings: as they were given.
         pattern: of the path.
         columns: Arrow types by column.
+        path_columns: the same of those that the path has.
     """
 
     settings: FileSettings
     pattern: re.Pattern[str]
     columns: dict[str, pa.DataType]
+    path_columns: dict[str, pa.DataType] = field(default_factory=dict)
 
 
 def folder_settings(config: IngestConfig) -> tuple[FolderSettings, tuple[FileRule, ...]]:
     """The settings of a folder, with its rules. Raises InvalidConfig."""
     found = config.settings(FolderSettings)
+    found = msgspec.structs.replace(found, url=config.place(found.url))
     where = f"[source] in {config.path}"
     if not 0 < found.poll_s <= 86_400:
         raise InvalidConfig(f"{where}: poll_s has to be more than 0 and at most 86,400. Correct it.")
@@ -132,7 +138,17 @@ def _rule(given: FileSettings, *, where: str) -> FileRule:
     if any(value != value.lower() for value in given.delete_values):
         raise InvalidConfig(f"{where}: delete_values are compared in lower case. Write them so.")
     columns = {name: _type(text, where=f"{where}: the column {name!r}") for name, text in given.columns.items()}
-    return FileRule(given, pattern, columns)
+    told = given.path_columns if isinstance(given.path_columns, dict) else dict.fromkeys(given.path_columns, "string")
+    in_path = {name: _type(text, where=f"{where}: the column {name!r}") for name, text in told.items()}
+    both = [name for name in in_path if name in columns or name == given.delete_column]
+    if both:
+        raise InvalidConfig(f"{where} names {both[0]!r} in path_columns, and in columns or delete_column too. Leave one out.")
+    nested = [name for name, data_type in in_path.items() if pa.types.is_nested(data_type)]
+    if nested:
+        raise InvalidConfig(
+            f"{where}: the column {nested[0]!r} of path_columns is nested, and a directory has one value. Correct its type."
+        )
+    return FileRule(given, pattern, columns, in_path)
 
 
 def _type(text: str, *, where: str) -> pa.DataType:

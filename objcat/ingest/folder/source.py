@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from fileio.env import Env
-from fileio.errors import CredentialsError, FileIOError, NotFound, ObjectChanged, PermissionDenied, Throttled, Unavailable
+from fileio.errors import CredentialsError, FileIOError, InvalidKey, NotFound, ObjectChanged, PermissionDenied, Throttled, Unavailable
 from fileio.registry import open_store
 from objcat.errors import IngestStopped, SourceAway, SourceUnfit
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
-from objcat.ingest.folder.file_record import RECORD_TABLE, FileRecord
-from objcat.ingest.folder.looks import SECOND_LOOK_S, FolderLooks
+from objcat.ingest.folder.file_record import RECORD_TABLE, FileRecord, Novelty
+from objcat.ingest.folder.looks import SECOND_LOOK_S, FolderLooks, routed_file
 from objcat.ingest.folder.settings import FileRule, FolderSettings, folder_settings
 from objcat.ingest.folder.table_schemas import TableSchemas
 from objcat.ingest.model import (
@@ -34,10 +34,13 @@ from objcat.ingest.model import (
 )
 from objcat.ingest.routes import Router
 from objcat.ingest.stream_source import StreamSource
-from objcat.lake.lake import connect
+from objcat.lake.lake import Lake, connect
 
-LOOK, FILE, AGAIN = "look", "file", "again"
-"""Fields of a position: the last whole look, the last file, and tables that are to be emptied and taken again."""
+LOOK, FILE, AGAIN, LEFT_OUT = "look", "file", "again", "left_out"
+"""Fields of a position: the last whole look, the last file, tables that are to be emptied and taken again, and tables of which the files
+are to be taken that were left out."""
+KEEPS_LEFT_OUT = True
+"""The record has what was left out, see `objcat.ingest.sources.keeps_left_out`."""
 EVERY = "*"
 LOCAL = "file://"
 MARK = 0
@@ -53,6 +56,24 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> FolderSource:
 def position_text(position: Position) -> str:
     """See `objcat.ingest.sources.position_text`: the last file."""
     return str(position[FILE]) or f"look {position[LOOK]}"
+
+
+def transaction_text(config: IngestConfig, lake: Lake, position: Position, text: str) -> str:  # noqa: ARG001 - as all sources have it
+    """See `objcat.ingest.sources.transaction_text`. A file is called by its path."""
+    settings, rules = folder_settings(config)
+    router = Router(config)
+    fileio = open_store(settings.url, settings.options)
+    try:
+        meta = fileio.head(text)
+    except (NotFound, InvalidKey):
+        raise ValueError(f"there is no file of that path in {fileio.url}") from None
+    if routed_file(meta, rules, router) is None:
+        raise ValueError("no rule of [[source.files]] and no route take that file")
+    record = FileRecord(lake, router.record_table(RECORD_TABLE.name))
+    record.load()
+    if record.compare([meta]) == [Novelty.KNOWN]:
+        raise ValueError(f"that file was taken, or left out: the table {router.record_table(RECORD_TABLE.name)} of the lake says so")
+    return text
 
 
 class FolderSource(StreamSource):
@@ -79,6 +100,7 @@ class FolderSource(StreamSource):
         self._is_closed = False
         self._is_wanted = False
         self._waiting: int | None = None
+        self._described: frozenset[str] = frozenset()
         stored = self._stored()
         # Looks are counted on from the last commit, so that the next one is greater before the stream has begun.
         self._number: int = stored.get("position", {}).get(LOOK, 0)
@@ -108,7 +130,9 @@ class FolderSource(StreamSource):
 
     def describe_tables(self) -> Sequence[SourceTable]:
         """See `ChangeSource`: the record, and the tables of which files have been read."""
-        return [RECORD_TABLE, *(table for table in self._schemas.tables() if self._router.follows(table.name))]
+        found = [table for table in self._schemas.tables() if self._router.follows(table.name)]
+        self._described = frozenset(table.name for table in found)
+        return [RECORD_TABLE, *found]
 
     def compare_schemas(self, version: Any, table: SourceTable) -> SchemaChanged | None:  # noqa: ARG002 - the Protocol has it
         """See `ChangeSource`. Columns only join and widen."""
@@ -122,8 +146,14 @@ class FolderSource(StreamSource):
         """See `ReplayedSource`."""
         return {**position, AGAIN: sorted({*position.get(AGAIN, []), *tables})}
 
-    def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - the Protocol has it
-        """See `ChangeSource`. Files of tables that were not followed are not in the record, so they are found."""
+    def read_left_out(self, position: Position, tables: Sequence[str]) -> Position:
+        """See `ReplayedSource`."""
+        return {**position, LEFT_OUT: sorted({*position.get(LEFT_OUT, []), *tables})}
+
+    def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
+        """See `ChangeSource`. Files of tables that are not followed do not come into the record, so they are found later."""
+        # A table whose first file was read since it was asked for its tables is none that was set aside.
+        self._looks.waiting = self._described - set(tables)
         return []
 
     # ---- the stream
@@ -133,16 +163,16 @@ class FolderSource(StreamSource):
         with self._wake:
             self._number = max(self._number, position[LOOK])
         reached, file = position[LOOK], position[FILE]
-        asked = position.get(AGAIN, [])
+        asked, left_out = position.get(AGAIN, []), position.get(LEFT_OUT, [])
         # Before the first file nothing is known: then the tables of the lake are left as they are. So are those that no route follows any
         # more, and their files stay in the record.
         every = [table for table in self._schemas.tables() if self._router.follows(table.name)]
         emptied = [table for table in every if EVERY in asked or table.name in asked]
         again = [name for name in asked if name != EVERY] + [table.name for table in emptied]
-        if asked:
-            yield from self._emptied(position, emptied, again)
+        if asked or left_out:
+            yield from self._forgotten(position, emptied, again, left_out)
         with self._errors("reading the record"):
-            self._record.load(but=again)
+            self._record.load(but=again, but_left_out=left_out)
         missed: set[str] = set()
         while not self._is_closed:
             with self._wake:
@@ -181,11 +211,13 @@ class FolderSource(StreamSource):
                 yield SourceTransaction(position={LOOK: reached, FILE: file})
             self._pause()
 
-    def _emptied(self, position: Position, tables: Sequence[SourceTable], again: Sequence[str]) -> Iterator[SourceTransaction]:
+    def _forgotten(
+        self, position: Position, tables: Sequence[SourceTable], again: Sequence[str], left_out: Sequence[str]
+    ) -> Iterator[SourceTransaction]:
         """What comes before the first look where files are to be taken again."""
         changes: list[Change] = [change for table in tables for change in (SchemaChanged(table), TableTruncated(table))]
         with self._errors("reading the record"):
-            changes += self._record.forget(again)
+            changes += self._record.forget(again, left_out)
         at = {LOOK: position[LOOK], FILE: position[FILE]}
         yield SourceTransaction(position=at, mark=MARK if changes else None, changes=changes, count=len(changes))
 
@@ -211,7 +243,7 @@ class FolderSource(StreamSource):
 
     def is_reached(self, position: Position, target: Position) -> bool:
         """See `ChangeSource`."""
-        return bool(position[LOOK] >= target[LOOK] and not position.get(AGAIN))
+        return bool(position[LOOK] >= target[LOOK] and not position.get(AGAIN) and not position.get(LEFT_OUT))
 
     def head(self) -> Position:
         """See `ChangeSource`: the next look that begins."""
@@ -219,6 +251,10 @@ class FolderSource(StreamSource):
             self._is_wanted = True
             self._wake.notify_all()
             return {LOOK: self._number + 1, FILE: ""}
+
+    def has_to_store(self, stored: Position, position: Position) -> bool:
+        """See `ChangeSource`. Looks are counted on from any number."""
+        return {**stored, LOOK: 0} != {**position, LOOK: 0}
 
     def confirm(self, position: Position) -> None:
         """See `ChangeSource`. Files stay where they are."""

@@ -12,7 +12,7 @@ class LakeTablesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a lake whose tables are followed.
 
     Args:
-        url: of that lake.
+        url: of that lake. A relative path counts from the file of the configuration.
         options: of its store.
         poll_s: seconds between two looks at its logs.
         range_slots: so many slots of a log are read at once, at most.
@@ -27,6 +27,7 @@ class LakeTablesSettings(msgspec.Struct, frozen=True, kw_only=True):
 def lake_tables_settings(config: IngestConfig) -> LakeTablesSettings:
     """The settings. Raises InvalidConfig."""
     found = config.settings(LakeTablesSettings)
+    found = msgspec.structs.replace(found, url=config.place(found.url))
     if not 0 < found.poll_s <= 86_400:
         raise InvalidConfig(f"[source] in {config.path}: poll_s has to be more than 0 and at most 86,400. Correct it.")
     if not 1 <= found.range_slots <= 10_000:

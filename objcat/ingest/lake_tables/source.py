@@ -7,6 +7,7 @@ and then the changes of the slots after it. The source is only read: nothing in 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,10 +35,11 @@ from objcat.ingest.model import (
 )
 from objcat.ingest.routes import Router
 from objcat.ingest.stream_source import StreamSource
-from objcat.lake.lake import connect
+from objcat.lake.lake import Lake, connect
 from objcat.metadata.files import FileGroup
 from objcat.table.table import Table
 
+_PLACE = re.compile(r"(.+)@(\d{1,18})(?:/(\d{1,18}))?")
 MARK = 0
 """The mark of every slot: there are no chunks that have to know one from another."""
 
@@ -50,6 +52,23 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> LakeTablesSou
 def position_text(position: Position) -> str:
     """See `objcat.ingest.sources.position_text`: the last slot of a log, or the last part of a table."""
     return str(position["last"]) or "its beginning"
+
+
+def transaction_text(config: IngestConfig, lake: Lake, position: Position, text: str) -> str:  # noqa: ARG001 - as all sources have it
+    """See `objcat.ingest.sources.transaction_text`. A slot of a log, or a part of a table that is read."""
+    found, progress = _PLACE.fullmatch(text), LakeProgress.parse(position)
+    if found is None:
+        raise ValueError("a transaction is LOG@SLOT, and a part of a table that is read is TABLE@SLOT/PART")
+    place, slot, part = found[1], int(found[2]), found[3]
+    if part is None:
+        if place not in progress.slots:
+            raise ValueError(f"there is no log {place!r} that is followed, only {', '.join(sorted(progress.slots)) or 'none'}")
+        if slot <= progress.slots[place]:
+            raise ValueError("that slot is in the lake")
+        return f"{place}@{slot}"
+    if place not in progress.reading():
+        raise ValueError(f"the table {place!r} is not being read")
+    return f"{place}@{slot}/{int(part)}"
 
 
 class LakeTablesSource(StreamSource):
@@ -196,7 +215,11 @@ class LakeTablesSource(StreamSource):
         while not self._is_closed:
             part = groups[done : done + 1]
             spool = RowSpool(bytes_max=self._config.run.transaction_bytes)
-            batches = [RowBatch(table, ChangeKind.INSERT, spool.keep(rows)) for rows in scan._tables(part)] if part else []
+            batches: list[RowBatch] = []
+            size = 0
+            for rows in scan._tables(part) if part else ():
+                size += rows.nbytes
+                batches.append(RowBatch(table, ChangeKind.INSERT, spool.keep(rows)))
             done += len(part)
             is_done = done >= len(groups)
             changes += batches
@@ -210,7 +233,7 @@ class LakeTablesSource(StreamSource):
                 mark=MARK,
                 changes=changes,
                 count=max(1, count),
-                size_bytes=min(self._config.run.transaction_bytes, sum(_bytes(batch) for batch in batches)),
+                size_bytes=size,
             )
             if is_done:
                 return
@@ -353,7 +376,3 @@ def _exists(table: Table, slot: int) -> bool:
 
 def _group_order(group: FileGroup) -> tuple[str, int, int]:
     return group.group_id.partition, group.group_id.bucket_count, group.group_id.bucket
-
-
-def _bytes(batch: RowBatch) -> int:
-    return batch.rows.nbytes if hasattr(batch.rows, "nbytes") else 0

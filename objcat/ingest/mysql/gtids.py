@@ -6,6 +6,7 @@ MySQL: for each server a set of ranges, `uuid:1-100:105,uuid:1-7`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -103,6 +104,10 @@ class MysqlGtids:
 
 
 Gtids = MariaDbGtids | MysqlGtids
+_FORMS: Mapping[type[MariaDbGtids | MysqlGtids], re.Pattern[str]] = {
+    MariaDbGtids: re.compile(r"\d+-\d+-\d+(,\s*\d+-\d+-\d+)*"),
+    MysqlGtids: re.compile(r"[0-9A-Fa-f-]{36}(:\w[\w-]*)+(,\s*[0-9A-Fa-f-]{36}(:\w[\w-]*)+)*"),
+}
 
 
 def newest_marks(marks: Sequence[str]) -> list[str]:
@@ -113,6 +118,21 @@ def newest_marks(marks: Sequence[str]) -> list[str]:
         if domain not in newest or int(mark.rpartition("-")[2]) > int(newest[domain].rpartition("-")[2]):
             newest[domain] = mark
     return list(newest.values())
+
+
+def next_position(stored: str, text: str) -> str:
+    """A position as it is written here. Raises ValueError where it is none, or does not come after the one that is stored."""
+    kind = next((kind for kind, form in _FORMS.items() if form.fullmatch(text.strip())), None)
+    if kind is None:
+        raise ValueError("a position is transaction ids, such as 0-1-100 of MariaDB or UUID:1-100 of MySQL")
+    if stored and not _FORMS[kind].fullmatch(stored):
+        raise ValueError("it has not the form of this server's transaction ids")
+    before, wanted = kind.parse(stored), kind.parse(text)
+    if before.contains(wanted):  # type: ignore[arg-type] # both are of one kind
+        raise ValueError("what ends there is in the lake")
+    if not wanted.contains(before):  # type: ignore[arg-type]
+        raise ValueError("it lacks transactions that are in the lake, so it is not the position after one that is to come")
+    return str(wanted)
 
 
 def _merged(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

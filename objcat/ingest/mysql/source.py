@@ -33,10 +33,11 @@ from objcat.ingest.mysql.catalog import MysqlCatalog, MysqlTable
 from objcat.ingest.mysql.chunks import MysqlChunkReader
 from objcat.ingest.mysql.connection import MysqlConnector, is_mariadb, rows_of
 from objcat.ingest.mysql.decoder import GTIDS, SINCE, BinlogDecoder
-from objcat.ingest.mysql.gtids import Gtids, newest_marks
+from objcat.ingest.mysql.gtids import Gtids, newest_marks, next_position
 from objcat.ingest.mysql.json_values import document_reader, opaque_reader
 from objcat.ingest.mysql.settings import MysqlSettings, mysql_settings
 from objcat.ingest.routes import Router
+from objcat.lake.lake import Lake
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -98,6 +99,11 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> MysqlSource:
 def position_text(position: Position) -> str:
     """See `objcat.ingest.sources.position_text`."""
     return str(position[GTIDS])
+
+
+def transaction_text(config: IngestConfig, lake: Lake, position: Position, text: str) -> str:  # noqa: ARG001 - as all sources have it
+    """See `objcat.ingest.sources.transaction_text`. A transaction has the position after it."""
+    return next_position(position_text(position), text)
 
 
 class MysqlSource:
@@ -269,6 +275,10 @@ class MysqlSource:
         """See `ChangeSource`."""
         with self._connector.errors("asking for its position"):
             return {GTIDS: str(self._chunks.newest())}
+
+    def has_to_store(self, stored: Position, position: Position) -> bool:
+        """See `ChangeSource`. The server keeps its log up to what is stored."""
+        return dict(stored) != dict(position)
 
     def confirm(self, position: Position) -> None:
         """See `ChangeSource`. The server keeps its binlog by its own settings."""

@@ -6,6 +6,7 @@ The stream has a connection of its own, and so have the catalog as the stream ne
 
 from __future__ import annotations
 
+import re
 import select
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,10 +37,12 @@ from objcat.ingest.postgres.settings import PostgresSettings, postgres_settings
 from objcat.ingest.postgres.slot import PostgresSlot
 from objcat.ingest.postgres.visibility import VisibleTransactions, lsn_number, lsn_text
 from objcat.ingest.routes import Router
+from objcat.lake.lake import Lake
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 LSN, SERVER = "lsn", "server"
 """The fields of a position: where the next transaction begins at the earliest, and in which history of which server."""
 WAIT_S = 0.1
@@ -68,6 +71,16 @@ def position_text(position: Position) -> str:
     """See `objcat.ingest.sources.position_text`. With all digits, so that texts sort as positions do."""
     number = lsn_number(position[LSN])
     return f"{number >> 32:08X}/{number & 0xFFFFFFFF:08X}"
+
+
+def transaction_text(config: IngestConfig, lake: Lake, position: Position, text: str) -> str:  # noqa: ARG001 - as all sources have it
+    """See `objcat.ingest.sources.transaction_text`. A transaction has the position of its end."""
+    if not _LSN.fullmatch(text):
+        raise ValueError("a position of PostgreSQL is two hexadecimal numbers, such as 0/16B3748")
+    wanted = position_text({LSN: text})
+    if wanted <= position_text(position):
+        raise ValueError("what ends there is in the lake")
+    return wanted
 
 
 class PostgresSource:
@@ -227,6 +240,10 @@ class PostgresSource:
         # The stream comes to this position when something follows it.
         self.beat()
         return {LSN: found}
+
+    def has_to_store(self, stored: Position, position: Position) -> bool:
+        """See `ChangeSource`. The server keeps its log up to what is stored."""
+        return dict(stored) != dict(position)
 
     def confirm(self, position: Position) -> None:
         """See `ChangeSource`."""
