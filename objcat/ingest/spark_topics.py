@@ -242,6 +242,7 @@ class _Reading:
                 position.advance(topic, partition, until)
                 # Spark's source does not say of which epoch a message is.
                 position.forget_epoch(topic, partition)
+                position.topics[topic].read_ms = None  # Nor when a compacted topic was read to its end.
         if not ranges and not truncated and not expired and position.stored() == dict(before):
             return None
         return _Batch(ranges, position, truncated, expired)

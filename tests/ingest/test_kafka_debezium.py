@@ -28,6 +28,7 @@ def decoder(
     records: Sequence[RecordColumn] = (),
     scale: int | None = None,
     is_whole: bool = False,
+    joined: dict[str, int] | None = None,
 ) -> DebeziumDecoder:
     declared = None if columns is None else parse_fields(columns, numeric_scale=scale)
     return DebeziumDecoder(
@@ -38,6 +39,7 @@ def decoder(
         records=records,
         placeholder=UNAVAILABLE,
         is_whole=is_whole,
+        joined=joined,
     )
 
 
@@ -208,16 +210,21 @@ def test_rows_of_one_schema_name_one_table() -> None:
 
 
 def test_an_older_row_that_is_read_later_has_the_default_of_a_column_that_joined() -> None:
-    """Two partitions: one of them is ahead."""
-    made = decoder()
+    """Two partitions: one of them is ahead. A process that begins in between knows it too."""
+    joined: dict[str, int] = {}
+    made = decoder(joined=joined)
     more = [*ITEM_FIELDS, {"type": "string", "optional": True, "field": "size", "default": "M"}]
     made.decode(item_message(0, envelope("c", {"id": 1, "name": "a"}, ts_ms=1_000)))
     made.decode(item_message(1, envelope("c", {"id": 2, "name": "a", "size": "L"}, ts_ms=2_000), fields=more))
-    older = row_change(made.decode(item_message(0, envelope("c", {"id": 3, "name": "b"}, ts_ms=1_500), partition=1)))
-    assert decoded(older) == {"id": 3, "name": "b", "size": "M"}
-    # A row of after that lacks it: the column is gone.
-    later = row_change(made.decode(item_message(1, envelope("c", {"id": 4, "name": "b"}, ts_ms=3_000), partition=1)))
-    assert "size" not in [column.name for column in later.table.columns]
+    assert joined == {"size": 2_000}
+    for one in (made, decoder(joined=dict(joined))):
+        older = row_change(one.decode(item_message(0, envelope("c", {"id": 3, "name": "b"}, ts_ms=1_500), partition=1)))
+        assert decoded(older) == {"id": 3, "name": "b"} and older.table.joins_later == ("size",)
+        again = row_change(one.decode(item_message(1, envelope("c", {"id": 5, "name": "b"}, ts_ms=1_600), partition=1)))
+        assert again.table is older.table
+        # A row of after that lacks it: the column is gone.
+        later = row_change(one.decode(item_message(2, envelope("c", {"id": 4, "name": "b"}, ts_ms=3_000), partition=1)))
+        assert "size" not in [column.name for column in later.table.columns] and later.table.joins_later == ()
 
 
 def test_columns_of_the_message() -> None:

@@ -14,7 +14,7 @@ from fileio.errors import InvalidConfig
 from objcat.errors import IngestStopped, InvalidBatch, PositionGone, SourceAway, TooManyBadRecords
 from objcat.ingest.requests import add_request
 from objcat.ingest.sink import LakeSink
-from tests.ingest.envelopes import envelope, item_message
+from tests.ingest.envelopes import ITEM_FIELDS, envelope, item_message
 from tests.ingest.topics import Topics
 
 JSON = """format = "json"
@@ -200,6 +200,82 @@ def test_debezium_of_a_topic(topics: Topics) -> None:
     topics.put("items", made.value, key=made.key)
     topics.once()
     assert topics.rows("items") == [{"id": 7, "name": "new"}]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_an_older_row_has_the_default_of_a_column_that_joined_whether_a_run_ends_in_between_or_not(
+    topics: Topics, restarts: bool, is_new: bool
+) -> None:
+    """is_new: the table of the lake is made with that column."""
+    topics.configure('format = "debezium-json"')
+    topics.create("items", partitions=2)
+    more = [*ITEM_FIELDS, {"type": "string", "optional": True, "field": "size", "default": "M"}]
+
+    def put(partition: int, at_ms: int, row: dict[str, Any], fields: Any = ITEM_FIELDS) -> None:
+        made = item_message(0, envelope("c", row, ts_ms=at_ms), fields=fields)
+        topics.put("items", made.value, key=made.key, partition=partition)
+
+    if not is_new:
+        put(0, 1_000, {"id": 1, "name": "a"})
+        topics.once()
+    put(0, 2_000, {"id": 2, "name": "a", "size": "L"}, more)
+    put(0, 2_500, {"id": 5, "name": "a", "size": None}, more)
+    if restarts:
+        topics.once()
+    put(1, 1_500, {"id": 3, "name": "b"})
+    topics.once()
+    put(1, 3_000, {"id": 4, "name": "b"})
+    topics.once()
+    sizes = {row["id"]: row["size"] for row in topics.rows("items")}
+    assert sizes == {**({} if is_new else {1: "M"}), 2: "L", 3: "M", 4: None, 5: None}
+
+
+def test_deletes_that_a_compaction_may_have_removed_stop_the_run(topics: Topics) -> None:
+    topics.create("items", cleanup_policy="compact")
+    for number in (1, 2):
+        topics.put("items", {"id": number, "n": 1}, key={"id": number})
+    topics.once()
+    topics.put("items", None, key={"id": 1})
+    topics.once()
+    assert [row["id"] for row in topics.rows("items")] == [2], "in time"
+    topics.alter("items", "delete.retention.ms", "1")
+    read_ms = topics.read_ms("items")
+    topics.once()
+    assert topics.read_ms("items") > read_ms, "a run that found nothing is no pause"
+    topics.put("items", {"id": 3, "n": 1}, key={"id": 3})
+    topics.flush()
+    with pytest.raises(PositionGone, match=r"is compacted, and forgets deletes after .* resnapshot .* unsafe_skip_expired") as stopped:
+        topics.once()
+    assert topics.name("items") in str(stopped.value) and [row["id"] for row in topics.rows("items")] == [2]
+    text = topics.config_path.read_text()
+    topics.configure(f"unsafe_skip_expired = true\n{JSON}", route=KEY)
+    state = topics.once()
+    assert state.dead == 1 and [row["id"] for row in topics.rows("items")] == [2, 3]
+    topics.config_path.write_text(text)
+    topics.put("items", {"id": 4, "n": 1}, key={"id": 4})
+    add_request(topics.lake, topics.config(), "resnapshot", topics.name("items"))
+    topics.once()
+    assert [row["id"] for row in topics.rows("items")] == [2, 3, 4]
+
+
+def test_once_commits_nothing_where_topics_have_nothing_new(topics: Topics) -> None:
+    topics.create("items", partitions=3)
+    topics.put("items", {"id": 1, "n": 1})
+    topics.once()
+
+    def version() -> int:
+        stored = topics.lake.source_position("shop", shared_log="shop")
+        assert stored is not None
+        return stored.version
+
+    before = version()
+    for _ in range(3):
+        topics.once()
+    assert version() == before
+    topics.put("items", {"id": 2, "n": 1})
+    topics.once()
+    assert version() == before + 1
 
 
 def test_a_truncation_without_an_order_stops_the_run(topics: Topics) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 import objcat
@@ -75,6 +76,19 @@ class Topics:
         new = NewTopic(self.name(topic), partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})
         for future in self.admin.create_topics([new]).values():
             future.result()
+
+    def alter(self, topic: str, setting: str, value: str) -> None:
+        """Change a setting of a topic."""
+        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("topic", self.name(topic), incremental_configs=[entry])
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result()
+
+    def read_ms(self, topic: str) -> int:
+        """Up to when the deletes of a compacted topic were read, as the last commit says."""
+        stored = self.lake.source_position("shop", shared_log="shop")
+        assert stored is not None
+        return int(stored.state["position"]["topics"][self.name(topic)]["read_ms"])
 
     def delete(self, topic: str) -> None:
         for future in self.admin.delete_topics([self.name(topic)]).values():

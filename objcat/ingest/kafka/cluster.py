@@ -16,6 +16,8 @@ from objcat.ingest.config import IngestConfig
 from objcat.ingest.kafka.readers import EXTRA, NEEDED_BY
 from objcat.ingest.kafka.settings import KafkaSettings
 
+logger = logging.getLogger("objcat")
+
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of a topic of brokers that have none."""
 QUEUE_KBYTES_MIN = 1024
@@ -72,6 +74,7 @@ class KafkaCluster:
             **settings.options,
         }
         self._codes = self.kafka.KafkaError
+        self._retentions_ms: dict[str, int | None] = {}
         self._admin = self._make(lambda: self._admin_library.AdminClient(dict(self._options)))
 
     def consumer(self) -> Any:
@@ -155,6 +158,34 @@ class KafkaCluster:
         for (topic, number), offset in found.items():
             made.setdefault(topic, {})[str(number)] = max(0, offset)
         return made
+
+    def delete_retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
+        """How long compacted topics keep deletes, by name, as it was when they were asked for first. Raises SourceAway, SourceUnfit."""
+        wanted = list(topics)
+        asked = sorted({topic for topic in wanted if topic not in self._retentions_ms})
+        found = self._topic_settings(asked) if asked else {}
+        for topic in asked:
+            settings = found.get(topic, {})
+            is_compacted = "compact" in settings.get("cleanup.policy", "")
+            self._retentions_ms[topic] = int(settings["delete.retention.ms"]) if is_compacted else None
+        unknown = [topic for topic in asked if topic not in found]
+        if unknown:
+            said = ", ".join(unknown[:5])
+            logger.warning("The user may not describe the settings of %s, so deletes that a compaction removes go unnoticed.", said)
+        return {topic: kept for topic in wanted if (kept := self._retentions_ms.get(topic)) is not None}
+
+    def _topic_settings(self, topics: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The settings of topics, by name. Those that the user may not ask for are left out."""
+        resources = [self._admin_library.ConfigResource("topic", topic) for topic in topics]
+        found: dict[str, Mapping[str, str]] = {}
+        with self.errors("asking for the settings of its topics"):
+            for resource, future in self._admin.describe_configs(resources, request_timeout=self._settings.connect_s).items():
+                try:
+                    found[resource.name] = {name: str(entry.value) for name, entry in future.result().items()}
+                except self.kafka.KafkaException as error:
+                    if not self.is_unknown(error.args[0]) and not self.is_code(error.args[0], *_REFUSED):
+                        raise
+        return found
 
     def commit_group(self, consumer: Any, offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Commit offsets to the consumer group, for those who watch it. A failure counts for nothing."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ class DebeziumDecoder:
         records: columns of the message itself.
         placeholder: what stands for values that were not sent.
         is_whole: whether transactions are applied whole, and so in their order over all partitions.
+        joined: by column that has a default: when the oldest row was committed that has it. It is added to, and is part of the position.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class DebeziumDecoder:
         records: Sequence[RecordColumn],
         placeholder: str,
         is_whole: bool = False,
+        joined: dict[str, int] | None = None,
     ) -> None:
         self._topic = topic
         self._values = values
@@ -55,6 +58,8 @@ class DebeziumDecoder:
         self._records = tuple(records)
         self._placeholder = placeholder
         self._is_whole = is_whole
+        self._joined: dict[str, int] = {} if joined is None else joined
+        self._older: dict[tuple[int, tuple[str, ...]], TableShape] = {}
         self._shapes: dict[tuple[Hashable, tuple[str, ...]], TableShape] = {}
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
@@ -123,14 +128,14 @@ class DebeziumDecoder:
             raise Unreadable(f"its op is {operation!r}, which is not known")
         if not isinstance(after, Mapping):
             raise Unreadable(f"it has the op {operation!r} and no row after it")
-        change, note = self._row(message, shape, payload, stamp)
-        return change, note, next(one for one in (shape, *self._by_schema.values()) if one.table is change.table)
+        shape = self._as_older(shape, after, stamp.committed_at_ms)
+        return (*self._row(message, shape, payload, stamp), shape)
 
     def _row(
         self, message: KafkaMessage, shape: TableShape, payload: Mapping[str, Any], stamp: ChangeStamp
     ) -> tuple[RowChange, str | None]:
         operation, before = payload["op"], payload.get("before")
-        shape, row = self._as_newer(shape, payload["after"], stamp.committed_at_ms)
+        row: Mapping[str, Any] = payload["after"]
         key = shape.key_of(row)
         unsent = shape.unsent_of(row) if shape.unsent else ()
         if unsent:
@@ -152,23 +157,27 @@ class DebeziumDecoder:
         kind = ChangeKind.INSERT if operation in (CREATE, READ) and old_key is None else ChangeKind.UPDATE
         return RowChange(shape.table, kind, key, row, unsent, old_key if old_key != key else None, stamp), note
 
-    def _as_newer(self, shape: TableShape, row: Mapping[str, Any], committed_at_ms: int | None) -> tuple[TableShape, Mapping[str, Any]]:
-        """A row, with the defaults of columns that joined after it.
+    def _as_older(self, shape: TableShape, row: Mapping[str, Any], committed_at_ms: int | None) -> TableShape:
+        """The shape of a row. Columns that joined after it are left to their default in the lake.
 
-        Partitions are read in any order: an older row may come after those that have the column. Its commit says that it is older.
+        Partitions are read in any order: an older row may come after those that have the column. Its commit says that it is older, also
+        after a restart.
         """
         if committed_at_ms is None:
-            return shape, row
+            return shape
         since_ms = self._since_ms.get(id(shape))
         if since_ms is None or committed_at_ms < since_ms:
             self._since_ms[id(shape)] = committed_at_ms
-        if len(self._by_schema) == 1:
-            return shape, row
-        for newer in self._by_schema.values():
-            joined = {name: value for name, value in newer.raw_defaults.items() if name not in row}
-            if joined and committed_at_ms < self._since_ms.get(id(newer), committed_at_ms) and newer.key == shape.key:
-                return newer, {**joined, **row}
-        return shape, row
+            for name in shape.defaults:
+                self._joined[name] = min(committed_at_ms, self._joined.get(name, committed_at_ms))
+        joining = tuple(name for name, since in self._joined.items() if committed_at_ms <= since and name not in row)
+        if not joining:
+            return shape
+        older = self._older.get((id(shape), joining))
+        if older is None:
+            older = replace(shape, table=replace(shape.table, joins_later=joining))
+            self._older[id(shape), joining] = older
+        return older
 
     def _old_key(self, message: KafkaMessage, shape: TableShape) -> KeyValues | None:
         """The key that a row had, of the header that Debezium adds; None where it cannot be read."""
@@ -236,7 +245,7 @@ class DebeziumDecoder:
         fields = [field for field in fields if field.name in names]
         shape = make_shape(self._topic, fields, names, (), placeholder=None)
         table = SourceTable(name=self._topic, columns=shape.table.columns, key=shape.table.key, has_schema=False)
-        made = TableShape(table=table, key=shape.key, unsent=(), defaults={}, raw_defaults={})
+        made = TableShape(table=table, key=shape.key, unsent=(), defaults={})
         return self._by_schema.setdefault(repr((fields, names, "key")), made)
 
 

@@ -43,8 +43,14 @@ class DecoderFactory:
         self._settings = settings
         self._registry = None if settings.registry is None else RegistryClient(config, settings.registry, env)
 
-    def open(self, topic: str, key: Sequence[str]) -> MessageDecoder:
-        """The decoder of a topic. `key`: the key columns that its route names. Raises InvalidConfig, MissingDependency."""
+    def open(self, topic: str, key: Sequence[str], joined: dict[str, int] | None = None) -> MessageDecoder:
+        """The decoder of a topic. Raises InvalidConfig, MissingDependency.
+
+        Args:
+            topic: its name.
+            key: the key columns that its route names.
+            joined: see `DebeziumDecoder`.
+        """
         settings = self._settings.topic_settings(topic)
         if settings.format in ("debezium-json", "debezium-avro"):
             is_json = settings.format == "debezium-json"
@@ -58,6 +64,7 @@ class DecoderFactory:
                 records=settings.record_columns,
                 placeholder=self._settings.unavailable_value,
                 is_whole=self._settings.transactions is not None,
+                joined=joined,
             )
         key_format: KeyFormat = settings.key_format or _KEY_FORMATS[settings.format or "json"]
         return PlainDecoder(

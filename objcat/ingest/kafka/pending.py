@@ -84,6 +84,11 @@ class PendingEvents:
         """Bytes that are in memory and not on disk, about."""
         return sum(part.changes.memory_bytes for part in self.parts.values())
 
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes they take, in memory or on disk."""
+        return sum(part.changes.size_bytes for part in self.parts.values())
+
 
 @dataclass(slots=True)
 class PartitionProgress:

@@ -126,6 +126,4 @@ class PlainDecoder:
             fields = []
         shape = make_shape(self._topic, fields, self._key, (), placeholder=None)
         table = SourceTable(name=self._topic, columns=shape.table.columns, key=shape.table.key, has_schema=False)
-        return self._by_schema.setdefault(
-            f"key {fields!r}", TableShape(table=table, key=shape.key, unsent=(), defaults={}, raw_defaults={})
-        )
+        return self._by_schema.setdefault(f"key {fields!r}", TableShape(table=table, key=shape.key, unsent=(), defaults={}))

@@ -23,6 +23,8 @@ class TopicPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
         epochs: by partition: the epoch of the leader that wrote the last message which was read. A log that was cut back shows by it.
         has_gap: whether messages were left out on request, so that its table lacks rows.
         collections: names that Debezium counts its events by.
+        joined: by column that has a default: when the oldest row was committed that has it, in ms since 1970.
+        read_ms: of a compacted topic: all that was deleted until then was read, in ms since 1970; None where that is not known.
     """
 
     id: str = ""
@@ -30,6 +32,8 @@ class TopicPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
     has_gap: bool = False
     collections: list[str] = msgspec.field(default_factory=list)
+    joined: dict[str, int] = msgspec.field(default_factory=dict)
+    read_ms: int | None = None
 
 
 class SnapshotProgress(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from fileio.errors import InvalidConfig
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.kafka.declared_types import TypeUnknown, parse_fields
 
+S = TypeVar("S", bound=msgspec.Struct)
 Format: TypeAlias = Literal["debezium-json", "debezium-avro", "json", "avro", "protobuf"]
 KeyFormat: TypeAlias = Literal["none", "text", "json", "avro", "protobuf"]
 Framing: TypeAlias = Literal["registry", "plain"]
@@ -140,7 +141,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def kafka_settings(config: IngestConfig) -> KafkaSettings:
     """The settings, checked. Raises InvalidConfig."""
-    found = config.settings(KafkaSettings)
+    found = _with_places(config.settings(KafkaSettings), config)
     where = f"[source] in {config.path}"
     for text in (found.topics, *(one.topics for one in found.topic)):
         try:
@@ -158,6 +159,18 @@ def kafka_settings(config: IngestConfig) -> KafkaSettings:
     for one in found.topic or (TopicSettings(topics=found.topics),):
         _check_topic(found, one if one.format is not None else msgspec.structs.replace(one, format=found.format), where)
     return found
+
+
+def _with_places(found: KafkaSettings, config: IngestConfig) -> KafkaSettings:
+    """The settings with the files that they name, which count from the file of the configuration."""
+
+    def placed(settings: S, *names: str) -> S:
+        given = {name: value for name in names if (value := getattr(settings, name)) is not None}
+        return msgspec.structs.replace(settings, **{name: config.place(value) for name, value in given.items()})
+
+    registry = found.registry and placed(found.registry, "tls_ca", "tls_certificate", "tls_key")
+    topics = tuple(placed(one, "schema", "key_schema", "descriptor") for one in found.topic)
+    return msgspec.structs.replace(found, registry=registry, topic=topics)
 
 
 def framing_of(settings: KafkaSettings, topic: TopicSettings) -> Framing:

@@ -33,14 +33,12 @@ class TableShape:
         key: the key columns with their types.
         unsent: columns that a source may leave out when they did not change, with the values that say so.
         defaults: values by column: what older rows have there.
-        raw_defaults: the same as messages have them.
     """
 
     table: SourceTable
     key: tuple[tuple[str, ValueType], ...]
     unsent: tuple[tuple[str, tuple[Any, ...]], ...]
     defaults: Mapping[str, Any]
-    raw_defaults: Mapping[str, Any]
 
     def key_of(self, values: Mapping[str, Any]) -> KeyValues:
         """The key of a row. Raises Unreadable when a part of it is null or does not fit."""
@@ -91,7 +89,6 @@ def make_shape(
         key=tuple((name, types[name]) for name in key),
         unsent=() if placeholder is None else tuple(_unsent_marks(fields, key, placeholder)),
         defaults={field.name: default for field in fields if (default := _default(field)) is not None},
-        raw_defaults={field.name: field.default for field in fields if _default(field) is not None},
     )
 
 

@@ -7,12 +7,14 @@ message is written once, whatever the brokers remember of this reader.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fileio.env import Env
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.kafka.cluster import KafkaCluster, TopicInfo
+from objcat.ingest.kafka.compacted import STORED_SHARE
 from objcat.ingest.kafka.position import KafkaPosition, TopicPosition
 from objcat.ingest.kafka.settings import KafkaSettings, kafka_settings
 from objcat.ingest.kafka.topic_reader import TopicReader
@@ -25,8 +27,13 @@ from objcat.ingest.model import (
 )
 from objcat.ingest.routes import Router
 from objcat.ingest.stream_source import StreamSource
+from objcat.lake.lake import Lake
 
 logger = logging.getLogger("objcat")
+
+_PLACE = re.compile(r"(.+)/(\d{1,9})@(\d{1,18})")
+_ID = re.compile(r"(?=.*\d)[\w:.,-]+")
+"""Ids of transactions: each connector of Debezium has its own form."""
 
 
 def open_source(config: IngestConfig, router: Router, env: Env) -> KafkaSource:
@@ -37,6 +44,23 @@ def open_source(config: IngestConfig, router: Router, env: Env) -> KafkaSource:
 def position_text(position: Position) -> str:
     """See `objcat.ingest.sources.position_text`: the last transaction or message."""
     return str(position["at"])
+
+
+def transaction_text(config: IngestConfig, lake: Lake, position: Position, text: str) -> str:  # noqa: ARG001 - as all sources have it
+    """See `objcat.ingest.sources.transaction_text`. A message has its place, and a transaction its id."""
+    settings = kafka_settings(config)
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        if settings.transactions is None or not _ID.fullmatch(text):
+            also = ", or the id of a transaction" if settings.transactions else ""
+            raise ValueError(f"a message is topic/partition@offset{also}")
+        return text
+    topic, partition, offset = found[1], int(found[2]), int(found[3])
+    if not (re.fullmatch(settings.topics, topic) and Router(config).follows(topic)):
+        raise ValueError(f"the topic {topic!r} is not followed")
+    if offset < KafkaPosition.of(position).next_offset(topic, partition):
+        raise ValueError("that message is in the lake")
+    return f"{topic}/{partition}@{offset}"
 
 
 class KafkaSource(StreamSource):
@@ -113,13 +137,20 @@ class KafkaSource(StreamSource):
 
     def is_reached(self, position: Position, target: Position) -> bool:
         """See `ChangeSource`."""
-        return KafkaPosition.of(position).has_passed(_offsets(target))
+        at = KafkaPosition.of(position)
+        read_ms = {name: topic.read_ms for name, topic in KafkaPosition.of(target).topics.items() if topic.read_ms is not None}
+        # A run that finds nothing new in a compacted topic stores when that was.
+        is_fresh = all(name in at.topics and (at.topics[name].read_ms or 0) >= wanted for name, wanted in read_ms.items())
+        return is_fresh and at.has_passed(_offsets(target))
 
     def head(self) -> Position:
         """See `ChangeSource`."""
         made = KafkaPosition(at="head")
-        for name, partitions in self.cluster.heads(self.read_topics()).items():
-            made.topics[name] = TopicPosition(next=partitions)
+        heads = self.cluster.heads(self.read_topics())
+        kept_ms = self.cluster.delete_retentions_ms(name for name in heads if name != self._settings.transactions)
+        for name, partitions in heads.items():
+            read_ms = None if name not in kept_ms else self._env.now_ms() - kept_ms[name] // STORED_SHARE
+            made.topics[name] = TopicPosition(next=partitions, read_ms=read_ms)
         return made.stored()
 
     def confirm(self, position: Position) -> None:

@@ -11,6 +11,7 @@ from objcat.errors import IngestStopped, PositionGone
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.kafka.batches import MessageAssembler, MessageBatches, SchemaNotes, bad_message
 from objcat.ingest.kafka.cluster import KafkaCluster, TopicInfo
+from objcat.ingest.kafka.compacted import CompactedTopics
 from objcat.ingest.kafka.decoders import UNREADABLE, DecoderFactory, MessageDecoder
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.kafka.position import BEGINNING, KafkaPosition, TopicPosition
@@ -60,9 +61,12 @@ class TopicReader:
         self._assigned: set[tuple[str, int]] = set()
         self._paused: set[tuple[str, int]] = set()
         self._followed_at_s = 0.0
+        self._compacted = CompactedTopics(cluster, env)
+        self._joined: Callable[[str], dict[str, int]] = lambda _topic: {}
 
     def transactions(self, position: KafkaPosition, *, is_closed: Callable[[], bool]) -> Iterator[SourceTransaction]:
         """The stream after a position, see `ChangeSource.transactions`."""
+        self._joined = lambda topic: position.topics.setdefault(topic, TopicPosition()).joined
         if position.truncate:
             yield self.truncation(position)
         assembler = self._assembler(position)
@@ -71,7 +75,10 @@ class TopicReader:
             self._follow(consumer, position, assembler)
             while not is_closed():
                 self._read(consumer, position, assembler)
+                has_to_be_stored = self._compacted.update(position)
                 yield from assembler.finished()
+                if has_to_be_stored:
+                    yield SourceTransaction(position=position.stored(), is_consistent=None)
                 self._pause(consumer, assembler)
                 if self._env.monotonic_s() - self._followed_at_s >= min(self._config.run.discover_s, 30.0) or self._has_joined():
                     self._follow(consumer, position, assembler)
@@ -98,6 +105,7 @@ class TopicReader:
     def _take(self, message: KafkaMessage, assembler: MessageAssembler) -> None:
         if (message.topic, message.partition) not in self._assigned:
             return
+        self._compacted.take(message)
         try:
             changes = tuple(self._decode(message))
         except UNREADABLE as error:
@@ -133,13 +141,15 @@ class TopicReader:
             return
         decoder = self._decoders.get(message.topic)
         if decoder is None:
-            decoder = self._decoders[message.topic] = self._factory.open(message.topic, self._router.key_of(message.topic))
+            key, joined = self._router.key_of(message.topic), self._joined(message.topic)
+            decoder = self._decoders[message.topic] = self._factory.open(message.topic, key, joined)
         yield from decoder.decode(message)
 
     def _take_error(self, consumer: Any, message: Any, error: Any, position: KafkaPosition, assembler: MessageAssembler) -> None:
         topic, partition = message.topic(), message.partition()
         if self._cluster.is_code(error, "_PARTITION_EOF"):
             assembler.reach_end(topic, partition, message.offset())
+            self._compacted.reach_end(topic, partition, message.offset())
         elif self._cluster.is_truncation(error):
             raise self._gone(topic, partition, "was cut back behind what was read of it, and written again")
         elif self._cluster.is_code(error, "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
@@ -173,6 +183,8 @@ class TopicReader:
         wanted = {(name, number) for name, info in topics.items() for number in info.partitions}
         joined, left = wanted - self._assigned, self._assigned - wanted
         self.check_offsets({one: position.next_offset(*one) for one in joined}, position, assembler)
+        self._check_deletes({one for one in joined if one[0] != self._settings.transactions}, position, assembler)
+        self._compacted.leave(left)
         kafka = self._cluster.kafka
         with self._cluster.errors("choosing partitions"):
             if left:
@@ -249,6 +261,22 @@ class TopicReader:
             logger.warning("%s: %s", self._config.name, why)
             assembler.take(message, (bad_message(message, why),))
             position.forget_epoch(topic, partition)
+
+    def _check_deletes(self, joined: set[tuple[str, int]], position: KafkaPosition, assembler: MessageAssembler) -> None:
+        """Check that deletes which came while nobody read are still there. Raises PositionGone."""
+        for missed in self._compacted.follow(joined, position):
+            topic, partition = missed.topic, missed.partition
+            if not self._settings.unsafe_skip_expired:
+                raise PositionGone(
+                    f"The partition {partition} of the topic {topic!r} {missed.said}. Nothing was left out in the lake so far. Run "
+                    f"{self._again(topic)} from its beginning. If rows may stay that were deleted, set unsafe_skip_expired = true in "
+                    "[source]. Then start the ingest again. To be away for longer, raise delete.retention.ms of the topic."
+                )
+            message = KafkaMessage(topic, partition, missed.at - 1, None, None)
+            position.topics[topic].has_gap = True
+            why = f"the partition {partition} of the topic {topic!r} {missed.said}. It is read on, as unsafe_skip_expired says."
+            logger.warning("%s: %s", self._config.name, why)
+            assembler.take(message, (bad_message(message, why),))
 
     def _gone(self, topic: str, partition: int, said: str) -> PositionGone:
         return PositionGone(

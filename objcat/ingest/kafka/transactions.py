@@ -263,7 +263,7 @@ class TransactionAssembler:
         streams: dict[Place, list[Iterator[tuple[int, Any]]]] = {}
         for name in names:
             pending = self._pending[name]
-            size_bytes += pending.memory_bytes
+            size_bytes += pending.size_bytes
             for topic, found in pending.tables.items():
                 tables.setdefault(topic, []).extend(found)
             for place, part in pending.parts.items():
