@@ -287,7 +287,7 @@ def test_a_driver_that_is_killed(topics: TopicShop, tmp_path: Path) -> None:
         for _ in range(KILLS):
             with SparkReader(tmp_path / "log") as killed:
                 killed.order(topics, messages_max=200)
-                wanted, end = drawn.choice([1, 1, 2, 3]), time.monotonic() + 60
+                wanted, end = drawn.choice([1, 1, 2, 3]), time.monotonic() + 180
                 while (version := version_of(topics)) - before < wanted and killed.is_running and time.monotonic() < end:
                     time.sleep(0.05)
                 time.sleep(drawn.uniform(0, 1.5))
