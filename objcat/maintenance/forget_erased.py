@@ -213,6 +213,8 @@ def _carry_out(timeline: Timeline[Tables], view: LogView[Tables], plan: Erasing)
             files |= snapshot.paths(manifests)
     except CheckpointCollected:
         pass  # Another call began to forget partitions and stopped: saved slots are readable again once this is done.
+    # An adopted file is found by its path in the log alone. So the path stays until the file is gone.
+    files |= {base.path for base in adopted_files(timeline, plan.table, view)}
     redaction = Redaction(
         table=plan.table,
         id=plan.id,

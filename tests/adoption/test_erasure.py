@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
 import objcat
+from fileio.contract import DeleteResult
 from fileio.errors import Unavailable
+from fileio.store import FileIO
 from fileio.testing.faults import Crash
 from objcat.inspection.doctor import examine
 from objcat.table.erase import ErasureCertificate
@@ -123,6 +125,26 @@ def test_an_adopted_file_that_the_store_retains_is_told(adopted: objcat.Table, m
         patch.setattr("objcat.maintenance.clean.remove_files", lambda _fileio, keys, **_: len(keys))
         with pytest.raises(Unavailable, match=r"still exist, _lake/.*Erase again"):
             adopted.erase([{"id": 77}])
+    check_erased(adopted, adopted.erase([{"id": 77}]), expected)
+
+
+def test_a_file_that_stays_is_told_each_time(adopted: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store says that it deletes adopted files, and retains them. No erasure forgets where they are."""
+    expected = [row for row in plain(adopted.scan().to_arrow()) if row["id"] != 77]
+    files, real = adopted_paths(adopted), FileIO.delete
+
+    def retain(store: FileIO, keys: Iterable[str]) -> list[DeleteResult]:
+        listed = list(keys)
+        real(store, [key for key in listed if not key.startswith("_lake/")])
+        return [DeleteResult(key) for key in listed]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileIO, "delete", retain)
+        for _ in range(5):
+            with pytest.raises(Unavailable, match="still exist, _lake/"):
+                adopted.erase([{"id": 77}])
+    for path in files - adopted_paths(adopted):
+        path.unlink()
     check_erased(adopted, adopted.erase([{"id": 77}]), expected)
 
 
