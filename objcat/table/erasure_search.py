@@ -279,7 +279,8 @@ class Search:
                 )
             case "data files" | "adopted files" | "index files" | "checkpoint manifests" | "other objects":
                 of_index = kind == "index files" or key in self.index_manifests
-                return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index=of_index))
+                is_parquet = kind == "adopted files" or _is_parquet(key)
+                return self._is_in(data) or (is_parquet and self._parquet_holds(data, of_index=of_index))
             case "mirrors":
                 return self.mirrors.holds(key, data)
             case "checkpoint roots":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
@@ -16,6 +18,7 @@ from fileio.contract import DeleteResult
 from fileio.errors import Unavailable
 from fileio.store import FileIO
 from fileio.testing.faults import Crash
+from objcat.errors import NotErased
 from objcat.inspection.doctor import examine
 from objcat.table.erase import ErasureCertificate
 from tests.adoption.foreign import iceberg_catalog, plain
@@ -161,3 +164,23 @@ def test_a_savepoint_retains_adopted_files(adopted: objcat.Table) -> None:
     assert certificate.found == 0
     assert plain(adopted.scan().to_arrow()) == expected
     assert plain(adopted.scan(as_of=saved.saved).to_arrow()) == before
+
+
+def test_adopted_files_are_searched_whatever_their_names_are(lake: objcat.Lake, tmp_path: Path) -> None:
+    """Hive's names have no ending. A column that was dropped is still in such a file, where no value is in one piece."""
+    old = tmp_path / "old"
+    write_deltalake(old, people(1, 77))
+    shared = people(2, 3).append_column("also", pa.array(["Quartz-Amber", NAME]))
+    write_deltalake(old, shared, mode="append", schema_mode="merge")
+    log = max((old / "_delta_log").glob("*.json"))
+    name = next(path.name for path in old.glob("*.parquet") if path.name in log.read_text())
+    (old / name).unlink()
+    file = old / "000000_0"
+    pq.write_table(shared, file, use_dictionary=False, column_encoding={"also": "DELTA_BYTE_ARRAY"}, write_statistics=False)
+    assert NAME.encode() not in file.read_bytes()
+    log.write_text(re.sub(r'"size":\d+', f'"size":{file.stat().st_size}', log.read_text().replace(name, file.name)))
+    lake.adopt_delta("old", "t", key=["id"])
+    table = lake.table("t")
+    table.alter.drop_column("also")
+    with pytest.raises(NotErased, match=r"_lake/old/000000_0 among them. Rewrite the adopted files"):
+        table.erase([{"id": 77}])
