@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 
 import objcat
+from fileio.contract import OutcomeUnknown, PutOutcome
+from fileio.errors import Unavailable
 from fileio.registry import open_store
+from fileio.store import FileIO
 from fileio.testing.faults import Crash
 from objcat.mirror.delta.mirror import DeltaMirror
 from objcat.mirror.forgotten_slots import FORGOTTEN, forget_slots, forgotten_before
+from objcat.mirror.formats import folder_of
 from objcat.mirror.iceberg.avro import decode_avro
 from objcat.mirror.iceberg.mirror import IcebergMirror
-from objcat.mirror.iceberg.pointers import Pointers
+from objcat.mirror.iceberg.pointers import HINT, Pointers
 from objcat.table.erase import ErasureCertificate
 from tests.effort import few
 from tests.mirror.histories import check_caught_up, folder, make_table, mirrors_by_hand, objects_of_mirrors, people, slots_of
@@ -141,6 +145,28 @@ def test_the_hint_of_a_mirror_that_began_again_is_there_before_anything_goes(
         assert (folder(table) / "metadata" / "version-hint.text").read_text() == str(newest + 1)
     check_caught_up(table)
     assert not holding(table)
+
+
+def test_nothing_goes_before_the_hint_is_surely_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(objcat.connect(tmp_path), **FORMS["iceberg"])
+    table.upsert(people(1))
+    table.maintenance.mirror()
+    context, real = table._context, FileIO.put
+
+    def put(store: FileIO, key: str, *arguments: Any, **named: Any) -> PutOutcome:
+        return OutcomeUnknown(Unavailable("away")) if key.endswith(HINT) else real(store, key, *arguments, **named)
+
+    where = folder_of(context.timeline, context.id, context.name)
+    (folder(table) / "metadata" / HINT).unlink()
+    before = objects_of_mirrors(folder(table))
+    mirror = IcebergMirror(where)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileIO, "put", put)
+        with pytest.raises(Unavailable, match=rf"whether .*{HINT} was put.*Nothing was deleted"):
+            mirror.forget_before(0)
+    assert set(before) <= set(objects_of_mirrors(folder(table)))
+    mirror.forget_before(0)
+    assert (folder(table) / "metadata" / HINT).exists()
 
 
 def test_the_greatest_slot_counts(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, PutMode, Update, Version, Written
 from fileio.env import map_io
-from fileio.errors import FileIOError, NotFound
+from fileio.errors import FileIOError, NotFound, Unavailable
 from objcat.mirror.iceberg.objects import MirrorObjects, Uploads, pointer_name, slot_of_pointer
 from objcat.mirror.iceberg.table_metadata import mirrored_slot, read_document
 from objcat.mirror.iceberg.types import Record
@@ -126,6 +126,9 @@ class Pointers:
         number, _ = self._hint
         if number is None or number <= slot:
             self._put_hint(slot)
+            if self._hint is None:
+                key = self._objects.key(HINT)
+                raise Unavailable(f"It is not known whether {key} was put, after {_PUTS_MAX} attempts. Nothing was deleted. Call it again.")
 
     def _put_hint(self, slot: int) -> bool:
         for _ in range(_PUTS_MAX):
