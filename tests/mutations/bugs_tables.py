@@ -93,8 +93,8 @@ def _index_unwritten(patch: pytest.MonkeyPatch) -> None:
 def _move_unplaced(patch: pytest.MonkeyPatch) -> None:
     keys_of = objcat.write.index_lookup.keys_of
 
-    def updated(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:
-        return keys_of(fileio, txn, [WriteResult(updated=result.placed + result.updated) for result in written])
+    def updated(fileio: FileIO, txn: Txn, written: Sequence[WriteResult], *, kept: bytes) -> Keys:
+        return keys_of(fileio, txn, [WriteResult(updated=result.placed + result.updated) for result in written], kept=kept)
 
     patch.setattr(objcat.write.table_writer, "keys_of", updated)
 
