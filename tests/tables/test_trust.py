@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 UNPICKLE = {
+    "objcat/ingest/kafka/topic_rows.py",
+    "objcat/ingest/spark_topics.py",
     "objcat/spark/engine.py",
     "objcat/spark/index_lookup.py",
     "objcat/spark/native/changes.py",
