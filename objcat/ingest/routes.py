@@ -207,9 +207,12 @@ class Router:
 def _column_problem(table: SourceTable, route: RouteConfig, key: Collection[str]) -> str | None:
     """What is wrong with the columns that a route names, as the end of a sentence; None when nothing is."""
     names = {column.name for column in table.columns}
+    compared = {case_folded(name) for name in names}
     for setting, columns in (("key", route.key), ("mask", route.mask), ("drop", route.drop)):
         for column in columns:
-            if column in names or column in route.optional or not table.has_schema:
+            if column in names or not table.has_schema:
+                continue
+            if column in route.optional and case_folded(column) not in compared:
                 continue
             # A misspelled name would let the values through that it is to hide.
             may = "" if setting == "key" else " A column that may be absent is named in `optional` too."
