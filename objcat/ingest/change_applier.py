@@ -245,6 +245,11 @@ class ChangeApplier:
     def _in_pieces(self, routed: RoutedTable, table: SourceTable, key: KeyValues, columns: Sequence[str]) -> tuple[bool, dict[str, object]]:
         """Values of a row in earlier pieces of a large transaction, and whether what they lack is in the lake."""
         found: dict[str, object] = {}
+        hidden = routed.route.mask
+        if hidden.keys() & set(routed.key):
+            return True, found
+        # Hidden values cannot be taken for those of the source: they would be hidden twice.
+        columns = [name for name in columns if name not in hidden]
         for write in reversed(self._pieces):
             if write.routed.name != routed.name:
                 continue
