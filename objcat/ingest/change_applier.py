@@ -42,7 +42,7 @@ class ChangeApplier:
 
     Attributes:
         count: changes since the last drain.
-        has_left_out: whether a transaction was left out on request that the source believes to be written.
+        has_left_out: whether a transaction was left out that the source believes to be written: what it hands over next may be wrong.
     """
 
     def __init__(self, tables: FollowedTables, source: ChangeSource, sink: LakeSink, *, memory_bytes: int) -> None:
@@ -111,6 +111,7 @@ class ChangeApplier:
             return
         if change.table.is_record and self._lacks_rows:
             change = msgspec.structs.replace(change, row={**(change.row or {}), **change.table.left_out})
+            self.has_left_out = True
         self._batch.add(routed, change, stamp, moves_from=moves_from, puts=puts)
         self._waiting_bytes += row_bytes(change.row)
         if progress.incomplete:
@@ -149,9 +150,10 @@ class ChangeApplier:
             f"{name} has no key, and a row was changed ({kind}). Give it a primary key, name its key in the route, "
             'or let the route keep every change by deletes = "history". Then run `objcat ingest resnapshot`.',
         )
-        # The transaction comes again as a whole, or not at all.
+        # The transaction comes again as a whole, or not at all. A truncation is of one before it, whose changes were combined till now.
         pieces = self._pieces[self._first_piece :]
-        self._pieces[self._first_piece :] = [write for write in pieces if write.routed.name != routed.name]
+        kept = [write for write in pieces if write.routed.name != routed.name or write.action is WriteAction.TRUNCATE]
+        self._pieces[self._first_piece :] = kept
         self._lacks_rows = True
         return False
 

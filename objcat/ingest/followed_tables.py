@@ -232,6 +232,14 @@ class FollowedTables:
         if name not in self._followable() and (is_known or source.knows_tables or not self._router.follows(name)):
             logger.warning("The table %s is not read again: %s", name, self._problem(name) or "it is not followed.")
             return False
+        if is_left_out and is_known and self._has_lost_rows(name):
+            logger.warning(
+                "What was left out of %s is not read: the table %r of the lake is not the one that has the rest of its rows. Run `objcat "
+                "ingest resnapshot` without --left-out.",
+                name,
+                self._routed[name].name,
+            )
+            return False
         read = source.read_left_out if is_left_out else source.read_again
         self.state.position = dict(read(self.state.position, [name]))
         self.has_changed = True
@@ -314,6 +322,14 @@ class FollowedTables:
             said = f"The table {routed.name!r} of the lake no longer has the columns {lost}, which {name} has."
             return _LakeChange(f"{said} To leave a column out, name it in `drop` of the route.", is_mended=can_read)
         return None
+
+    def _has_lost_rows(self, name: str) -> bool:
+        """Whether the table of the lake is not the one that a table was written to: it was dropped, or made again."""
+        progress = self.state.tables.get(name)
+        if progress is None or progress.lake is None:
+            return False
+        found = self._sink.look_at(self._routed[name].name)
+        return found is None or found.id != progress.lake
 
     def _followable(self) -> list[str]:
         return [name for name in self._routed if self._problem(name) is None]

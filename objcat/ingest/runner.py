@@ -328,7 +328,7 @@ class IngestSession:
         now_s = self._env.monotonic_s()
         if self._has_rows():
             is_old = self._due.first_s is not None and now_s - self._due.first_s >= seconds_max
-            return is_old or self._is_careful or self._applier.count >= rows_max
+            return is_old or self._is_careful or self._applier.has_left_out or self._applier.count >= rows_max
         if self._tables.has_changed or self._tables.state.is_consistent is not self._was_consistent:
             return True
         return self._tables.has_moved and now_s - self._due.committed_s >= self._config.run.idle_commit_s

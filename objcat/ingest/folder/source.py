@@ -36,9 +36,9 @@ from objcat.ingest.routes import Router
 from objcat.ingest.stream_source import StreamSource
 from objcat.lake.lake import Lake, connect
 
-LOOK, FILE, AGAIN, LEFT_OUT = "look", "file", "again", "left_out"
-"""Fields of a position: the last whole look, the last file, tables that are to be emptied and taken again, and tables of which the files
-are to be taken that were left out."""
+LOOK, FILE, AGAIN, LEFT_OUT, LATER = "look", "file", "again", "left_out", "later"
+"""Fields of a position: the last whole look, the last file, tables that are to be emptied and taken again, tables of which the files are to
+be taken that were left out, and tables that are to be emptied when they are no longer set aside."""
 KEEPS_LEFT_OUT = True
 """The record has what was left out, see `objcat.ingest.sources.keeps_left_out`."""
 EVERY = "*"
@@ -167,10 +167,16 @@ class FolderSource(StreamSource):
         # Before the first file nothing is known: then the tables of the lake are left as they are. So are those that no route follows any
         # more, and their files stay in the record.
         every = [table for table in self._schemas.tables() if self._router.follows(table.name)]
-        emptied = [table for table in every if EVERY in asked or table.name in asked]
-        again = [name for name in asked if name != EVERY] + [table.name for table in emptied]
-        if asked or left_out:
-            yield from self._forgotten(position, emptied, again, left_out)
+        wanted = [table for table in every if EVERY in asked or table.name in {*asked, *position.get(LATER, [])}]
+        # Nothing is written to a table that is set aside, so its rows stay, and so does what the record has of it.
+        emptied = [table for table in wanted if table.name not in self._looks.waiting]
+        later = {*position.get(LATER, []), *(table.name for table in wanted)} - {table.name for table in emptied}
+        waits = {LATER: sorted(later)} if later else {}
+        again = [name for name in asked if name != EVERY and name not in later] + [table.name for table in emptied]
+        if again or asked or left_out:
+            # It is no file, so no request to leave one out means it.
+            file = ""
+            yield from self._forgotten({LOOK: reached, FILE: file, **waits}, emptied, again, left_out)
         with self._errors("reading the record"):
             self._record.load(but=again, but_left_out=left_out)
         missed: set[str] = set()
@@ -194,7 +200,7 @@ class FolderSource(StreamSource):
                 file = found.meta.key
                 self._record.note(read.recorded)
                 yield SourceTransaction(
-                    position={LOOK: reached, FILE: file},
+                    position={LOOK: reached, FILE: file, **waits},
                     mark=MARK,
                     changes=read.changes,
                     count=read.count,
@@ -208,7 +214,7 @@ class FolderSource(StreamSource):
             # A file that changes during each look is not waited for.
             if missed <= missed_before:
                 reached = max(reached, look.reached)
-                yield SourceTransaction(position={LOOK: reached, FILE: file})
+                yield SourceTransaction(position={LOOK: reached, FILE: file, **waits})
             self._pause()
 
     def _forgotten(
@@ -218,8 +224,7 @@ class FolderSource(StreamSource):
         changes: list[Change] = [change for table in tables for change in (SchemaChanged(table), TableTruncated(table))]
         with self._errors("reading the record"):
             changes += self._record.forget(again, left_out)
-        at = {LOOK: position[LOOK], FILE: position[FILE]}
-        yield SourceTransaction(position=at, mark=MARK if changes else None, changes=changes, count=len(changes))
+        yield SourceTransaction(position=position, mark=MARK if changes else None, changes=changes, count=len(changes))
 
     def _read(self, found: FoundFile) -> ReadFile | None:
         """A file; None when it is another one by now, or gone: the next look decides."""
