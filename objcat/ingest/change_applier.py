@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
@@ -16,6 +17,7 @@ from objcat.ingest.model import (
     ChangeSource,
     ChangeStamp,
     KeyValues,
+    ReplayedSource,
     Row,
     RowBatch,
     RowChange,
@@ -65,7 +67,7 @@ class ChangeApplier:
         """Apply a whole transaction."""
         position = self._source.position_text(transaction.position)
         state = self._tables.state
-        if position in state.skips:
+        if position in state.skips and (transaction.count or transaction.mark is not None):
             self._skip(transaction, ChangeStamp(transaction.committed_at_ms, position))
         else:
             stamp = ChangeStamp(transaction.committed_at_ms, position)
@@ -188,13 +190,21 @@ class ChangeApplier:
     def _skip(self, transaction: SourceTransaction, stamp: ChangeStamp) -> None:
         """Leave a transaction out, on request. Its tables are read again where they can be, so that nothing of it is missing in the end."""
         names = set()
-        self._lacks_rows = True
+        self._lacks_rows = False
+        reads_first = not self._source.has_snapshots and cast("ReplayedSource", self._source).reads_first
         for change in transaction.changes:
+            # A record of what had no rows, such as a refusal, stays as it is.
+            self._lacks_rows |= isinstance(change, RowBatch)
             if isinstance(change, RowChange) and change.table.is_record:
                 self._change_row(change, stamp, moves_from=True, puts=True)
             elif isinstance(change, SchemaChanged):
                 # It is not said again before the rows that come next.
                 self._change_schema(change)
+            elif isinstance(change, TableRead):
+                self._note_read(change)
+            elif isinstance(change, TableTruncated) and reads_first:
+                # The rows that come after it are all that the table has.
+                self._truncate(change.table, stamp)
             elif isinstance(change, (RowChange, RowBatch, TableTruncated)):
                 names.add(change.table.name)
         said = f"The transaction at {stamp.position} was left out on request."
@@ -206,7 +216,7 @@ class ChangeApplier:
         else:
             self.has_left_out = True
             said = f"{said} The lake lacks what it has of {', '.join(sorted(names)) or 'no table'}."
-        self._bad.append(BadRecord(table=None, payload=b"", error=said))
+        self._bad.append(BadRecord(table=None, payload=b"", error=said, is_asked=True))
         self._tables.state.skips.remove(stamp.position)
 
     def _spill(self) -> None:

@@ -35,6 +35,7 @@ class BadShare:
     def add(self, rows: int, bad: Sequence[BadRecord], position: str) -> None:
         """Count the records of a commit. Raises TooManyBadRecords."""
         limits = self._config.dead_letters
+        bad = [record for record in bad if not record.is_asked]
         if self._records >= limits.window:
             self._records = self._bad = 0
         self._records += rows + len(bad)

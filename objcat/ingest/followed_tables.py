@@ -92,6 +92,7 @@ class FollowedTables:
         self.state = IngestState(position=dict(self._source.begin(names)))
         if kept is not None:
             self.state.requests, self.state.dead, self.state.nulled = kept.requests, kept.dead, kept.nulled
+            self.state.skips = kept.skips
         self.handover = Handover(self._source, self.state)
         for name in names:
             self._begin_snapshot(name)

@@ -166,12 +166,14 @@ class BadRecord(msgspec.Struct, frozen=True):
         payload: the bytes of the record.
         error: what is wrong, in a sentence.
         position: of the record; None: that of its commit.
+        is_asked: whether somebody asked for it to be left out, so that it is none of those of which so many are allowed.
     """
 
     table: str | None
     payload: bytes
     error: str
     position: str | None = None
+    is_asked: bool = False
 
 
 class RowBatch(msgspec.Struct, frozen=True):

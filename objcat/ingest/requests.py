@@ -5,15 +5,20 @@ They have a position of their own, `NAME/requests`, so they conflict with no com
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from objcat.errors import IngestStopped, PositionConflict
+from objcat.errors import IngestStopped, InvalidInput, PositionConflict
 from objcat.ingest.config import IngestConfig
+from objcat.ingest.model import Position
+from objcat.ingest.sources import transaction_text
 from objcat.lake.lake import Lake
 from objcat.timeline.position import SourcePosition
+
+logger = logging.getLogger("objcat")
 
 RequestKind: TypeAlias = Literal["resnapshot", "resnapshot_all", "left_out", "skip"]
 KEPT_MAX = 200
@@ -69,6 +74,15 @@ def add_request(lake: Lake, config: IngestConfig, kind: RequestKind, what: str =
 def requests_after(lake: Lake, config: IngestConfig, number: int) -> list[IngestRequest]:
     """Requests that came after one, in order."""
     return [request for request in _read(lake, config).found if request.number > number]
+
+
+def transactions_to_skip(lake: Lake, config: IngestConfig, position: Position, request: IngestRequest) -> list[str]:
+    """The transaction that a request leaves out, as its source writes it. None, with a warning, where it has come since somebody asked."""
+    try:
+        return [transaction_text(config, lake, position, request.what)]
+    except InvalidInput as error:
+        logger.warning("%s: request %d is not done: %s", config.name, request.number, error)
+        return []
 
 
 def _read(lake: Lake, config: IngestConfig) -> _Requests:

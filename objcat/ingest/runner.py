@@ -8,6 +8,7 @@ What is in memory is worth nothing: after any end, the next run goes on from the
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +32,7 @@ from objcat.ingest.handover import IngestState
 from objcat.ingest.ingest_lag import IngestLag
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import BadRecord, ChangeSource, Position, SourceTransaction
-from objcat.ingest.requests import IngestRequest, requests_after
+from objcat.ingest.requests import IngestRequest, requests_after, transactions_to_skip
 from objcat.ingest.routes import Router
 from objcat.ingest.sink import LakeSink
 from objcat.ingest.snapshots import SnapshotReader
@@ -368,7 +369,6 @@ class IngestSession:
         state = self._tables.state
         for request in requests_after(self._ingest._lake, self._config, state.requests):
             logger.warning("%s: request %d is taken: %s", self._config.name, request.number, request.text)
-            self._tables.has_changed = True
             if request.kind == "resnapshot_all":
                 self._applier.drain()
                 self._tables.begin_again()
@@ -376,12 +376,14 @@ class IngestSession:
                 self._commit()
                 raise BeginAgain
             if request.kind == "skip":
-                state.skips.append(request.what)
+                if self._has_rows():
+                    self._commit()
+                state.skips += transactions_to_skip(self._ingest._lake, self._config, state.position, request)
             elif not self._source.has_snapshots:
                 self._read_again(request)
             else:
                 self._tables.resnapshot(request.what)
-            state.requests = request.number
+            state.requests, self._tables.has_changed = request.number, True
 
     def _read_again(self, request: IngestRequest) -> None:
         """Let a source without snapshots bring a table again, from what is committed."""
@@ -417,9 +419,11 @@ class IngestSession:
         except InvalidInput as error:
             if not self._is_careful or self.meets_other_tables():
                 raise
+            skip = f"objcat ingest skip {shlex.join((self._config.path, position))}"
+            then = ", which reads its tables again" if self._source.has_snapshots else ": then the lake lacks it"
             raise IngestStopped(
                 f"The transaction of {self._config.name!r} at {position} was refused: {error} What is before it is committed. Correct the "
-                f"route or the table. Or leave it out by `objcat ingest skip {self._config.path} {position}`, which reads its tables again."
+                f"route or the table. Or leave it out by `{skip}`{then}."
             ) from error
         self._tables.committed()
         self._source.confirm(state.position)

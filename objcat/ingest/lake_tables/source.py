@@ -66,7 +66,11 @@ def transaction_text(config: IngestConfig, lake: Lake, position: Position, text:
         if slot <= progress.slots[place]:
             raise ValueError("that slot is in the lake")
         return f"{place}@{slot}"
-    if place not in progress.reading():
+    followed = progress.tables.get(place)
+    # One that is to be read again is not in the position until its first part is written.
+    if followed is None and not Router(config).follows(place):
+        raise ValueError(f"no route follows a table {place!r}")
+    if followed is not None and followed.groups_read is None:
         raise ValueError(f"the table {place!r} is not being read")
     return f"{place}@{slot}/{int(part)}"
 
