@@ -378,7 +378,8 @@ class IngestSession:
             if request.kind == "skip":
                 if self._has_rows():
                     self._commit()
-                state.skips += transactions_to_skip(self._ingest._lake, self._config, state.position, request)
+                asked = transactions_to_skip(self._ingest._lake, self._config, state.position, request)
+                state.skips += [one for one in asked if one not in state.skips]
             elif not self._source.has_snapshots:
                 self._read_again(request)
             else:

@@ -202,6 +202,17 @@ def test_a_request_to_skip_that_comes_too_late(landing: Landing, caplog: pytest.
     assert landing.once().dead == 0 and log_rows(landing) == [1, 2]
 
 
+def test_two_requests_to_skip_one_file_leave_out_one_version(landing: Landing) -> None:
+    landing.once()
+    for number in (1, 2):
+        landing.parquet(f"log/{number}.parquet", [{"id": number}])
+    for _ in range(2):
+        add_request(landing.lake, landing.config(), "skip", "log/1.parquet")
+    assert landing.once().skips == []
+    landing.parquet("log/1.parquet", [{"id": 1}])
+    assert landing.once().dead == 1 and log_rows(landing) == [1, 2]
+
+
 def test_a_request_to_skip_outlives_one_to_read_all_tables_again(landing: Landing) -> None:
     landing.once()
     for number in (1, 2):
