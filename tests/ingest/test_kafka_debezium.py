@@ -227,6 +227,31 @@ def test_an_older_row_that_is_read_later_has_the_default_of_a_column_that_joined
         assert "size" not in [column.name for column in later.table.columns] and later.table.joins_later == ()
 
 
+def test_deletes_say_when_a_column_joined_and_nothing_of_rows_before_it() -> None:
+    """Rows that a batch has already are not null in a column that joined, whatever is deleted after it."""
+    made = decoder()
+    more = [*ITEM_FIELDS, {"type": "string", "optional": True, "field": "size", "default": "M"}]
+    first = row_change(made.decode(item_message(0, envelope("c", {"id": 1, "name": "a"}, ts_ms=1_000))))
+    made.decode(item_message(1, envelope("d", None, before={"id": 1, "name": "a", "size": "L"}, ts_ms=2_000), fields=more))
+    older = row_change(made.decode(item_message(0, envelope("c", {"id": 3, "name": "b"}, ts_ms=1_500), partition=1)))
+    gone = row_change(made.decode(item_message(1, envelope("d", None, before={"id": 3, "name": "b"}, ts_ms=1_600), partition=1)))
+    alone = row_change(made.decode(item_message(9, None, key={"id": 7}, partition=1)))
+    assert older.table.joins_later == ("size",) and gone.table is alone.table is older.table
+    # The column was dropped. What is null in this row is not null in the first one, which has the same schema.
+    later = row_change(made.decode(item_message(10, envelope("c", {"id": 5, "name": "b"}, ts_ms=3_000), partition=1)))
+    assert later.table.joins_later == () and later.table is not first.table and later.table.columns == first.table.columns
+
+
+def test_a_default_that_no_column_of_the_lake_has_is_none() -> None:
+    array = {"type": "array", "items": {"type": "string"}, "optional": True, "field": "tags", "default": []}
+    endless = {"type": "double", "optional": True, "field": "weight", "default": "NaN"}
+    long = {"type": "string", "optional": True, "field": "note", "default": "x" * 20_000}
+    fields = [*ITEM_FIELDS, array, endless, long, {"type": "string", "optional": True, "field": "size", "default": "M"}]
+    row = {"id": 3, "name": "a", "size": "L", "tags": ["a"], "weight": 1.0, "note": ""}
+    (one,) = decoder().decode(item_message(0, envelope("c", row), fields=fields))
+    assert one.defaults == {"size": "M"}
+
+
 def test_columns_of_the_message() -> None:
     made = decoder(records=("partition", "offset", "timestamp"))
     row = decoded(row_change(made.decode(item_message(5, envelope("c", {"id": 1, "name": "a"})))))

@@ -231,6 +231,32 @@ def test_an_older_row_has_the_default_of_a_column_that_joined_whether_a_run_ends
     assert sizes == {**({} if is_new else {1: "M"}), 2: "L", 3: "M", 4: None, 5: None}
 
 
+def test_rows_of_before_a_column_joined_have_its_default_in_one_run_and_when_they_are_read_again(topics: Topics) -> None:
+    topics.configure('format = "debezium-json"')
+    topics.create("items", partitions=2)
+    tags = {"type": "array", "items": {"type": "string"}, "optional": True, "field": "tags", "default": []}
+    more = [*ITEM_FIELDS, {"type": "string", "optional": True, "field": "size", "default": "M"}, tags]
+
+    def put(partition: int, at_ms: int, operation: str, row: dict[str, Any], fields: Any = ITEM_FIELDS) -> None:
+        after, before = (None, row) if operation == "d" else (row, None)
+        made = item_message(0, envelope(operation, after, before=before, ts_ms=at_ms), fields=fields)
+        topics.put("items", made.value, key=made.key, partition=partition)
+
+    for number in (1, 2, 3, 4):
+        put(number % 2, 1_000 + number, "c", {"id": number, "name": "a"})
+    put(0, 1_500, "d", {"id": 4, "name": "a"})
+    put(1, 1_500, "u", {"id": 3, "name": "b"})
+    put(0, 2_000, "d", {"id": 2, "name": "a", "size": "M", "tags": None}, more)
+    put(0, 2_001, "c", {"id": 6, "name": "a", "size": "L", "tags": ["x"]}, more)
+    wanted = [{"id": 1, "name": "a", "size": "M", "tags": None}, {"id": 3, "name": "b", "size": "M", "tags": None}]
+    wanted.append({"id": 6, "name": "a", "size": "L", "tags": ["x"]})
+    topics.once()
+    assert topics.rows("items") == wanted
+    add_request(topics.lake, topics.config(), "resnapshot", topics.name("items"))
+    topics.once()
+    assert topics.rows("items") == wanted
+
+
 def test_deletes_that_a_compaction_may_have_removed_stop_the_run(topics: Topics) -> None:
     topics.create("items", cleanup_policy="compact")
     for number in (1, 2):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from objcat.ingest.kafka.connect_types import SchemaUnfit
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.kafka.readers import ValueReader
 from objcat.ingest.kafka.settings import RecordColumn
-from objcat.ingest.kafka.shapes import TableShape, make_shape, with_records
+from objcat.ingest.kafka.shapes import JoinedColumns, TableShape, make_shape, with_records
 from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, KeyValues, RowChange, SourceTable, TableTruncated
 
 CREATE, UPDATE, DELETE, READ, TRUNCATE, MESSAGE = "c", "u", "d", "r", "t", "m"
@@ -36,7 +35,7 @@ class DebeziumDecoder:
         records: columns of the message itself.
         placeholder: what stands for values that were not sent.
         is_whole: whether transactions are applied whole, and so in their order over all partitions.
-        joined: by column that has a default: when the oldest row was committed that has it. It is added to, and is part of the position.
+        joined: see `JoinedColumns`.
     """
 
     def __init__(
@@ -58,13 +57,11 @@ class DebeziumDecoder:
         self._records = tuple(records)
         self._placeholder = placeholder
         self._is_whole = is_whole
-        self._joined: dict[str, int] = {} if joined is None else joined
-        self._older: dict[tuple[int, tuple[str, ...]], TableShape] = {}
+        self._joined = JoinedColumns(joined)
         self._shapes: dict[tuple[Hashable, tuple[str, ...]], TableShape] = {}
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
         self._deleted: dict[int, tuple[int, bytes | None, KeyValues]] = {}
-        self._since_ms: dict[int, int] = {}
 
     def decode(self, message: KafkaMessage) -> Sequence[MessageChange]:
         """The changes that a message says: none, one, or one and a note about it. Raises Unreadable, SourceAway."""
@@ -116,6 +113,8 @@ class DebeziumDecoder:
         if operation == TRUNCATE:
             return TableTruncated(table=shape.table), None, shape
         before, after = payload.get("before"), payload.get("after")
+        # A delete has the schema of its time too, and so have the tombstones after it.
+        shape = self._latest = self._joined.shape_of(shape, stamp.committed_at_ms)
         if operation == DELETE:
             values = key if key is not None and not self._key else before
             if shape.key and not isinstance(values, Mapping):
@@ -128,7 +127,6 @@ class DebeziumDecoder:
             raise Unreadable(f"its op is {operation!r}, which is not known")
         if not isinstance(after, Mapping):
             raise Unreadable(f"it has the op {operation!r} and no row after it")
-        shape = self._as_older(shape, after, stamp.committed_at_ms)
         return (*self._row(message, shape, payload, stamp), shape)
 
     def _row(
@@ -156,28 +154,6 @@ class DebeziumDecoder:
             unsent, row = (), {**row, **dict.fromkeys(unsent)}
         kind = ChangeKind.INSERT if operation in (CREATE, READ) and old_key is None else ChangeKind.UPDATE
         return RowChange(shape.table, kind, key, row, unsent, old_key if old_key != key else None, stamp), note
-
-    def _as_older(self, shape: TableShape, row: Mapping[str, Any], committed_at_ms: int | None) -> TableShape:
-        """The shape of a row. Columns that joined after it are left to their default in the lake.
-
-        Partitions are read in any order: an older row may come after those that have the column. Its commit says that it is older, also
-        after a restart.
-        """
-        if committed_at_ms is None:
-            return shape
-        since_ms = self._since_ms.get(id(shape))
-        if since_ms is None or committed_at_ms < since_ms:
-            self._since_ms[id(shape)] = committed_at_ms
-            for name in shape.defaults:
-                self._joined[name] = min(committed_at_ms, self._joined.get(name, committed_at_ms))
-        joining = tuple(name for name, since in self._joined.items() if committed_at_ms <= since and name not in row)
-        if not joining:
-            return shape
-        older = self._older.get((id(shape), joining))
-        if older is None:
-            older = replace(shape, table=replace(shape.table, joins_later=joining))
-            self._older[id(shape), joining] = older
-        return older
 
     def _old_key(self, message: KafkaMessage, shape: TableShape) -> KeyValues | None:
         """The key that a row had, of the header that Debezium adds; None where it cannot be read."""

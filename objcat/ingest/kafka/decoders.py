@@ -49,7 +49,7 @@ class DecoderFactory:
         Args:
             topic: its name.
             key: the key columns that its route names.
-            joined: see `DebeziumDecoder`.
+            joined: see `JoinedColumns`.
         """
         settings = self._settings.topic_settings(topic)
         if settings.format in ("debezium-json", "debezium-avro"):
@@ -74,6 +74,7 @@ class DecoderFactory:
             key=key,
             records=settings.record_columns,
             delete_field=settings.delete_field,
+            joined=joined,
         )
 
     def transactions(self) -> ValueReader:

@@ -9,7 +9,7 @@ from objcat.ingest.kafka.connect_types import SchemaUnfit
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.kafka.readers import DECLARED, ValueReader
 from objcat.ingest.kafka.settings import RecordColumn
-from objcat.ingest.kafka.shapes import TableShape, make_shape, with_records
+from objcat.ingest.kafka.shapes import JoinedColumns, TableShape, make_shape, with_records
 from objcat.ingest.kafka.values import TEXT, ValueField
 from objcat.ingest.model import ChangeKind, ChangeStamp, RowChange, SourceTable
 
@@ -26,6 +26,7 @@ class PlainDecoder:
         key: the key columns that the route names; empty: rows are only added.
         records: columns of the message itself.
         delete_field: the field that says whether the row is gone.
+        joined: see `JoinedColumns`. Messages have no other time than that of the record.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class PlainDecoder:
         key: Sequence[str],
         records: Sequence[RecordColumn],
         delete_field: str | None,
+        joined: dict[str, int] | None = None,
     ) -> None:
         self._topic = topic
         self._values = values
@@ -45,6 +47,7 @@ class PlainDecoder:
         self._records = tuple(records)
         self._value_key = tuple(name for name in key if name not in {f"_{record}" for record in records})
         self._delete_field = delete_field
+        self._joined = JoinedColumns(joined)
         self._shapes: dict[Hashable, TableShape] = {}
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
@@ -63,7 +66,7 @@ class PlainDecoder:
         row = with_records(row, self._records, message)
         key = shape.key_of(row)
         stamp = ChangeStamp(message.timestamp_ms, message.place)
-        self._latest = shape
+        shape = self._latest = self._joined.shape_of(shape, message.timestamp_ms)
         if self._delete_field is not None and value.get(self._delete_field) in _TRUE:
             if not shape.key:
                 raise Unreadable(f"its {self._delete_field!r} says that the row is gone, and the route names no key")

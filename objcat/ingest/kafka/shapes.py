@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from objcat.errors import InvalidSchema
 from objcat.ingest.decoding import UNFIT
 from objcat.ingest.kafka.message import KafkaMessage, Unreadable
 from objcat.ingest.kafka.settings import RecordColumn
 from objcat.ingest.kafka.values import BYTES, TEXT, Meaning, ValueField, ValueType, integer_type, time_type
 from objcat.ingest.model import KeyValues, SourceTable
+from objcat.metadata.column_defaults import encode_default
+from objcat.metadata.schema import Ids, type_from_arrow
+
+logger = logging.getLogger("objcat")
 
 RECORD_TYPES: Mapping[RecordColumn, ValueType] = {
     "topic": TEXT,
@@ -57,6 +63,51 @@ class TableShape:
     def unsent_of(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns that the source did not send."""
         return tuple(name for name, marks in self.unsent if row.get(name) in marks)
+
+
+class JoinedColumns:
+    """Tells rows of before a column joined from those of after it was dropped: both lack it. For one topic, and one thread.
+
+    Partitions are read in any order: an older row may come after those that have the column. Its commit says that it is older, also after
+    a restart. It is left to the default that the column has in the lake.
+
+    Args:
+        since_ms: by column that has a default: when the oldest row was committed that has it. It is added to, and is part of the position.
+    """
+
+    def __init__(self, since_ms: dict[str, int] | None = None) -> None:
+        self._since_ms: dict[str, int] = {} if since_ms is None else since_ms
+        self._oldest_ms: dict[int, int] = {}
+        self._lacking: dict[int, tuple[str, ...]] = {}
+        self._made: dict[tuple[int, tuple[str, ...], tuple[str, ...]], TableShape] = {}
+
+    def shape_of(self, shape: TableShape, committed_at_ms: int | None) -> TableShape:
+        """The shape of a row that was committed then, or deleted.
+
+        Rows before a column was known, those that it joins later, and those that it is gone from have a table each, so that what is
+        written of one of them says nothing of the others in the same batch.
+        """
+        if committed_at_ms is None:
+            return shape
+        oldest_ms = self._oldest_ms.get(id(shape))
+        if oldest_ms is None or committed_at_ms < oldest_ms:
+            self._oldest_ms[id(shape)] = committed_at_ms
+            if not self._since_ms.keys() >= shape.defaults.keys():
+                self._lacking.clear()
+            for name in shape.defaults:
+                self._since_ms[name] = min(committed_at_ms, self._since_ms.get(name, committed_at_ms))
+        lacking = self._lacking.get(id(shape))
+        if lacking is None:
+            names = {column.name for column in shape.table.columns}
+            lacking = self._lacking[id(shape)] = tuple(name for name in self._since_ms if name not in names)
+        if not lacking:
+            return shape
+        joining = tuple(name for name in lacking if committed_at_ms <= self._since_ms[name])
+        made = self._made.get((id(shape), lacking, joining))
+        if made is None:
+            made = replace(shape, table=replace(shape.table, joins_later=joining))
+            self._made[id(shape), lacking, joining] = made
+        return made
 
 
 def make_shape(
@@ -123,10 +174,16 @@ def _unsent_marks(fields: Sequence[ValueField], key: Sequence[str], placeholder:
 
 
 def _default(field: ValueField) -> Any:
-    """The default of a column as a value of the lake; None where it has none that is known."""
+    """The default of a column as a value of the lake; None where it has none that is known, or that a column can have."""
     if field.default is None:
         return None
     try:
-        return field.type.decode([field.default])[0].as_py()
+        value = field.type.decode([field.default])[0].as_py()
+        if value is not None:
+            encode_default(value, type_from_arrow(field.type.arrow, Ids(0), path=field.name), path=field.name)
+    except InvalidSchema:
+        logger.warning("The default of the column %r is none that a column of the lake can have, so rows before it are null.", field.name)
+        return None
     except UNFIT:
         return None
+    return value

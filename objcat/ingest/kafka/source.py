@@ -191,7 +191,10 @@ class KafkaSource(StreamSource):
         """See `ReplayedSource`."""
         made = KafkaPosition.of(position)
         for name in tables:
-            made.topics.pop(name, None)
+            known = made.topics.pop(name, None)
+            if known is not None and known.joined:
+                # The columns are there from the first row on, which is older than they are.
+                made.topics[name] = TopicPosition(joined=known.joined)
         made.truncate = sorted({*made.truncate, *tables})
         made.is_unsettled, made.settle = True, {}
         return made.stored()
