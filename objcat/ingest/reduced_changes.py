@@ -9,7 +9,7 @@ import io
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,10 +30,17 @@ GROUP, COUNT, DATA = "group", "count", "data"
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """A schema of rows, with the columns of the lake that it no longer has: they are written as null."""
+    """A schema of rows.
+
+    Args:
+        table: the schema.
+        missing: columns of the lake that it lacks: they are written as null.
+        joins: of these, those with a default, and when the oldest row was committed that has it. Rows that are not newer have the default.
+    """
 
     table: SourceTable
     missing: tuple[pa.Field, ...]
+    joins: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +77,7 @@ def reduce_changes(
         batches: see `ROW_SCHEMA`. Changes of a key come one after the other, in their order, and no other task has any of them.
     """
     combined = ChangeBatch(_find_nothing)
-    for known in schemas.values():
-        combined.set_null_columns(known.table, known.missing)
+    tables = _TablesOfRows(schemas, combined)
     made = _ReducedRows(lake)
     last: bytes | None = None
     size = 0
@@ -87,13 +93,32 @@ def reduce_changes(
             last = key
             size += len(data)
             stamp = ChangeStamp(committed_ms, f"{topic}/{partition}@{offset}")
-            combined.add(routed, changed_row(schemas[schema].table, kind, data, stamp), stamp)
+            combined.add(routed, changed_row(tables.table_of(schema, committed_ms), kind, data, stamp), stamp)
     yield from made.rows(combined)
 
 
 def partial_rows(data: bytes) -> pa.Table:
     """Rows that lack columns, of the bytes that hold them."""
     return pa.ipc.open_stream(data).read_all()
+
+
+class _TablesOfRows:
+    """The tables of rows: one for each schema, and for the columns that join after a row."""
+
+    def __init__(self, schemas: Mapping[str, KnownSchema], combined: ChangeBatch) -> None:
+        self._schemas = schemas
+        self._combined = combined
+        self._made: dict[tuple[str, tuple[str, ...]], SourceTable] = {}
+
+    def table_of(self, schema: str, committed_ms: int | None) -> SourceTable:
+        """The table of a row that was committed then."""
+        known = self._schemas[schema]
+        joining = () if committed_ms is None else tuple(name for name, since_ms in known.joins if committed_ms <= since_ms)
+        table = self._made.get((schema, joining))
+        if table is None:
+            table = self._made[schema, joining] = replace(known.table, joins_later=joining)
+            self._combined.set_null_columns(table, [field for field in known.missing if field.name not in joining])
+        return table
 
 
 class _ReducedRows:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from fileio.env import Env, default_env
 from objcat.engine.spooled_batch import RowSpool
 from objcat.errors import IngestStopped, InvalidInput, TooManyBadRecords
@@ -30,7 +28,7 @@ from objcat.ingest.kafka.settings import KafkaSettings, kafka_settings
 from objcat.ingest.kafka.source import KafkaSource
 from objcat.ingest.kafka.topic_reader import TopicReader
 from objcat.ingest.kafka.topic_rows import ROW_SCHEMA, FoundSchema, Note, decode_messages
-from objcat.ingest.model import BadRecord, Change, ChangeKind, SchemaChanged, SourceTransaction, TableTruncated
+from objcat.ingest.model import BadRecord, Change, ChangeKind, SchemaChanged, SourceTable, SourceTransaction, TableTruncated
 from objcat.ingest.reduced_changes import (
     BAD,
     COUNT,
@@ -160,11 +158,15 @@ class _Batch:
 
 @dataclass(slots=True)
 class _FoundTopic:
-    """What the messages of a topic have. counts: by kind. from_offset: of the last truncation, -1 without one."""
+    """What the messages of a topic have.
 
+    counts: by kind. joined: see `TopicPosition`. truncated: the table, where there is a truncation. from_offset: of the last one, or -1.
+    """
+
+    joined: dict[str, int]
     counts: dict[str, int] = field(default_factory=dict)
     schemas: dict[str, FoundSchema] = field(default_factory=dict)
-    missing: dict[str, tuple[pa.Field, ...]] = field(default_factory=dict)
+    truncated: SourceTable | None = None
     from_offset: int = -1
 
     @property
@@ -282,16 +284,23 @@ class _Reading:
             ("topic", "partition", "kind"), rows="count(1)", messages="count_if(part = 0)", last="max(offset)", at_ms="max(at_ms)"
         )
         for row in counted:
-            topic = found.setdefault(row["topic"], _FoundTopic())
+            topic = found.setdefault(row["topic"], _FoundTopic(batch.position.topics[row["topic"]].joined))
             topic.counts[row["kind"]] = topic.counts.get(row["kind"], 0) + row["rows"]
             messages, at_ms = messages + row["messages"], max(at_ms, row["at_ms"])
             newest = max(newest, (f"{row['topic']}/{row['partition']}@{row['last']}", row["at_ms"]), key=itemgetter(1))
             if row["kind"] == Note.TRUNCATE:
                 topic.from_offset = row["last"]
                 self._check_truncation(row["topic"])
-        told = rows.few(f"kind = '{Note.SCHEMA}'", "topic", "at_ms", "partition", "offset", "part", "schema", "data")
+        columns = ("topic", "at_ms", "partition", "offset", "part", "kind", "schema", "committed_ms", "data")
+        told = rows.few(f"kind IN ('{Note.SCHEMA}', '{Note.TRUNCATE}')", *columns)
         for row in sorted(told, key=lambda one: tuple(one)[1:5]):
-            found[row["topic"]].schemas.setdefault(row["schema"], pickle.loads(bytes(row["data"])))  # noqa: S301 - our executors wrote it
+            topic, said = found[row["topic"]], pickle.loads(bytes(row["data"]))  # noqa: S301 - our executors wrote it
+            if row["kind"] == Note.TRUNCATE:
+                topic.truncated = said
+                continue
+            topic.schemas.setdefault(row["schema"], said)
+            if (since_ms := row["committed_ms"]) is not None:
+                topic.joined.update({name: min(since_ms, topic.joined.get(name, since_ms)) for name in said.defaults})
         if messages:
             batch.position.at = place_text(newest[0], messages)
         return found, messages, at_ms
@@ -329,16 +338,12 @@ class _Reading:
         """What says no row: truncations, schemas in the order of their first rows, and what was left out on request."""
         yield from batch.expired
         yield from batch.truncated
-        for topic, info in found.items():
-            for name, schema in info.schemas.items():
+        for info in found.values():
+            for schema in info.schemas.values():
                 self.source.describe(schema.table)
                 yield SchemaChanged(table=schema.table, defaults=schema.defaults)
-                routed, progress = self.tables.routed(topic), self.tables.state.tables.get(topic)
-                if routed is not None and progress is not None and progress.aside is None:
-                    # Columns that join after this schema are not written for its rows, and so have their default.
-                    info.missing[name] = tuple(self.sink.missing_columns(routed, schema.table, progress.columns))
-            if info.from_offset >= 0:
-                yield TableTruncated(table=next(reversed(info.schemas.values())).table)
+            if info.truncated is not None:
+                yield TableTruncated(table=info.truncated)
 
     def _routed(self, topic: str, info: _FoundTopic, applier: ChangeApplier) -> RoutedTable | None:
         """Where the rows of a topic go; None where they go nowhere. Raises IngestStopped."""
@@ -367,7 +372,12 @@ class _Reading:
         if routed.route.deletes != HISTORY:
             where += f" AND offset > {info.from_offset}"
         frame = rows.in_place(where) if routed.appends else rows.by_key(where, count=info.changes)
-        schemas = {name: KnownSchema(one.table, info.missing.get(name, ())) for name, one in info.schemas.items()}
+        ever = self.tables.state.tables[topic].columns
+        schemas: dict[str, KnownSchema] = {}
+        for name, one in info.schemas.items():
+            missing = tuple(self.sink.missing_columns(routed, one.table, ever))
+            joins = tuple((field.name, info.joined[field.name]) for field in missing if field.name in info.joined)
+            schemas[name] = KnownSchema(one.table, missing, joins)
         columns = self.lake.table(routed.name).schema
         what = f"objcat: combine changes of {routed.name}"
         return CachedRows(frame, reduce_changes, (routed, schemas, columns), reduced_schema(columns), what=what)

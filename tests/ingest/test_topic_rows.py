@@ -186,6 +186,38 @@ def test_tasks_write_what_one_process_writes(tmp_path: Path, monkeypatch: pytest
     assert many[1:] == one[1:] and one[1] > 0
 
 
+def test_rows_of_before_a_column_joined_have_its_default(tmp_path: Path) -> None:
+    """Rows of two schemas, in one task: what is committed before the column has its default, and what is committed after it lacks it."""
+    made = config(tmp_path)
+    row = {"name": "a", "body": "b", "at": 1}
+    old = [item_message(at, envelope("c", {"id": at, **row}, ts_ms=at * 1000), fields=FIELDS, topic=TOPIC) for at in (1, 2, 4)]
+    new = item_message(5, envelope("c", {"id": 3, **row, "more": 7}, ts_ms=3000), fields=MORE, topic=TOPIC)
+    rows = [one for batch in decode_messages(made, batches([*old, new], 9)) for one in batch.to_pylist()]
+    found = {one["schema"]: pickle.loads(one["data"]) for one in rows if one["kind"] == Note.SCHEMA}
+    assert [(one.table.joins_later, dict(one.defaults)) for one in found.values()] == [((), {}), ((), {"more": 5})]
+    routed = Router(made).route(found[rows[-1]["schema"]].table)
+    assert routed is not None
+    lake = routed.schema(found[rows[-1]["schema"]].table)
+    older, newer = found
+    schemas = {older: KnownSchema(found[older].table, (lake.field("more"),), (("more", 3000),)), newer: KnownSchema(found[newer].table, ())}
+    changes = pa.Table.from_pylist([one for one in rows if one["kind"] != Note.SCHEMA], ROW_SCHEMA)
+    reduced = [one for batch in reduce_changes(routed, schemas, lake, changes.to_batches()) for one in batch.to_pylist()]
+    groups = {one[GROUP]: pickle.loads(one[DATA]) for one in reduced if not one[COUNT]}
+    written = {one["0"]: ("more" in groups[one[GROUP]].columns, one["4"]) for one in reduced if one[COUNT]}
+    assert written == {1: (False, None), 2: (False, None), 3: (True, 7), 4: (True, None)}
+
+
+def test_a_truncation_that_comes_first_says_no_schema(tmp_path: Path) -> None:
+    """Its message has no key. A table whose key seems to have changed would be set aside."""
+    found = [
+        KafkaMessage(TOPIC, 0, 7, None, item_message(7, envelope("t", None), fields=FIELDS).value, 1_700_000_000_000),
+        item_message(8, envelope("c", {"id": 1, "name": "a", "body": "b", "at": 1}), fields=FIELDS, topic=TOPIC),
+    ]
+    rows = [row for batch in decode_messages(config(tmp_path), batches(found, 2)) for row in batch.to_pylist()]
+    assert [row["kind"] for row in rows] == ["truncate", "schema", "insert"]
+    assert pickle.loads(rows[0]["data"]).name == TOPIC and pickle.loads(rows[1]["data"]).table.key == ("id",)
+
+
 def test_messages_out_of_order_are_refused(tmp_path: Path) -> None:
     found = messages(random.Random(1), 9)
     with pytest.raises(RuntimeError, match="the order of its partition is not known"):

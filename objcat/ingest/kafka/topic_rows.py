@@ -10,7 +10,7 @@ import enum
 import hashlib
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -48,7 +48,7 @@ schema: by which `schema_of` knows it. key: the values of the key as JSON. data:
 
 
 class Note(enum.StrEnum):
-    """What a row says that is no change of a row. Its data: a schema with its defaults, a `BadRecord`, or nothing."""
+    """What a row says that is no change of a row. Its data: a `FoundSchema`, a `BadRecord`, the table that is truncated, or nothing."""
 
     SCHEMA = "schema"
     BAD = "bad"
@@ -146,16 +146,18 @@ class _Decoding:
             yield Note.BAD, None, None, one.committed_at_ms, pickle.dumps(change, 5)
             return
         table = change.table
+        if isinstance(change, TableTruncated):
+            # Its message has no key, so its schema may have none. It counts for no row.
+            if self._settings.truncates == "follow":
+                yield Note.TRUNCATE, None, None, one.committed_at_ms, pickle.dumps(table, 5)
+            return
         known = self._schemas.get(id(table))
         if known is None:
             known = self._schemas[id(table)] = (table, schema_of(table, one.defaults))
-            found = FoundSchema(table, dict(one.defaults))
+            # Which columns join after a row, all partitions together say.
+            found = FoundSchema(replace(table, joins_later=()), dict(one.defaults))
             yield Note.SCHEMA, known[1], None, one.committed_at_ms, pickle.dumps(found, 5)
         schema = known[1]
-        if isinstance(change, TableTruncated):
-            if self._settings.truncates == "follow":
-                yield Note.TRUNCATE, schema, None, one.committed_at_ms, None
-            return
         committed_ms = message.timestamp_ms if change.stamp is None else change.stamp.committed_at_ms
         if change.old_key is not None and change.old_key != change.key:
             if change.unsent:
