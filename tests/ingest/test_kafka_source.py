@@ -231,7 +231,7 @@ def test_an_older_row_has_the_default_of_a_column_that_joined_whether_a_run_ends
     assert sizes == {**({} if is_new else {1: "M"}), 2: "L", 3: "M", 4: None, 5: None}
 
 
-def test_rows_of_before_a_column_joined_have_its_default_in_one_run_and_when_they_are_read_again(topics: Topics) -> None:
+def test_rows_older_than_a_column_have_its_default_in_one_run_and_when_they_are_read_again(topics: Topics) -> None:
     topics.configure('format = "debezium-json"')
     topics.create("items", partitions=2)
     tags = {"type": "array", "items": {"type": "string"}, "optional": True, "field": "tags", "default": []}

@@ -186,7 +186,7 @@ def test_tasks_write_what_one_process_writes(tmp_path: Path, monkeypatch: pytest
     assert many[1:] == one[1:] and one[1] > 0
 
 
-def test_rows_of_before_a_column_joined_have_its_default(tmp_path: Path) -> None:
+def test_rows_older_than_a_column_have_its_default(tmp_path: Path) -> None:
     """Rows of two schemas, in one task: what is committed before the column has its default, and what is committed after it lacks it."""
     made = config(tmp_path)
     row = {"name": "a", "body": "b", "at": 1}

@@ -66,7 +66,7 @@ class TableShape:
 
 
 class JoinedColumns:
-    """Tells rows of before a column joined from those of after it was dropped: both lack it. For one topic, and one thread.
+    """Tells rows that are older than a column from those that it was dropped from: both lack it. For one topic, and one thread.
 
     Partitions are read in any order: an older row may come after those that have the column. Its commit says that it is older, also after
     a restart. It is left to the default that the column has in the lake.
