@@ -23,6 +23,7 @@ from objcat.ingest.config import IngestConfig
 from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.kafka.batches import MessageBatches, SchemaNotes, place_text
+from objcat.ingest.kafka.compacted import STORED_SHARE
 from objcat.ingest.kafka.position import BEGINNING, KafkaPosition
 from objcat.ingest.kafka.settings import KafkaSettings, kafka_settings
 from objcat.ingest.kafka.source import KafkaSource
@@ -104,7 +105,7 @@ def ingest_topics(
     Raises:
         InvalidInput: the configuration asks for what one process alone does; the message names the command.
         IngestStopped: another process read this source meanwhile, or the batch has what one process alone does. Its rows are not visible.
-        PositionGone: messages expired before they were read, or a topic was made again.
+        PositionGone: messages, or deletes of a compacted topic, expired before they were read; or a topic was made again.
         SourceAway: brokers or the registry do not answer.
         SparkJobFailed, SparkJobLost: a job failed. Nothing of its batch is visible.
         MissingDependency: this Spark has no source for Kafka.
@@ -185,6 +186,8 @@ class _Reading:
     tables: FollowedTables
     options: Mapping[str, str]
     env: Env
+    asked_ms: int = 0
+    kept_ms: Mapping[str, int] = field(default_factory=dict)
     slot: int | None = None
     commits: int = 0
     messages: int = 0
@@ -197,9 +200,13 @@ class _Reading:
         if self.tables.has_changed:
             self._commit([], [], {})
         reader = self.source.reader()
+        self.asked_ms = self.env.now_ms()
         heads = self.source.cluster.heads(self.source.read_topics())
-        while (batch := self._next(reader, heads, messages_max)) is not None:
+        self.kept_ms = self.source.cluster.delete_retentions_ms(heads)
+        batch = self._next(reader, heads, messages_max, is_first=True)
+        while batch is not None:
             self._read(reader, batch)
+            batch = self._next(reader, heads, messages_max)
         return TopicsResult(slot=self.slot, commits=self.commits, messages=self.messages, dead=self.dead)
 
     def _take_requests(self) -> None:
@@ -223,7 +230,9 @@ class _Reading:
 
     # ---- which messages
 
-    def _next(self, reader: TopicReader, heads: Mapping[str, Mapping[str, int]], messages_max: int) -> _Batch | None:
+    def _next(
+        self, reader: TopicReader, heads: Mapping[str, Mapping[str, int]], messages_max: int, *, is_first: bool = False
+    ) -> _Batch | None:
         """The messages of the next commit; None where everything before the heads is in the lake."""
         before = self.tables.state.position
         position = KafkaPosition.of(before)
@@ -232,6 +241,8 @@ class _Reading:
         reader.check_ids(set(heads), position)
         left_out = MessageBatches(position, SchemaNotes(self.source.describe))
         reader.check_offsets({place: position.next_offset(*place) for place in places}, position, left_out)
+        if is_first:
+            reader.check_deletes(set(places), position, left_out)
         expired = [change for transaction in left_out.finished() for change in transaction.changes]
         fresh = [place for place in places if position.next_offset(*place) == BEGINNING]
         oldest = self.source.cluster.offsets(fresh, newest=False)
@@ -244,10 +255,23 @@ class _Reading:
                 position.advance(topic, partition, until)
                 # Spark's source does not say of which epoch a message is.
                 position.forget_epoch(topic, partition)
-                position.topics[topic].read_ms = None  # Nor when a compacted topic was read to its end.
+        self._note_deletes(position, heads, has_rows=bool(ranges), is_first=is_first)
         if not ranges and not truncated and not expired and position.stored() == dict(before):
             return None
         return _Batch(ranges, position, truncated, expired)
+
+    def _note_deletes(self, position: KafkaPosition, heads: Mapping[str, Mapping[str, int]], *, has_rows: bool, is_first: bool) -> None:
+        """Let the position say when compacted topics were read to their end. See `CompactedTopics`."""
+        for name, kept_ms in self.kept_ms.items():
+            topic = position.topics.get(name)
+            if topic is None:
+                continue
+            passed_ms = None if topic.read_ms is None else self.asked_ms - topic.read_ms
+            # What was missed is in the dead letters, or nothing was.
+            is_known = passed_ms is None or (is_first and passed_ms > kept_ms)
+            is_at_end = all(topic.next.get(number, BEGINNING) >= end for number, end in heads[name].items())
+            if is_known or (is_at_end and (has_rows or (passed_ms or 0) > kept_ms // STORED_SHARE)):
+                topic.read_ms = self.asked_ms
 
     # ---- one commit
 

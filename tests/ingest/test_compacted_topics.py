@@ -5,10 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from fileio.testing.env import FakeEnv
+from objcat.errors import PositionGone
 from objcat.ingest.kafka.compacted import CompactedTopics, MissedDeletes
 from objcat.ingest.kafka.message import KafkaMessage
 from objcat.ingest.kafka.position import KafkaPosition, TopicPosition
+from objcat.ingest.kafka.topic_reader import TopicReader
+from objcat.ingest.spark_topics import _Reading
 
 HOUR_S = 3600
 KEPT_MS = 24 * HOUR_S * 1000
@@ -124,3 +129,52 @@ def test_a_topic_that_is_not_compacted_has_no_such_time() -> None:
     world.env.advance(1000 * HOUR_S)
     world.write(ITEMS)
     assert world.begin() == []
+
+
+def spark_reads(world: World, *, messages_max: int = 100, skips: bool = False) -> list[int]:
+    """What one call of `ingest_topics` does with positions. Returns how many notes of missed deletes each commit has."""
+    cluster: Any = SimpleNamespace(
+        delete_retentions_ms=lambda topics: {name: world.kept[name] for name in topics if name in world.kept},
+        offsets=lambda places, *, newest, committed=True: {place: world.ends[place] if newest else 0 for place in places},
+        topic_ids=lambda topics: dict.fromkeys(topics, "x"),
+        heads=lambda topics: {"items": {str(number): world.ends["items", number] for number in (0, 1)}},
+    )
+    config: Any = SimpleNamespace(name="shop", path="shop.toml")
+    settings: Any = SimpleNamespace(registry=None, transactions=None, unsafe_skip_expired=skips)
+    nothing: Any = None
+    read = TopicReader(config, settings, nothing, cluster, world.env, read_topics=dict, describe=lambda _: None)
+    tables: Any = SimpleNamespace(state=SimpleNamespace(position=world.position.stored()), has_changed=False, check_restored=lambda: None)
+    source: Any = SimpleNamespace(cluster=cluster, describe=None, reader=lambda: read, read_topics=dict)
+    notes: list[int] = []
+
+    class Commits(_Reading):
+        def _take_requests(self) -> None:
+            pass
+
+        def _read(self, reader: TopicReader, batch: Any) -> None:
+            notes.append(len(batch.expired))
+            tables.state.position = batch.position.stored()
+            world.position = batch.position
+
+    Commits(config, settings, nothing, nothing, source, nothing, tables, {}, world.env).run(messages_max)
+    return notes
+
+
+def test_spark_notices_deletes_that_a_compaction_may_have_removed() -> None:
+    world = World()
+    world.write(ITEMS, 5)
+    assert spark_reads(world) == [0] and world.read_ms == world.env.now_ms()
+    began_ms = world.env.now_ms()
+    world.env.advance(HOUR_S)
+    assert spark_reads(world) == [] and world.read_ms == began_ms, "it is stored now and then"
+    world.env.advance(2 * HOUR_S)
+    assert spark_reads(world) == [0] and world.read_ms == world.env.now_ms()
+    world.env.advance(25 * HOUR_S)
+    assert world.begin() == [] and spark_reads(world) == [0], "nothing was written"
+    world.env.advance(25 * HOUR_S)
+    world.write(OTHER, 4)
+    assert len(world.begin()) == 1, "a single process notices what Spark stored"
+    with pytest.raises(PositionGone, match=r"forgets deletes after 24\.00 hours.*25\.00 hours ago"):
+        spark_reads(world)
+    assert spark_reads(world, skips=True, messages_max=2) == [1, 0] and world.read_ms == world.env.now_ms()
+    assert spark_reads(world) == []

@@ -183,7 +183,7 @@ class TopicReader:
         wanted = {(name, number) for name, info in topics.items() for number in info.partitions}
         joined, left = wanted - self._assigned, self._assigned - wanted
         self.check_offsets({one: position.next_offset(*one) for one in joined}, position, assembler)
-        self._check_deletes({one for one in joined if one[0] != self._settings.transactions}, position, assembler)
+        self.check_deletes({one for one in joined if one[0] != self._settings.transactions}, position, assembler)
         self._compacted.leave(left)
         kafka = self._cluster.kafka
         with self._cluster.errors("choosing partitions"):
@@ -262,7 +262,7 @@ class TopicReader:
             assembler.take(message, (bad_message(message, why),))
             position.forget_epoch(topic, partition)
 
-    def _check_deletes(self, joined: set[tuple[str, int]], position: KafkaPosition, assembler: MessageAssembler) -> None:
+    def check_deletes(self, joined: set[tuple[str, int]], position: KafkaPosition, assembler: MessageAssembler) -> None:
         """Check that deletes which came while nobody read are still there. Raises PositionGone."""
         for missed in self._compacted.follow(joined, position):
             topic, partition = missed.topic, missed.partition
