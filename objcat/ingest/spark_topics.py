@@ -298,7 +298,8 @@ class _Reading:
 
         frame = message_frame(self.spark, self.settings.brokers, batch.ranges, self.options)
         what = f"objcat: read topics for {self.config.name}"
-        return CachedRows(frame, decode_messages, (self.config,), ROW_SCHEMA, what=what)
+        deleted = {topic: batch.position.topics[topic].deleted for topic, _ in batch.ranges}
+        return CachedRows(frame, decode_messages, (self.config, deleted), ROW_SCHEMA, what=what)
 
     def _look(self, rows: CachedRows, batch: _Batch) -> tuple[dict[str, _FoundTopic], int, int]:
         """What the messages have: counts and schemas by topic, how many they are, and the time of the newest one."""
@@ -316,11 +317,14 @@ class _Reading:
                 topic.from_offset = row["last"]
                 self._check_truncation(row["topic"])
         columns = ("topic", "at_ms", "partition", "offset", "part", "kind", "schema", "committed_ms", "data")
-        told = rows.few(f"kind IN ('{Note.SCHEMA}', '{Note.TRUNCATE}')", *columns)
+        told = rows.few(f"kind IN ('{Note.SCHEMA}', '{Note.TRUNCATE}', '{Note.DELETED}')", *columns)
         for row in sorted(told, key=lambda one: tuple(one)[1:5]):
             topic, said = found[row["topic"]], pickle.loads(bytes(row["data"]))  # noqa: S301 - our executors wrote it
             if row["kind"] == Note.TRUNCATE:
                 topic.truncated = said
+                continue
+            if row["kind"] == Note.DELETED:
+                batch.position.topics[row["topic"]].deleted[str(row["partition"])] = said
                 continue
             topic.schemas.setdefault(row["schema"], said)
             if (since_ms := row["committed_ms"]) is not None:

@@ -15,6 +15,7 @@ from objcat.ingest.kafka.connect_types import SchemaUnfit
 from objcat.ingest.kafka.debezium import DebeziumDecoder, transaction_id
 from objcat.ingest.kafka.declared_types import parse_fields
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
+from objcat.ingest.kafka.position import TopicPosition
 from objcat.ingest.kafka.readers import JsonReader
 from objcat.ingest.kafka.settings import RecordColumn
 from objcat.ingest.model import BadRecord, ChangeKind, RowChange, TableTruncated
@@ -28,7 +29,7 @@ def decoder(
     records: Sequence[RecordColumn] = (),
     scale: int | None = None,
     is_whole: bool = False,
-    joined: dict[str, int] | None = None,
+    known: TopicPosition | None = None,
 ) -> DebeziumDecoder:
     declared = None if columns is None else parse_fields(columns, numeric_scale=scale)
     return DebeziumDecoder(
@@ -39,7 +40,7 @@ def decoder(
         records=records,
         placeholder=UNAVAILABLE,
         is_whole=is_whole,
-        joined=joined,
+        known=known,
     )
 
 
@@ -82,6 +83,15 @@ def test_a_delete_has_its_key_and_its_tombstone_says_nothing() -> None:
     change = row_change(made.decode(item_message(3, envelope("d", None, before={"id": 4, "name": ""}))))
     assert (change.kind, change.key, change.row) == (ChangeKind.DELETE, (4,), None)
     assert made.decode(item_message(4, None, key={"id": 4})) == ()
+
+
+def test_a_tombstone_says_nothing_where_a_run_ended_after_its_delete() -> None:
+    known = TopicPosition()
+    decoder(known=known).decode(item_message(3, envelope("d", None, before={"id": 4, "name": ""}), partition=1))
+    assert set(known.deleted) == {"1"}
+    assert decoder(known=known).decode(item_message(4, None, key={"id": 4}, partition=1)) == ()
+    for other in (item_message(4, None, key={"id": 5}, partition=1), item_message(5, None, key={"id": 4}, partition=1)):
+        assert row_change(decoder(known=known).decode(other)).kind is ChangeKind.DELETE
 
 
 def test_a_tombstone_that_a_compaction_left_alone_is_a_delete() -> None:
@@ -211,13 +221,13 @@ def test_rows_of_one_schema_name_one_table() -> None:
 
 def test_an_older_row_that_is_read_later_has_the_default_of_a_column_that_joined() -> None:
     """Two partitions: one of them is ahead. A process that begins in between knows it too."""
-    joined: dict[str, int] = {}
-    made = decoder(joined=joined)
+    known = TopicPosition()
+    made = decoder(known=known)
     more = [*ITEM_FIELDS, {"type": "string", "optional": True, "field": "size", "default": "M"}]
     made.decode(item_message(0, envelope("c", {"id": 1, "name": "a"}, ts_ms=1_000)))
     made.decode(item_message(1, envelope("c", {"id": 2, "name": "a", "size": "L"}, ts_ms=2_000), fields=more))
-    assert joined == {"size": 2_000}
-    for one in (made, decoder(joined=dict(joined))):
+    assert known.joined == {"size": 2_000}
+    for one in (made, decoder(known=TopicPosition(joined=dict(known.joined)))):
         older = row_change(one.decode(item_message(0, envelope("c", {"id": 3, "name": "b"}, ts_ms=1_500), partition=1)))
         assert decoded(older) == {"id": 3, "name": "b"} and older.table.joins_later == ("size",)
         again = row_change(one.decode(item_message(1, envelope("c", {"id": 5, "name": "b"}, ts_ms=1_600), partition=1)))

@@ -130,7 +130,7 @@ def by_tasks(found: Sequence[KafkaMessage], made: IngestConfig, routed: RoutedTa
     rows = [
         row
         for partition in range(3)
-        for batch in decode_messages(made, batches([one for one in found if one.partition == partition], drawn.randrange(1, 40)))
+        for batch in decode_messages(made, {}, batches([one for one in found if one.partition == partition], drawn.randrange(1, 40)))
         for row in batch.to_pylist()
     ]
     schemas = {row["schema"]: pickle.loads(row["data"]) for row in rows if row["kind"] == Note.SCHEMA}
@@ -192,7 +192,7 @@ def test_rows_older_than_a_column_have_its_default(tmp_path: Path) -> None:
     row = {"name": "a", "body": "b", "at": 1}
     old = [item_message(at, envelope("c", {"id": at, **row}, ts_ms=at * 1000), fields=FIELDS, topic=TOPIC) for at in (1, 2, 4)]
     new = item_message(5, envelope("c", {"id": 3, **row, "more": 7}, ts_ms=3000), fields=MORE, topic=TOPIC)
-    rows = [one for batch in decode_messages(made, batches([*old, new], 9)) for one in batch.to_pylist()]
+    rows = [one for batch in decode_messages(made, {}, batches([*old, new], 9)) for one in batch.to_pylist()]
     found = {one["schema"]: pickle.loads(one["data"]) for one in rows if one["kind"] == Note.SCHEMA}
     assert [(one.table.joins_later, dict(one.defaults)) for one in found.values()] == [((), {}), ((), {"more": 5})]
     routed = Router(made).route(found[rows[-1]["schema"]].table)
@@ -213,15 +213,31 @@ def test_a_truncation_that_comes_first_says_no_schema(tmp_path: Path) -> None:
         KafkaMessage(TOPIC, 0, 7, None, item_message(7, envelope("t", None), fields=FIELDS).value, 1_700_000_000_000),
         item_message(8, envelope("c", {"id": 1, "name": "a", "body": "b", "at": 1}), fields=FIELDS, topic=TOPIC),
     ]
-    rows = [row for batch in decode_messages(config(tmp_path), batches(found, 2)) for row in batch.to_pylist()]
+    rows = [row for batch in decode_messages(config(tmp_path), {}, batches(found, 2)) for row in batch.to_pylist()]
     assert [row["kind"] for row in rows] == ["truncate", "schema", "insert"]
     assert pickle.loads(rows[0]["data"]).name == TOPIC and pickle.loads(rows[1]["data"]).table.key == ("id",)
+
+
+def test_a_tombstone_says_nothing_where_its_delete_was_in_an_earlier_batch(tmp_path: Path) -> None:
+    """A history would have the delete twice. A tombstone of another key is a delete."""
+    row = {"id": 1, "name": "a", "body": "b", "at": 1}
+    first = [
+        item_message(0, envelope("c", row), fields=FIELDS, topic=TOPIC),
+        item_message(1, envelope("d", None, before=row), fields=FIELDS, topic=TOPIC),
+    ]
+    rows = [one for batch in decode_messages(config(tmp_path), {}, batches(first, 9)) for one in batch.to_pylist()]
+    assert [one["kind"] for one in rows] == ["schema", "insert", "delete", "deleted"]
+    deleted = {TOPIC: {str(rows[-1]["partition"]): pickle.loads(rows[-1]["data"])}}
+    for key, kinds in ((1, []), (2, ["schema", "delete"])):
+        found = [item_message(2, None, key={"id": key}, fields=FIELDS, topic=TOPIC)]
+        rows = [one for batch in decode_messages(config(tmp_path), deleted, batches(found, 9)) for one in batch.to_pylist()]
+        assert [one["kind"] for one in rows if one["kind"] != Note.DELETED] == kinds
 
 
 def test_messages_out_of_order_are_refused(tmp_path: Path) -> None:
     found = messages(random.Random(1), 9)
     with pytest.raises(RuntimeError, match="the order of its partition is not known"):
-        list(decode_messages(config(tmp_path), batches([*found[3:], *found[:3]], 4)))
+        list(decode_messages(config(tmp_path), {}, batches([*found[3:], *found[:3]], 4)))
 
 
 def test_a_key_that_changed_is_a_delete_and_a_row(tmp_path: Path) -> None:
@@ -237,7 +253,9 @@ def test_a_key_that_changed_is_a_delete_and_a_row(tmp_path: Path) -> None:
         item_message(1, envelope("u", rows[1], before=rows[0]), fields=FIELDS, topic=TOPIC),
         item_message(2, envelope("u", rows[2], before=rows[1]), fields=FIELDS, topic=TOPIC),
     ]
-    said = [(row["offset"], row["part"], row["kind"]) for batch in decode_messages(made, batches(found, 2)) for row in batch.to_pylist()]
+    said = [
+        (row["offset"], row["part"], row["kind"]) for batch in decode_messages(made, {}, batches(found, 2)) for row in batch.to_pylist()
+    ]
     assert said == [
         (0, 0, "schema"), (0, 1, "insert"), (1, 0, "delete"), (1, 1, "update"), (2, 0, "moved"), (2, 1, "delete"), (2, 2, "update"),
     ]  # fmt: skip

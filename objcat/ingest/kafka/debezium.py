@@ -5,6 +5,7 @@ The envelope is documented at https://debezium.io/documentation/reference/stable
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 
 from objcat.ingest.kafka.connect_types import SchemaUnfit
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
+from objcat.ingest.kafka.position import TopicPosition
 from objcat.ingest.kafka.readers import ValueReader
 from objcat.ingest.kafka.settings import RecordColumn
 from objcat.ingest.kafka.shapes import JoinedColumns, TableShape, make_shape, with_records
@@ -35,7 +37,7 @@ class DebeziumDecoder:
         records: columns of the message itself.
         placeholder: what stands for values that were not sent.
         is_whole: whether transactions are applied whole, and so in their order over all partitions.
-        joined: see `JoinedColumns`.
+        known: what the position says of the messages of the topic. It is added to.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class DebeziumDecoder:
         records: Sequence[RecordColumn],
         placeholder: str,
         is_whole: bool = False,
-        joined: dict[str, int] | None = None,
+        known: TopicPosition | None = None,
     ) -> None:
         self._topic = topic
         self._values = values
@@ -57,7 +59,9 @@ class DebeziumDecoder:
         self._records = tuple(records)
         self._placeholder = placeholder
         self._is_whole = is_whole
-        self._joined = JoinedColumns(joined)
+        known = TopicPosition() if known is None else known
+        self._joined = JoinedColumns(known.joined)
+        self._last_deletes = known.deleted
         self._shapes: dict[tuple[Hashable, tuple[str, ...]], TableShape] = {}
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
@@ -122,6 +126,7 @@ class DebeziumDecoder:
             row = before if not shape.key and isinstance(before, Mapping) else None
             gone = shape.key_of(values or {})
             self._deleted[message.partition] = (message.offset, message.key, gone)
+            self._last_deletes[str(message.partition)] = _delete_text(message.offset, message.key)
             return RowChange(shape.table, ChangeKind.DELETE, gone, row, stamp=stamp), None, shape
         if operation not in (CREATE, UPDATE, READ):
             raise Unreadable(f"its op is {operation!r}, which is not known")
@@ -169,9 +174,8 @@ class DebeziumDecoder:
 
     def _tombstone(self, message: KafkaMessage) -> Sequence[MessageChange]:
         """A message without a value: its key is gone. Next to the delete before it, it says nothing; a compaction may leave it alone."""
-        offset, key, _ = self._deleted.get(message.partition, (-2, None, ()))
-        if offset + 1 == message.offset and key == message.key:
-            return ()
+        if self._last_deletes.get(str(message.partition)) == _delete_text(message.offset - 1, message.key):
+            return ()  # Also where a run has ended between the two.
         key_identity, found = self._read_key(message)
         if found is None:
             raise Unreadable("it has neither a key nor a value")
@@ -229,6 +233,11 @@ def transaction_id(text: str) -> str:
     """What all events of a transaction have in common. PostgreSQL's are the transaction, a colon, and the position of each event."""
     found = _POSTGRES_ID.fullmatch(text)
     return found[1] if found else text
+
+
+def _delete_text(offset: int, key: bytes | None) -> str:
+    """An event that deletes a row, as a position has it."""
+    return f"{offset}:{hashlib.sha256(key or b'').hexdigest()[:16]}"
 
 
 def _collections(source: Mapping[str, Any]) -> tuple[str, ...]:

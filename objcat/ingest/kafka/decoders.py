@@ -13,6 +13,7 @@ from objcat.ingest.kafka.debezium import DebeziumDecoder
 from objcat.ingest.kafka.declared_types import parse_fields
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange, Unreadable
 from objcat.ingest.kafka.plain import PlainDecoder
+from objcat.ingest.kafka.position import TopicPosition
 from objcat.ingest.kafka.readers import AvroReader, JsonReader, TextReader, ValueReader
 from objcat.ingest.kafka.registry import RegistryClient
 from objcat.ingest.kafka.settings import KafkaSettings, KeyFormat, TopicSettings, framing_of
@@ -43,15 +44,16 @@ class DecoderFactory:
         self._settings = settings
         self._registry = None if settings.registry is None else RegistryClient(config, settings.registry, env)
 
-    def open(self, topic: str, key: Sequence[str], joined: dict[str, int] | None = None) -> MessageDecoder:
+    def open(self, topic: str, key: Sequence[str], known: TopicPosition | None = None) -> MessageDecoder:
         """The decoder of a topic. Raises InvalidConfig, MissingDependency.
 
         Args:
             topic: its name.
             key: the key columns that its route names.
-            joined: see `JoinedColumns`.
+            known: what its position says of its messages. It is changed.
         """
         settings = self._settings.topic_settings(topic)
+        known = TopicPosition() if known is None else known
         if settings.format in ("debezium-json", "debezium-avro"):
             is_json = settings.format == "debezium-json"
             values = self._json(settings) if is_json else self._avro(None)
@@ -64,7 +66,7 @@ class DecoderFactory:
                 records=settings.record_columns,
                 placeholder=self._settings.unavailable_value,
                 is_whole=self._settings.transactions is not None,
-                joined=joined,
+                known=known,
             )
         key_format: KeyFormat = settings.key_format or _KEY_FORMATS[settings.format or "json"]
         return PlainDecoder(
@@ -74,7 +76,7 @@ class DecoderFactory:
             key=key,
             records=settings.record_columns,
             delete_field=settings.delete_field,
-            joined=joined,
+            joined=known.joined,
         )
 
     def transactions(self) -> ValueReader:

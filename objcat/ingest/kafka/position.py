@@ -24,6 +24,7 @@ class TopicPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
         has_gap: whether messages were left out on request, so that its table lacks rows.
         collections: names that Debezium counts its events by.
         joined: by column that has a default: when the oldest row was committed that has it, in ms since 1970.
+        deleted: by partition: which event of Debezium was its last delete. The tombstone after it says nothing.
         read_ms: of a compacted topic: all that was deleted until then was read, in ms since 1970; None where that is not known.
     """
 
@@ -33,6 +34,7 @@ class TopicPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
     has_gap: bool = False
     collections: list[str] = msgspec.field(default_factory=list)
     joined: dict[str, int] = msgspec.field(default_factory=dict)
+    deleted: dict[str, str] = msgspec.field(default_factory=dict)
     read_ms: int | None = None
 
 

@@ -62,11 +62,11 @@ class TopicReader:
         self._paused: set[tuple[str, int]] = set()
         self._followed_at_s = 0.0
         self._compacted = CompactedTopics(cluster, env)
-        self._joined: Callable[[str], dict[str, int]] = lambda _topic: {}
+        self._known: Callable[[str], TopicPosition] = lambda _topic: TopicPosition()
 
     def transactions(self, position: KafkaPosition, *, is_closed: Callable[[], bool]) -> Iterator[SourceTransaction]:
         """The stream after a position, see `ChangeSource.transactions`."""
-        self._joined = lambda topic: position.topics.setdefault(topic, TopicPosition()).joined
+        self._known = lambda topic: position.topics.setdefault(topic, TopicPosition())
         if position.truncate:
             yield self.truncation(position)
         assembler = self._assembler(position)
@@ -141,8 +141,8 @@ class TopicReader:
             return
         decoder = self._decoders.get(message.topic)
         if decoder is None:
-            key, joined = self._router.key_of(message.topic), self._joined(message.topic)
-            decoder = self._decoders[message.topic] = self._factory.open(message.topic, key, joined)
+            key, known = self._router.key_of(message.topic), self._known(message.topic)
+            decoder = self._decoders[message.topic] = self._factory.open(message.topic, key, known)
         yield from decoder.decode(message)
 
     def _take_error(self, consumer: Any, message: Any, error: Any, position: KafkaPosition, assembler: MessageAssembler) -> None:

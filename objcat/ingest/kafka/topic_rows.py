@@ -21,6 +21,7 @@ from objcat.ingest.config import IngestConfig
 from objcat.ingest.kafka.batches import bad_message
 from objcat.ingest.kafka.decoders import UNREADABLE, DecoderFactory, MessageDecoder
 from objcat.ingest.kafka.message import KafkaMessage, MessageChange
+from objcat.ingest.kafka.position import TopicPosition
 from objcat.ingest.kafka.settings import kafka_settings
 from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, RowChange, SourceTable, TableTruncated
 from objcat.ingest.routes import Router
@@ -48,13 +49,15 @@ schema: by which `schema_of` knows it. key: the values of the key as JSON. data:
 
 
 class Note(enum.StrEnum):
-    """What a row says that is no change of a row. Its data: a `FoundSchema`, a `BadRecord`, the table that is truncated, or nothing."""
+    """What a row says that is no change of a row. Its data: a `FoundSchema`, a `BadRecord`, a truncated table, a text, or nothing."""
 
     SCHEMA = "schema"
     BAD = "bad"
     TRUNCATE = "truncate"
     MOVED = "moved"
     """A row whose key changed, and of which values were not sent."""
+    DELETED = "deleted"
+    """The last delete of a partition, see `TopicPosition`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,24 @@ class FoundSchema:
     defaults: Mapping[str, Any]
 
 
-def decode_messages(config: IngestConfig, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def decode_messages(
+    config: IngestConfig, deleted: Mapping[str, Mapping[str, str]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """On a worker: messages as rows of `ROW_SCHEMA`.
 
     Args:
         config: of the ingest.
+        deleted: by topic, see `TopicPosition`.
         batches: columns topic, partition, offset, key, value, at_ms and headers. Messages of a partition are in order.
 
     Raises:
         SourceAway: the registry does not answer.
         SourceUnfit: it refuses this client.
     """
-    decoding = _Decoding(config)
+    decoding = _Decoding(config, deleted)
     for batch in batches:
         yield decoding.rows(batch)
+    yield decoding.last_deletes()
 
 
 def changed_row(table: SourceTable, kind: str, data: bytes, stamp: ChangeStamp) -> RowChange:
@@ -98,8 +105,9 @@ def schema_of(table: SourceTable, defaults: Mapping[str, Any]) -> str:
 class _Decoding:
     """The decoders of a task, and the columns of the rows of a batch."""
 
-    def __init__(self, config: IngestConfig) -> None:
+    def __init__(self, config: IngestConfig, deleted: Mapping[str, Mapping[str, str]]) -> None:
         self._settings = kafka_settings(config)
+        self._known = {topic: TopicPosition(deleted=dict(texts)) for topic, texts in deleted.items()}
         self._router = Router(config)
         self._factory = DecoderFactory(config, self._settings, default_env())
         self._decoders: dict[str, MessageDecoder] = {}
@@ -115,6 +123,18 @@ class _Decoding:
         for topic, partition, offset, key, value, at_ms, headers in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
             found = () if headers is None else tuple((one["key"], one["value"]) for one in headers)
             self._take(KafkaMessage(topic, partition, offset, key, value, at_ms, found))
+        return self._batch()
+
+    def last_deletes(self) -> pa.RecordBatch:
+        """Rows of what positions have of deletes, for the partitions that were read."""
+        self._columns = [[] for _ in ROW_SCHEMA]
+        for (topic, partition), offset in self._offsets.items():
+            text = self._known[topic].deleted.get(str(partition))
+            if text is not None:
+                self._add(KafkaMessage(topic, partition, offset, None, None), -1, Note.DELETED, None, None, None, pickle.dumps(text, 5))
+        return self._batch()
+
+    def _batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
             [pa.array(values, field.type) for values, field in zip(self._columns, ROW_SCHEMA, strict=True)], schema=ROW_SCHEMA
         )
@@ -128,7 +148,8 @@ class _Decoding:
         self._times[place] = max(self._times.get(place, 0), message.timestamp_ms or 0)
         decoder = self._decoders.get(message.topic)
         if decoder is None:
-            decoder = self._decoders[message.topic] = self._factory.open(message.topic, self._router.key_of(message.topic))
+            known = self._known.setdefault(message.topic, TopicPosition())
+            decoder = self._decoders[message.topic] = self._factory.open(message.topic, self._router.key_of(message.topic), known)
         try:
             changes = tuple(decoder.decode(message))
         except UNREADABLE as error:
