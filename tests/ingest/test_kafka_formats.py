@@ -230,6 +230,9 @@ def test_avro_by_a_file(tmp_path: Path) -> None:
     )
     change = change_of(deleted, b"17", None)
     assert (change.kind, change.key) == (ChangeKind.DELETE, (17,))
+    unknown = opened({"format": "avro", "topic": [{"topics": "items", "schema": str(tmp_path / "event.avsc")}]}, "items", ["id"])
+    with pytest.raises(Unreadable, match="give key_schema"):
+        change_of(unknown, b"17", None)
 
 
 def test_a_schema_that_contains_itself_is_refused(tmp_path: Path) -> None:
@@ -396,6 +399,8 @@ def test_declared_types() -> None:
         ({"format": "protobuf"}, "has no descriptor"),
         ({"format": "protobuf", "topic": [{"topics": "x", "descriptor": "x.desc"}]}, "has no message"),
         ({"format": "json", "topic": [{"topics": "x", "key_format": "protobuf"}]}, "keys of Protobuf"),
+        ({"format": "json", "topic": [{"topics": "x", "key_format": "protobuf", "descriptor": "x.desc"}]}, "no key_message"),
+        ({"format": "json", "topic": [{"topics": "x", "key_format": "avro"}]}, "neither key_schema"),
         ({"topics": "("}, "not a regular expression"),
         ({"options": {"enable.auto.commit": True}}, "is set by objcat"),
         ({"topic": [{"topics": "x", "columns": {"id": "int"}}]}, "the column 'id' has the type 'int'"),

@@ -143,10 +143,12 @@ class AvroReader:
         """See `ValueReader`."""
         identity: Hashable = DECLARED
         if DECLARED not in self._parsed:
-            identity, raw = unframed(raw)
-            if identity not in self._parsed:
-                assert self._registry is not None and isinstance(identity, int)
-                self._know(identity, self._registry.schemas(identity))
+            if self._registry is None:
+                raise Unreadable("it is of Avro, and nothing has its schema: give key_schema, or another key_format, in [[source.topic]]")
+            number, raw = unframed(raw)
+            identity = number
+            if number not in self._parsed:
+                self._know(number, self._registry.schemas(number))
         stream = io.BytesIO(raw)
         try:
             value = self._avro.schemaless_reader(stream, self._parsed[identity], None)

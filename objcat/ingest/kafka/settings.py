@@ -195,6 +195,13 @@ def _check_topic(settings: KafkaSettings, topic: TopicSettings, where: str) -> N
         raise InvalidConfig(f'{said} has no schema. Give a file, schema = "order.avsc", or add [source.registry].')
     if topic.key_format == "protobuf" and topic.descriptor is None and settings.registry is None:
         raise InvalidConfig(f"{said} has keys of Protobuf, and neither a descriptor nor [source.registry]. Add one of them.")
+    if topic.key_format == "protobuf" and topic.descriptor is not None and topic.key_message is None:
+        # As text, such a key would be that of another row.
+        raise InvalidConfig(
+            f'{said} has keys of Protobuf, and no key_message. Give its full name, such as key_message = "shop.v1.OrderKey".'
+        )
+    if topic.key_format == "avro" and topic.key_schema is None and settings.registry is None:
+        raise InvalidConfig(f"{said} has keys of Avro, and neither key_schema nor [source.registry]. Add one of them.")
     if topic.format != "protobuf":
         return
     if topic.descriptor is None and framing_of(settings, topic) == "plain":
