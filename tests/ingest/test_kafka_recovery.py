@@ -17,6 +17,7 @@ from objcat.ingest.kafka.batches import MessageBatches, SchemaNotes, bad_message
 from objcat.ingest.kafka.cluster import TopicInfo
 from objcat.ingest.kafka.message import ROW_BYTES, KafkaMessage, MessageChange
 from objcat.ingest.kafka.position import KafkaPosition, TopicPosition
+from objcat.ingest.kafka.source import KafkaSource
 from objcat.ingest.kafka.topic_reader import TopicReader
 from objcat.ingest.model import BadRecord, ChangeKind, RowChange, SourceTransaction, TableTruncated
 from tests.ingest.test_kafka_transactions import ENDS, TABLES, TOPICS, WAIT_S, Log, Reader, empty
@@ -368,3 +369,18 @@ def test_a_value_that_no_commit_has_any_more_is_noted() -> None:
     made.apply(SourceTransaction(position={"at": "x"}, changes=[change], count=1))
     (bad,) = made._bad
     assert bad.table == A and "n of the row [2] was not sent with its new key" in bad.error and progress.incomplete == [[2]]
+
+
+def test_a_topic_that_is_read_no_further_is_not_waited_for() -> None:
+    """It was deleted, or its table was set aside, while a run went on to where the topics were."""
+    source = KafkaSource.__new__(KafkaSource)
+    source._settings = SimpleNamespace(transactions=None)  # type: ignore[assignment]
+    source._topics, source._followed = {A: TopicInfo("", (0,)), B: TopicInfo("", (0,))}, frozenset({A, B})
+    target = KafkaPosition(at="", topics={A: TopicPosition(next={"0": 5}, read_ms=7), B: TopicPosition(next={"0": 5})}).stored()
+    position = KafkaPosition(at="", topics={A: TopicPosition(next={"0": 2}), B: TopicPosition(next={"0": 5})}).stored()
+    assert not source.is_reached(position, target)
+    source.follow_tables([B])
+    assert source.is_reached(position, target)
+    source.follow_tables([A, B])
+    del source._topics[A]
+    assert source.is_reached(position, target)

@@ -137,11 +137,13 @@ class KafkaSource(StreamSource):
 
     def is_reached(self, position: Position, target: Position) -> bool:
         """See `ChangeSource`."""
-        at = KafkaPosition.of(position)
-        read_ms = {name: topic.read_ms for name, topic in KafkaPosition.of(target).topics.items() if topic.read_ms is not None}
+        at, read = KafkaPosition.of(position), self.read_topics()
+        # A topic that was deleted meanwhile, or whose table was set aside, is read no further.
+        wanted = {name: topic for name, topic in KafkaPosition.of(target).topics.items() if name in read}
+        read_ms = {name: topic.read_ms for name, topic in wanted.items() if topic.read_ms is not None}
         # A run that finds nothing new in a compacted topic stores when that was.
-        is_fresh = all(name in at.topics and (at.topics[name].read_ms or 0) >= wanted for name, wanted in read_ms.items())
-        return is_fresh and at.has_passed(_offsets(target))
+        is_fresh = all(name in at.topics and (at.topics[name].read_ms or 0) >= wanted_ms for name, wanted_ms in read_ms.items())
+        return is_fresh and at.has_passed({name: topic.next for name, topic in wanted.items()})
 
     def head(self) -> Position:
         """See `ChangeSource`."""
