@@ -354,7 +354,7 @@ def test_a_topic_with_another_name_than_its_table_is_known_after_a_restart() -> 
 def test_a_value_that_no_commit_has_any_more_is_noted() -> None:
     """The delete of the old key was committed before its row came under the new one."""
     progress = TableProgress()
-    routed: Any = SimpleNamespace(name="shop.a", route=SimpleNamespace(drop=(), deletes="apply"), appends=False)
+    routed: Any = SimpleNamespace(name="shop.a", key=("id",), route=SimpleNamespace(drop=(), mask={}, deletes="apply"), appends=False)
     tables: Any = SimpleNamespace(
         state=IngestState(position={}, tables={A: progress}),
         routed=lambda name: routed,
