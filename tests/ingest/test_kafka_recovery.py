@@ -376,11 +376,30 @@ def test_a_topic_that_is_read_no_further_is_not_waited_for() -> None:
     source = KafkaSource.__new__(KafkaSource)
     source._settings = SimpleNamespace(transactions=None)  # type: ignore[assignment]
     source._topics, source._followed = {A: TopicInfo("", (0,)), B: TopicInfo("", (0,))}, frozenset({A, B})
+    source._ended = frozenset()
     target = KafkaPosition(at="", topics={A: TopicPosition(next={"0": 5}, read_ms=7), B: TopicPosition(next={"0": 5})}).stored()
     position = KafkaPosition(at="", topics={A: TopicPosition(next={"0": 2}), B: TopicPosition(next={"0": 5})}).stored()
     assert not source.is_reached(position, target)
     source.follow_tables([B])
     assert source.is_reached(position, target)
     source.follow_tables([A, B])
+    assert not source.is_reached(position, target)
+    # That brokers do not name it for a moment says nothing.
     del source._topics[A]
+    assert not source.is_reached(position, target)
+    source.follow_tables([B])
     assert source.is_reached(position, target)
+
+
+def test_a_session_that_begins_again_waits_for_topics_without_a_table_yet() -> None:
+    source = KafkaSource.__new__(KafkaSource)
+    source._settings = SimpleNamespace(transactions=None)  # type: ignore[assignment]
+    source._router = SimpleNamespace(follows=lambda name: name != B)  # type: ignore[assignment]
+    source._topics, source._followed, source._ended = {A: TopicInfo("", (0,)), B: TopicInfo("", (0,))}, None, frozenset()
+    target = KafkaPosition(at="", topics={A: TopicPosition(next={"0": 5})}).stored()
+    nothing = KafkaPosition(at="").stored()
+    assert not source.is_reached(nothing, target)
+    source.follow_tables([A])
+    assert not source.is_reached(nothing, target)
+    source.follow_tables([])
+    assert source.is_reached(nothing, target)

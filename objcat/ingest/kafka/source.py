@@ -82,6 +82,8 @@ class KafkaSource(StreamSource):
         self._is_closed = False
         self._topics: dict[str, TopicInfo] = {}
         self._followed: frozenset[str] | None = None
+        # A topic that was deleted, or whose table was set aside. One that brokers do not name for a moment is none of them.
+        self._ended: frozenset[str] = frozenset()
         self._described: dict[str, SourceTable] = {}
         self._committed: KafkaPosition | None = None
         self._group: Any = None
@@ -116,7 +118,9 @@ class KafkaSource(StreamSource):
 
     def follow_tables(self, tables: Sequence[str]) -> Sequence[str]:
         """See `ChangeSource`. A topic that joins is read from its oldest message on."""
+        before = frozenset(filter(self._router.follows, self._topics)) if self._followed is None else self._followed
         self._followed = frozenset(tables)
+        self._ended = (self._ended | before) - self._followed - {self._settings.transactions or ""}
         return []
 
     def transactions(self, position: Position) -> Iterator[SourceTransaction]:
@@ -137,9 +141,8 @@ class KafkaSource(StreamSource):
 
     def is_reached(self, position: Position, target: Position) -> bool:
         """See `ChangeSource`."""
-        at, read = KafkaPosition.of(position), self.read_topics()
-        # A topic that was deleted meanwhile, or whose table was set aside, is read no further.
-        wanted = {name: topic for name, topic in KafkaPosition.of(target).topics.items() if name in read}
+        at = KafkaPosition.of(position)
+        wanted = {name: topic for name, topic in KafkaPosition.of(target).topics.items() if name not in self._ended}
         read_ms = {name: topic.read_ms for name, topic in wanted.items() if topic.read_ms is not None}
         # A run that finds nothing new in a compacted topic stores when that was.
         is_fresh = all(name in at.topics and (at.topics[name].read_ms or 0) >= wanted_ms for name, wanted_ms in read_ms.items())
