@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import environment
 from benchmarks.ingest_lag import LagFailed, measure_lag, verdict
-from benchmarks.ingest_peers import DLT, NOT_MEASURED, measure_dlt
+from benchmarks.ingest_peers import NOT_MEASURED, PEERS
 from benchmarks.ingest_sources import SOURCES
 from benchmarks.ingest_works import (
     GROWTH_MAX,
@@ -52,11 +52,11 @@ def _snapshot(place: Path, chosen: argparse.Namespace, say: Say) -> Figures:
 def _stream(place: Path, chosen: argparse.Namespace, say: Say) -> Figures:
     changes = chosen.rows or STREAM_CHANGES
     found = measure_streams(place, chosen.sources, changes=changes, rounds=chosen.rounds, say=say)
-    if "dlt" in chosen.peers:
+    for title, measured in (PEERS[name] for name in chosen.peers if name in PEERS):
         try:
-            found[DLT] = measure_dlt(place, changes=changes, rounds=chosen.rounds, say=say)
+            found[title] = measured(place, changes=changes, rounds=chosen.rounds, say=say)
         except FAILURES as error:
-            say(f"stream, {DLT}: not available. {type(error).__name__}: {error}")
+            say(f"stream, {title}: no figures. {type(error).__name__}: {error}")
     for name, why in NOT_MEASURED.items():
         say(f"stream, {name}: not measured. {why}.")
     return found
@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long the lag is measured")
     parser.add_argument("--rate", type=float, default=2000.0, help="changes a second, for the lag")
     parser.add_argument("--rounds", type=int, default=3, help="of snapshots and streams; medians are shown")
-    parser.add_argument("--peers", choices=("dlt", "none"), nargs="+", default=["dlt"], help="other tools that take the same changes")
+    parser.add_argument("--peers", choices=(*PEERS, "none"), nargs="+", default=list(PEERS), help="other tools that take the same changes")
     parser.add_argument("--json", metavar="FILE", help="write the figures and the environment to this file")
     chosen = parser.parse_args(arguments)
     console, began = Console(), environment.now()

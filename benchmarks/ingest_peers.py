@@ -1,7 +1,7 @@
 """Other tools that bring changes of a database into a lake, on the same changes as `objcat ingest`.
 
-dlt is measured: see `benchmarks.peers.ingest_dlt` for what it does and what it does not see. `NOT_MEASURED` says which tools are not, and
-why.
+dlt: see `benchmarks.peers.ingest_dlt` for what it does and what it does not see. Debezium with Hudi Streamer: `benchmarks.ingest_debezium`.
+`NOT_MEASURED` says which tools are not, and why.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.ingest_debezium import HUDI, measure_debezium
 from benchmarks.ingest_sources import PostgresBench
 from benchmarks.ingest_works import STREAM_ROWS, stream_sample
 from benchmarks.measured import Took, measure
@@ -21,10 +22,6 @@ LOCK = "peer-dlt"
 NOT_MEASURED: Mapping[str, str] = {
     "dlt with pg_replication": (
         "no package on PyPI has that source: `dlt init` copies it from a repository, and dlt alone has no reader of the log"
-    ),
-    "Debezium with Hudi Streamer": (
-        "it needs a broker, Kafka Connect, a registry of schemas and a Spark, which this suite does not start yet; and the bundle with "
-        "Hudi Streamer (hudi-utilities-slim-bundle_2.12) was not served where the suite was made, so it could not be pinned"
     ),
 }
 
@@ -41,8 +38,7 @@ def measure_dlt(place: Path, *, changes: int, rounds: int, say: Callable[[str], 
     samples = []
     with PostgresBench() as source:
         source.fill(STREAM_ROWS)
-        port = source.url.partition("port=")[2].split()[0]
-        url = f"postgresql+psycopg2://objcat@127.0.0.1:{port}/postgres"
+        url = f"postgresql+psycopg2://objcat@127.0.0.1:{source.port}/postgres"
 
         def run(what: str) -> Took:
             folder.mkdir(parents=True, exist_ok=True)
@@ -61,3 +57,7 @@ def measure_dlt(place: Path, *, changes: int, rounds: int, say: Callable[[str], 
     shutil.rmtree(folder)
     medians = {name: statistics.median(one[name] for one in samples) for name in samples[0]}
     return {"changes": float(changes), **medians, "deleted rows that are still there": float(gone)}
+
+
+PEERS: Mapping[str, tuple[str, Callable[..., dict[str, float]]]] = {"dlt": (DLT, measure_dlt), "debezium": (HUDI, measure_debezium)}
+"""By what `--peers` calls them: their names in tables, and what measures them."""

@@ -79,6 +79,11 @@ class BenchSource(ABC):
         """How `objcat ingest` connects."""
 
     @property
+    def port(self) -> int:
+        """Where the server is, on loopback."""
+        return self._server.port
+
+    @property
     def rows(self) -> int:
         """Rows that `fill` made."""
         return self._rows

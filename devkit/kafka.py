@@ -10,11 +10,11 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from devkit import toolchain
 from devkit.databases import DatabaseServer
@@ -45,19 +45,24 @@ class JavaServer(DatabaseServer):
 
     Args:
         name: for people.
-        heap_mb: of its Java.
         settings: of the server, next to those that tests need.
+
+    Attributes:
+        heap_mb: of its Java.
+        java_options: of its Java. Those of tests start fast and compile little.
     """
 
-    def __init__(self, name: str, *, heap_mb: int, settings: Mapping[str, str]) -> None:
+    heap_mb: ClassVar[int]
+    java_options: ClassVar[Sequence[str]] = _JAVA_OPTIONS
+
+    def __init__(self, name: str, settings: Mapping[str, str]) -> None:
         self._classpath = os.pathsep.join(map(str, install_kafka()))
         self._java = toolchain.java_home() / "bin" / "java"
-        self._heap_mb = heap_mb
         super().__init__(name, ("root",), settings)
 
     def _java_command(self, main: str, *arguments: str | Path) -> list[str | Path]:
-        heap = f"-Xmx{self._heap_mb}m"
-        return [self._java, heap, *_JAVA_OPTIONS, *_LOG_OPTIONS, "-cp", self._classpath, main, *arguments]
+        heap = f"-Xmx{self.heap_mb}m"
+        return [self._java, heap, *self.java_options, *_LOG_OPTIONS, "-cp", self._classpath, main, *arguments]
 
     def _write_properties(self, fixed: Mapping[str, str]) -> Path:
         path = self._folder.path / "server.properties"
@@ -103,8 +108,10 @@ class KafkaBroker(JavaServer):
         settings: of the server, with `_` for `.`, next to those that tests need.
     """
 
+    heap_mb = 320
+
     def __init__(self, *, security: KafkaSecurity | None = None, **settings: str) -> None:
-        super().__init__("Kafka", heap_mb=320, settings={name.replace("_", "."): value for name, value in settings.items()})
+        super().__init__("Kafka", {name.replace("_", "."): value for name, value in settings.items()})
         self._security = security
         (self._controller_port,) = free_ports(1)
         self._secure_ports: Mapping[str, int] = {}
@@ -184,8 +191,10 @@ class KafkaConnect(JavaServer):
         settings: of the worker, next to those that tests need.
     """
 
+    heap_mb = 384
+
     def __init__(self, broker: KafkaBroker, **settings: str) -> None:
-        super().__init__("Kafka Connect", heap_mb=384, settings={name.replace("_", "."): value for name, value in settings.items()})
+        super().__init__("Kafka Connect", {name.replace("_", "."): value for name, value in settings.items()})
         self._broker = broker
 
     def connection(self, database: str = "") -> str:  # noqa: ARG002 - it has no databases
@@ -195,15 +204,33 @@ class KafkaConnect(JavaServer):
     def add(self, name: str, config: Mapping[str, str]) -> None:
         """Make a connector, and wait until its task runs. Raises ServerError with what the worker says."""
         self._ask("PUT", f"/connectors/{name}/config", config)
-        deadline = time.monotonic() + READY_S_MAX
-        while time.monotonic() < deadline:
-            if self.is_running(name):
-                return
-            time.sleep(0.05)
-        raise ServerError(f"The connector {name} did not start within {READY_S_MAX} s. The end of the log: {self._folder.end_of_log()}")
+        self._wait_for(name, "RUNNING")
+
+    def pause(self, name: str) -> None:
+        """Let a connector hand over nothing for now. It stays connected to its source. Raises ServerError."""
+        self._ask("PUT", f"/connectors/{name}/pause")
+        self._wait_for(name, "PAUSED")
+
+    def resume(self, name: str) -> None:
+        """Let a connector that was paused go on. Raises ServerError."""
+        self._ask("PUT", f"/connectors/{name}/resume")
+        self._wait_for(name, "RUNNING")
 
     def is_running(self, name: str) -> bool:
         """Whether the task of a connector runs. Raises ServerError when it failed."""
+        return self._is("RUNNING", name)
+
+    def _wait_for(self, name: str, state: str) -> None:
+        deadline = time.monotonic() + READY_S_MAX
+        while time.monotonic() < deadline:
+            if self._is(state, name):
+                return
+            time.sleep(0.05)
+        raise ServerError(
+            f"The connector {name} was not {state} within {READY_S_MAX} s. The end of the log: {self._folder.end_of_log()}"
+        )
+
+    def _is(self, state: str, name: str) -> bool:
         try:
             tasks = self._ask("GET", f"/connectors/{name}/status")["tasks"]
         except urllib.error.HTTPError:
@@ -211,7 +238,7 @@ class KafkaConnect(JavaServer):
         for task in tasks:
             if task["state"] == "FAILED":
                 raise ServerError(f"The task of the connector {name} failed: {task.get('trace', '')[:2000]}")
-        return bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)
+        return bool(tasks) and all(task["state"] == state for task in tasks)
 
     def remove(self, name: str) -> None:
         """Stop a connector. Its place in the source is kept by the source."""
