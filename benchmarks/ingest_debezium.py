@@ -1,9 +1,9 @@
 """Debezium, Kafka and Spark into Hudi, on the changes that `objcat ingest` follows: the pipeline in whose place it stands.
 
-PostgreSQL's log goes through Debezium's connector in a worker of Kafka Connect, as Avro with a registry of schemas, into a topic of a broker.
-From there Spark's Structured Streaming brings it into a merge-on-read table of Hudi on local disk, as Hudi Streamer would: the bundle with
-Hudi Streamer could not be had, see `NOT_MEASURED` in `benchmarks.ingest_peers`. A cycle is a backlog on its whole way: the connector is
-paused while the changes are made, and goes on; then Spark takes the topic's new records in one commit.
+PostgreSQL's log goes through Debezium's connector in a worker of Kafka Connect, as Avro with a registry of schemas, into a topic. Spark's
+Structured Streaming brings that into a merge-on-read table of Hudi on local disk, as Hudi Streamer would: the bundle with Hudi Streamer
+could not be had, see `NOT_MEASURED` in `benchmarks.ingest_peers`. A cycle is a backlog on its whole way: the connector is paused
+while the changes are made, and goes on; then Spark takes the topic's new records in one commit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -37,7 +37,9 @@ HUDI = "Debezium, Kafka, Spark and Hudi, postgres"
 MODULES = (
     Artifact("org.apache.spark:spark-avro_2.12:3.5.9", "9dda7512c1052bcd3774cbe247572cd481d4481eb8a90b7c4865b23a12bbecf8"),
     Artifact("org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7", "184f8bd4a3cd22299c49090d88b894f81fd7546b4ee64879519a0d76a685dbb8"),
-    Artifact("org.apache.spark:spark-token-provider-kafka-0-10_2.12:3.5.7", "9701914db5c6d09628b58d2d2c1ccd2c9ea28f32f83dd6cb21f98b8237531ff4"),
+    Artifact(
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.12:3.5.7", "9701914db5c6d09628b58d2d2c1ccd2c9ea28f32f83dd6cb21f98b8237531ff4"
+    ),
     Artifact("org.apache.kafka:kafka-clients:3.4.1", "9d0a9058c8ede79db6e54ae378ed16fe8d1bead2894635a4aa6aa0b7981668c6"),
     Artifact("org.apache.commons:commons-pool2:2.11.1", "ea0505ee7515e58b1ac0e686e4d1a5d9f7d808e251a61bc371aa0595b9963f83"),
 )
@@ -92,7 +94,8 @@ class StreamingProcess:
         folder.mkdir(parents=True)
         self._log = folder / "output.txt"
         newest = f"{registry.url}/subjects/{TOPIC}-value/versions/latest"
-        told = (folder, broker.connection(), TOPIC, newest, MEMORY, CORES, BUCKETS, ",".join(map(str, jars)))
+        settings = {"memory": MEMORY, "cores": str(CORES), "buckets": str(BUCKETS), "jars": ",".join(map(str, jars))}
+        told = (folder, broker.connection(), TOPIC, newest, json.dumps(settings))
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [str(python), "-m", "benchmarks.peers.ingest_hudi", *map(str, told)],
@@ -266,7 +269,7 @@ def tree_peak_bytes(pid: int) -> int:
 
 
 def measure_debezium(place: Path, *, changes: int, rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """A backlog of changes that the pipeline takes, as `measure_streams` measures it. A first backlog, which does not count, warms its Java.
+    """A backlog of changes that the pipeline takes, as `measure_streams` measures it. A first one warms its Java, and does not count.
 
     Raises:
         InstallError: what it needs cannot be had.

@@ -226,9 +226,7 @@ class KafkaConnect(JavaServer):
             if self._is(state, name):
                 return
             time.sleep(0.05)
-        raise ServerError(
-            f"The connector {name} was not {state} within {READY_S_MAX} s. The end of the log: {self._folder.end_of_log()}"
-        )
+        raise ServerError(f"The connector {name} was not {state} within {READY_S_MAX} s. The end of the log: {self._folder.end_of_log()}")
 
     def _is(self, state: str, name: str) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 It does to a record what Hudi's `PostgresDebeziumSource` does, with the columns of the same names and the same payload class. One Spark
 session stays, so that its Java is warm when it counts. Each `sync` is a query that ends once it has all that is new, in one commit.
-`python -m benchmarks.peers.ingest_hudi FOLDER BROKER TOPIC SCHEMA_URL MEMORY CORES BUCKETS JARS` answers JSON lines.
+`python -m benchmarks.peers.ingest_hudi FOLDER BROKER TOPIC SCHEMA_URL SETTINGS` answers JSON lines.
 """
 
 from __future__ import annotations
@@ -59,28 +59,27 @@ class StreamingSide:
         broker: where the topic is.
         topic: its name.
         schema_url: where the registry has the newest schema of its values.
-        memory: of Spark's driver.
-        cores: of Spark.
-        buckets: of the table's bucket index.
-        jars: Hudi's bundle, and Spark's modules for Kafka and Avro.
+        settings: `memory` of Spark's driver, its `cores`, `buckets` of the table's index, and `jars`: Hudi's bundle, and
+            Spark's modules for Kafka and Avro.
     """
 
-    def __init__(self, folder: Path, broker: str, topic: str, schema_url: str, memory: str, cores: int, buckets: int, jars: str) -> None:
-        settings = {
-            **spark_session(folder, cores=cores, memory=memory),
+    def __init__(self, folder: Path, broker: str, topic: str, schema_url: str, settings: Mapping[str, str]) -> None:
+        cores = int(settings["cores"])
+        session = {
+            **spark_session(folder, cores=cores, memory=settings["memory"]),
             **HUDI_SESSION,
-            "spark.jars": jars,
+            "spark.jars": settings["jars"],
             "spark.sql.shuffle.partitions": str(cores),
         }
         builder: Any = SparkSession.builder
-        for name, value in settings.items():
+        for name, value in session.items():
             builder = builder.config(name, value)
         self._spark: SparkSession = builder.getOrCreate()
         self._spark.sparkContext.setLogLevel("WARN")
         self._table, self._checkpoint = str(folder / "lake" / "orders"), str(folder / "checkpoint")
         self._schema_url = schema_url
         self._kafka = {"kafka.bootstrap.servers": broker, "subscribe": topic, "startingOffsets": "earliest"}
-        self._options = hudi_options(cores=cores, buckets=buckets)
+        self._options = hudi_options(cores=cores, buckets=int(settings["buckets"]))
 
     def sync(self) -> Mapping[str, Any]:
         """Take what is new. Says how long it took."""
@@ -132,8 +131,8 @@ def main() -> None:
     """Serve requests until the pipe closes. Standard output is the pipe, so all other output goes to stderr."""
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    folder, broker, topic, schema_url, memory, cores, buckets, jars = sys.argv[1:]
-    side = StreamingSide(Path(folder), broker, topic, schema_url, memory, int(cores), int(buckets), jars)
+    folder, broker, topic, schema_url, settings = sys.argv[1:]
+    side = StreamingSide(Path(folder), broker, topic, schema_url, json.loads(settings))
     answers: Mapping[str, Callable[[], Mapping[str, Any]]] = {"sync": side.sync, "digest": side.digest}
     for line in sys.stdin:
         try:
