@@ -19,7 +19,8 @@ from typing import Any, Self
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.ingest_sources import PostgresBench, tree_cpu_s
 from benchmarks.ingest_works import STREAM_ROWS, LakeDiffers, stream_sample

@@ -35,8 +35,8 @@ def test_a_tool_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch, tmp_p
         raise RunFailed("it ended")
 
     said: list[str] = []
-    monkeypatch.setitem(PEERS, "dlt", ("dlt", fail))  # type: ignore[arg-type]
-    monkeypatch.setitem(PEERS, "debezium", ("the other", lambda *_, **__: {"changes": 10.0}))  # type: ignore[arg-type]
+    monkeypatch.setitem(PEERS, "dlt", ("dlt", fail))
+    monkeypatch.setitem(PEERS, "debezium", ("the other", lambda *_, **__: {"changes": 10.0}))
     monkeypatch.setattr(ingest_bench, "measure_streams", lambda *_, **__: {})
     chosen = argparse.Namespace(rows=10, sources=[], rounds=1, peers=["dlt", "debezium"])
     assert ingest_bench._stream(tmp_path, chosen, said.append) == {"the other": {"changes": 10.0}}
