@@ -142,6 +142,8 @@ class KafkaBroker(JavaServer):
                 "auto.create.topics.enable": "false",
                 "num.partitions": "1",
                 "offsets.topic.replication.factor": "1",
+                # Records of tests are of another year.
+                "log.retention.ms": "-1",
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.replication.factor": "1",
                 "transaction.state.log.min.isr": "1",
