@@ -298,7 +298,8 @@ class _Reading:
 
         frame = message_frame(self.spark, self.settings.brokers, batch.ranges, self.options)
         what = f"objcat: read topics for {self.config.name}"
-        deleted = {topic: batch.position.topics[topic].deleted for topic, _ in batch.ranges}
+        # Rows that are computed again begin with the same.
+        deleted = {topic: dict(batch.position.topics[topic].deleted) for topic, _ in batch.ranges}
         return CachedRows(frame, decode_messages, (self.config, deleted), ROW_SCHEMA, what=what)
 
     def _look(self, rows: CachedRows, batch: _Batch) -> tuple[dict[str, _FoundTopic], int, int]:
@@ -324,7 +325,10 @@ class _Reading:
                 topic.truncated = said
                 continue
             if row["kind"] == Note.DELETED:
-                batch.position.topics[row["topic"]].deleted[str(row["partition"])] = said
+                deleted = batch.position.topics[row["topic"]].deleted
+                deleted.pop(str(row["partition"]), None)
+                if said is not None:
+                    deleted[str(row["partition"])] = said
                 continue
             topic.schemas.setdefault(row["schema"], said)
             if (since_ms := row["committed_ms"]) is not None:

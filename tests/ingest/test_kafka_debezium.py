@@ -86,12 +86,24 @@ def test_a_delete_has_its_key_and_its_tombstone_says_nothing() -> None:
 
 
 def test_a_tombstone_says_nothing_where_a_run_ended_after_its_delete() -> None:
-    known = TopicPosition()
-    decoder(known=known).decode(item_message(3, envelope("d", None, before={"id": 4, "name": ""}), partition=1))
-    assert set(known.deleted) == {"1"}
-    assert decoder(known=known).decode(item_message(4, None, key={"id": 4}, partition=1)) == ()
+    def ended() -> TopicPosition:
+        known = TopicPosition()
+        decoder(known=known).decode(item_message(3, envelope("d", None, before={"id": 4, "name": ""}), partition=1))
+        assert set(known.deleted) == {"1"}
+        return known
+
+    assert decoder(known=ended()).decode(item_message(4, None, key={"id": 4}, partition=1)) == ()
     for other in (item_message(4, None, key={"id": 5}, partition=1), item_message(5, None, key={"id": 4}, partition=1)):
-        assert row_change(decoder(known=known).decode(other)).kind is ChangeKind.DELETE
+        assert row_change(decoder(known=ended()).decode(other)).kind is ChangeKind.DELETE
+
+
+@pytest.mark.parametrize("after", [None, {"id": 9, "name": "pen"}])
+def test_a_position_keeps_nothing_of_a_deleted_key_behind_the_next_message(after: dict[str, Any] | None) -> None:
+    known = TopicPosition()
+    made = decoder(known=known)
+    made.decode(item_message(3, envelope("d", None, before={"id": 4, "name": ""}), partition=1))
+    made.decode(item_message(4, None if after is None else envelope("c", after), key=after or {"id": 4}, partition=1))
+    assert known.deleted == {}
 
 
 def test_a_tombstone_that_a_compaction_left_alone_is_a_delete() -> None:

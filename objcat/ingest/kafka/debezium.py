@@ -65,12 +65,14 @@ class DebeziumDecoder:
         self._shapes: dict[tuple[Hashable, tuple[str, ...]], TableShape] = {}
         self._by_schema: dict[str, TableShape] = {}
         self._latest: TableShape | None = None
-        self._deleted: dict[int, tuple[int, bytes | None, KeyValues]] = {}
+        self._gone: dict[int, KeyValues] = {}
 
     def decode(self, message: KafkaMessage) -> Sequence[MessageChange]:
         """The changes that a message says: none, one, or one and a note about it. Raises Unreadable, SourceAway."""
+        # What a position keeps of a key is gone with the next message: a digest of it may be tried out.
+        deleted = self._last_deletes.pop(str(message.partition), None)
         if message.value is None:
-            return self._tombstone(message)
+            return self._tombstone(message, deleted)
         identity, payload = self._values.read(message.value)
         if not isinstance(payload, Mapping) or "op" not in payload:
             return self._other(payload)
@@ -125,7 +127,7 @@ class DebeziumDecoder:
                 raise Unreadable("it is a delete without a key and without the row before it")
             row = before if not shape.key and isinstance(before, Mapping) else None
             gone = shape.key_of(values or {})
-            self._deleted[message.partition] = (message.offset, message.key, gone)
+            self._gone[message.partition] = gone
             self._last_deletes[str(message.partition)] = _delete_text(message.offset, message.key)
             return RowChange(shape.table, ChangeKind.DELETE, gone, row, stamp=stamp), None, shape
         if operation not in (CREATE, UPDATE, READ):
@@ -149,8 +151,7 @@ class DebeziumDecoder:
             old_key = shape.key_of(before)
         elif unsent and operation == CREATE:
             old_key = self._old_key(message, shape)
-            deleted = self._deleted.get(message.partition)
-            if not (self._is_whole and payload.get("transaction")) and (deleted is None or deleted[2] != old_key):
+            if not (self._is_whole and payload.get("transaction")) and self._gone.get(message.partition) != old_key:
                 # The delete of the old key is in another partition. Another row may have that key by now.
                 old_key = None
         note = None
@@ -172,9 +173,9 @@ class DebeziumDecoder:
                     return None
         return None
 
-    def _tombstone(self, message: KafkaMessage) -> Sequence[MessageChange]:
+    def _tombstone(self, message: KafkaMessage, deleted: str | None) -> Sequence[MessageChange]:
         """A message without a value: its key is gone. Next to the delete before it, it says nothing; a compaction may leave it alone."""
-        if self._last_deletes.get(str(message.partition)) == _delete_text(message.offset - 1, message.key):
+        if deleted == _delete_text(message.offset - 1, message.key):
             return ()  # Also where a run has ended between the two.
         key_identity, found = self._read_key(message)
         if found is None:

@@ -24,7 +24,7 @@ class TopicPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
         has_gap: whether messages were left out on request, so that its table lacks rows.
         collections: names that Debezium counts its events by.
         joined: by column that has a default: when the oldest row was committed that has it, in ms since 1970.
-        deleted: by partition: which event of Debezium was its last delete. The tombstone after it says nothing.
+        deleted: by partition whose last message was a delete of Debezium: which one. The tombstone after it says nothing.
         read_ms: of a compacted topic: all that was deleted until then was read, in ms since 1970; None where that is not known.
     """
 

@@ -107,6 +107,7 @@ class _Decoding:
 
     def __init__(self, config: IngestConfig, deleted: Mapping[str, Mapping[str, str]]) -> None:
         self._settings = kafka_settings(config)
+        self._before = deleted
         self._known = {topic: TopicPosition(deleted=dict(texts)) for topic, texts in deleted.items()}
         self._router = Router(config)
         self._factory = DecoderFactory(config, self._settings, default_env())
@@ -126,11 +127,11 @@ class _Decoding:
         return self._batch()
 
     def last_deletes(self) -> pa.RecordBatch:
-        """Rows of what positions have of deletes, for the partitions that were read."""
+        """Rows of what positions have of deletes, for the partitions of which that has changed."""
         self._columns = [[] for _ in ROW_SCHEMA]
         for (topic, partition), offset in self._offsets.items():
             text = self._known[topic].deleted.get(str(partition))
-            if text is not None:
+            if text != self._before.get(topic, {}).get(str(partition)):
                 self._add(KafkaMessage(topic, partition, offset, None, None), -1, Note.DELETED, None, None, None, pickle.dumps(text, 5))
         return self._batch()
 
