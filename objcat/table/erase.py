@@ -35,7 +35,7 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.mirror.formats import folder_of
-from objcat.mirror.model import MirrorNotRestarted
+from objcat.mirror.model import MirrorHeld, MirrorNotRestarted
 from objcat.planning.scan import parse_filter
 from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
@@ -363,7 +363,10 @@ def _end_empty_partitions(table: TableContext) -> None:
 
 
 def _begin_mirrors_again(table: TableContext) -> None:
-    """Make the mirrors again. Another process may have mirrored the newest slot upon earlier metadata, so that a later one is needed."""
+    """Make the mirrors again. Another process may have mirrored the newest slot upon earlier metadata, so that a later one is needed.
+
+    Raises NotErased for a mirror that cannot begin again: what it has names erased rows.
+    """
     for attempt in range(1, MIRRORED_AGAIN_MAX + 1):
         try:
             table.mirrors_start_over()
@@ -371,6 +374,11 @@ def _begin_mirrors_again(table: TableContext) -> None:
             if attempt == MIRRORED_AGAIN_MAX:
                 raise
             commit_empty_slot(table.timeline, table.id, table.view)
+        except MirrorHeld as held:
+            raise NotErased(
+                f"No reader of {table.name} finds the rows, but a mirror of it still has values of them: it cannot begin again. {held} "
+                "Then erase again."
+            ) from held
         else:
             return
 

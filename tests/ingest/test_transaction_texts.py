@@ -57,6 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], Mapping[str, Any], str, str]] = [
     ("mariadb", {}, {"gtids": "0-1-100"}, f"{SERVER}:1-8", "not the form of this server"),
     ("mariadb", {}, {"gtids": "0-1-100"}, "binlog.000001:4", "transaction ids"),
     ("mysql", {}, {"gtids": f"{SERVER}:1-7"}, f"{SERVER}:1-6", "is in the lake"),
+    ("mysql", {}, {"gtids": f"{SERVER}:1-7"}, f"{SERVER}:1-x", "transaction ids"),
     ("kafka", TOPICS, KAFKA, "shop.items/0@4", "is in the lake"),
     ("kafka", TOPICS, KAFKA, "shop.items/0@9 and 3 before it", "topic/partition@offset"),
     ("kafka", TOPICS, KAFKA, "shop.skipped/0@9", "is not followed"),

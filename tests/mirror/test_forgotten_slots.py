@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import objcat
@@ -17,6 +18,7 @@ from fileio.errors import Unavailable
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.testing.faults import Crash
+from objcat.errors import NotErased
 from objcat.mirror.delta.mirror import DeltaMirror
 from objcat.mirror.forgotten_slots import FORGOTTEN, forget_slots, forgotten_before
 from objcat.mirror.formats import folder_of
@@ -167,6 +169,20 @@ def test_nothing_goes_before_the_hint_is_surely_there(tmp_path: Path, monkeypatc
     assert set(before) <= set(objects_of_mirrors(folder(table)))
     mirror.forget_before(0)
     assert (folder(table) / "metadata" / HINT).exists()
+
+
+def test_an_erasure_says_that_a_mirror_cannot_begin_again_and_goes_on_when_it_can(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("name", pa.string())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.BucketIndex(4), properties=FORMS["iceberg"])
+    table.upsert([{"id": at, "n": at, "name": f"name-of-{at}"} for at in range(20)])
+    table.maintenance.compact()
+    table.maintenance.mirror()
+    table.alter.widen_column("n", pa.float64())
+    with pytest.raises(NotErased, match=r"No reader of t finds the rows.*cannot begin again.*cluster.*Then erase again"):
+        table.erase([{"id": 7}])
+    assert table.scan(where="id = 7").count() == 0
+    table.maintenance.cluster(["name"])
+    assert table.erase([{"id": 7}]).found == 0
 
 
 def test_the_greatest_slot_counts(tmp_path: Path) -> None:

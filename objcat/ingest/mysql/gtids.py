@@ -123,11 +123,16 @@ def newest_marks(marks: Sequence[str]) -> list[str]:
 def next_position(stored: str, text: str) -> str:
     """A position as it is written here. Raises ValueError where it is none, or does not come after the one that is stored."""
     kind = next((kind for kind, form in _FORMS.items() if form.fullmatch(text.strip())), None)
+    said = "a position is transaction ids, such as 0-1-100 of MariaDB or UUID:1-100 of MySQL"
     if kind is None:
-        raise ValueError("a position is transaction ids, such as 0-1-100 of MariaDB or UUID:1-100 of MySQL")
+        raise ValueError(said)
     if stored and not _FORMS[kind].fullmatch(stored):
         raise ValueError("it has not the form of this server's transaction ids")
-    before, wanted = kind.parse(stored), kind.parse(text)
+    before = kind.parse(stored)
+    try:
+        wanted = kind.parse(text)
+    except ValueError:
+        raise ValueError(said) from None  # Such as the range 1-x.
     if before.contains(wanted):  # type: ignore[arg-type] # both are of one kind
         raise ValueError("what ends there is in the lake")
     if not wanted.contains(before):  # type: ignore[arg-type]

@@ -56,7 +56,8 @@ def check_file_types(change: MirrorChange, schema: Record, earlier: Record | Non
                 raise MirrorHeld(
                     f"The file {file.path!r} of table {name!r} holds integers in the column with id {integers[0]}, which is "
                     f"{suspects[integers[0]]} at slot {change.slot}. Iceberg reads no such file, so the Iceberg mirror waits. The table is "
-                    "not affected. Rewrite all files of that type by a compaction, then let the mirror begin again."
+                    "not affected. Rewrite all files of that type by table.maintenance.cluster([...]), with a column that is not the "
+                    "key, then let the mirror begin again."
                 )
 
 

@@ -178,8 +178,8 @@ class _Builder:
             return new
         raise MirrorHeld(
             f"The column {path!r} of table {self._name!r} changes from {old} to {new} at slot {self._slot}. Iceberg reads no old file so. "
-            "The Iceberg mirror keeps the slot before it. The table is not affected. Rewrite all files with the old type by a compaction, "
-            "then let the mirror begin again."
+            "The Iceberg mirror keeps the slot before it. The table is not affected. Rewrite all files with the old type by "
+            "table.maintenance.cluster([...]), with a column that is not the key, then let the mirror begin again."
         )
 
 

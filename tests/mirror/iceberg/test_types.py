@@ -213,7 +213,7 @@ def test_a_widening_that_iceberg_does_not_know_holds_the_mirror(tmp_path: Path, 
     before = sorted(world.fileio.list_keys())
     name = "a.element.x" if nested else "a"
     for one in (mirror, world.mirror()):
-        with pytest.raises(MirrorHeld, match=f"The column '{name}' of table 'shop.orders' changes from .* compaction") as error:
+        with pytest.raises(MirrorHeld, match=f"The column '{name}' of table 'shop.orders' changes from .*maintenance.cluster") as error:
             one.write(world.step(Action.SCHEMA))
         assert "The table is not affected." in str(error.value)
     assert sorted(world.fileio.list_keys()) == before
