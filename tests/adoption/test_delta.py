@@ -25,11 +25,6 @@ from tests.adoption.foreign import all_types, plain, replace_only_file
 CITIES = ["Oslo", "Zürich", "a/b c=%25", None, "東京", "__x"]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> objcat.Lake:
-    return objcat.connect(tmp_path)
-
-
 def rows(ids: range) -> pa.Table:
     listed = [
         {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from fileio.testing.faults import Crash
 from objcat.errors import NotErased
 from objcat.inspection.doctor import examine
 from objcat.table.erase import ErasureCertificate
-from tests.adoption.foreign import iceberg_catalog, plain
+from tests.adoption.foreign import plain
 
 NAME = "Quartz-Nightingale"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("city", pa.string())])
@@ -30,18 +30,6 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.stri
 def people(*ids: int) -> pa.Table:
     rows = [{"id": one, "name": NAME if one == 77 else f"person number {one}", "city": f"city {one % 3}"} for one in ids]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = iceberg_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> objcat.Lake:
-    return objcat.connect(tmp_path)
 
 
 @pytest.fixture

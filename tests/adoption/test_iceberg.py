@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ from objcat.adoption import adopt, keys
 from objcat.errors import ForeignTableChanged, InvalidInput, InvalidSchema, TableExists
 from objcat.inspection.doctor import examine
 from objcat.metadata.table_spec import Index
-from tests.adoption.foreign import ALL_TYPES, all_types, iceberg_catalog, plain
+from tests.adoption.foreign import ALL_TYPES, all_types, plain
 from tests.tables.test_collected import until_published
 
 SCHEMA = Schema(
@@ -35,18 +35,6 @@ SCHEMA = Schema(
     NestedField(5, "fare", DoubleType()),
 )
 CITIES = ["Oslo", "Zürich", "a/b c=%", None, "__HIVE_DEFAULT_PARTITION__", "東京"]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = iceberg_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> objcat.Lake:
-    return objcat.connect(tmp_path)
 
 
 def trips(ids: range) -> pa.Table:

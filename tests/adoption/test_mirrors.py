@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -17,25 +15,13 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 import objcat
 from objcat.inspection.doctor import examine
-from tests.adoption.foreign import ALL_TYPES, all_types, iceberg_catalog, plain, replace_only_file
+from tests.adoption.foreign import ALL_TYPES, all_types, plain, replace_only_file
 
 ITEMS = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "name", StringType()),
     NestedField(3, "count", IntegerType()),
 )
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = iceberg_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> objcat.Lake:
-    return objcat.connect(tmp_path)
 
 
 def items(ids: range) -> pa.Table:

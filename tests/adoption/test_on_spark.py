@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +14,11 @@ from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, Lon
 
 import objcat
 from objcat.spark.native import adopted
-from tests.adoption.foreign import all_types, iceberg_catalog, plain, replace_only_file
+from tests.adoption.foreign import all_types, plain, replace_only_file
 from tests.spark.plans import text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = iceberg_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> objcat.Lake:
-    return objcat.connect(tmp_path)
 
 
 def rows(ids: range) -> pa.Table:

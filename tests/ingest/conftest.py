@@ -12,6 +12,7 @@ from devkit.kafka import KafkaBroker, KafkaConnect, KafkaSecurity
 from devkit.schema_registry import SchemaRegistry
 from tests.conftest import check_needed
 from tests.fileio.certificates import self_signed
+from tests.ingest.landing import Landing
 from tests.ingest.maria_shop import MariaShop
 from tests.ingest.shop import Shop
 from tests.ingest.topic_shop import READER, READER_PASSWORD, TopicShop
@@ -34,6 +35,12 @@ def shop(postgres: PostgresServer, tmp_path: Path) -> Iterator[Shop]:
     made = Shop(postgres, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    """A folder with nothing in it, a configuration that takes its files, and a lake."""
+    return Landing(tmp_path)
 
 
 @pytest.fixture(scope="session")

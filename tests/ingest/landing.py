@@ -123,6 +123,10 @@ class Landing:
         """Take what is there."""
         return self.ingest().once()
 
+    def ids(self, table: str = "orders") -> list[int]:
+        """The ids of the rows of a table in the lake, by key."""
+        return [row["id"] for row in self.rows(table)]
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of the lake, by their first column."""
         found: list[dict[str, Any]] = self.lake.table(f"land.{table}").scan().to_arrow().to_pylist()

@@ -1,19 +1,13 @@
-"""A landing folder: each file once, whatever its name and time, in every format; broken files and rows are set apart."""
+"""A landing folder: each file once, whatever its name and time; broken files and rows are set apart; kills and requests."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import gzip
-import io
 import json
 import os
 import threading
-from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
 
@@ -23,16 +17,7 @@ from objcat.errors import IngestStopped, InvalidInput, SourceAway, SourceUnfit, 
 from objcat.ingest.folder.file_reader import FileReader, FoundFile, ReadFile
 from objcat.ingest.requests import add_request
 from tests.ingest.landing import Landing, parquet_bytes
-
-
-@pytest.fixture
-def landing(tmp_path: Path) -> Landing:
-    return Landing(tmp_path)
-
-
-def ids(landing: Landing, table: str = "orders") -> list[int]:
-    return [row["id"] for row in landing.rows(table)]
-
+from tests.ingest.test_folder_formats import AVRO, EMPTY, avro_bytes
 
 # ---- which files
 
@@ -61,16 +46,16 @@ def test_a_file_that_comes_late_under_an_earlier_name_and_with_an_earlier_time(l
     late = landing.parquet("log/a.parquet", [{"id": 2}])
     os.utime(late, (1_000_000_000, 1_000_000_000))
     landing.once()
-    assert ids(landing, "log") == [1, 2]
+    assert landing.ids("log") == [1, 2]
     landing.once()
-    assert ids(landing, "log") == [1, 2]
+    assert landing.ids("log") == [1, 2]
 
 
 def test_hidden_files_and_other_names_are_left(landing: Landing) -> None:
     for name in ("orders/_SUCCESS", "orders/.x.parquet", "_temporary/orders/a.parquet", "orders/a.parquet.tmp", "orders/readme.txt"):
         landing.write(name, b"x")
     landing.parquet("orders/a.parquet", [{"id": 1}])
-    assert landing.once().dead == 0 and ids(landing) == [1] and list(landing.record()) == ["orders/a.parquet"]
+    assert landing.once().dead == 0 and landing.ids() == [1] and list(landing.record()) == ["orders/a.parquet"]
 
 
 def test_an_overwritten_file_replaces_rows_by_their_key(landing: Landing) -> None:
@@ -88,11 +73,11 @@ def test_an_overwritten_file_of_a_table_without_a_key_is_refused(landing: Landin
     landing.once()
     landing.parquet("log/a.parquet", [{"id": 1}, {"id": 2}])
     assert landing.once().dead == 1
-    assert ids(landing, "log") == [1] and landing.record()["log/a.parquet"]["state"] == "refused"
+    assert landing.ids("log") == [1] and landing.record()["log/a.parquet"]["state"] == "refused"
     assert "overwritten" in landing.dead()[0]["error"]
     assert landing.once().dead == 1
     landing.parquet("log/a.parquet", [{"id": 3}])
-    assert landing.once().dead == 2 and ids(landing, "log") == [1]
+    assert landing.once().dead == 2 and landing.ids("log") == [1]
 
 
 def test_a_file_that_is_being_written_is_waited_for(landing: Landing) -> None:
@@ -113,7 +98,7 @@ def test_a_file_that_is_being_written_is_waited_for(landing: Landing) -> None:
         default_env().sleep(0.05)
     made.stop()
     runner.join(30)
-    assert not runner.is_alive() and ids(landing, "log") == [1, 2] and landing.dead() == []
+    assert not runner.is_alive() and landing.ids("log") == [1, 2] and landing.dead() == []
 
 
 def test_once_waits_for_a_file_that_may_still_be_written(landing: Landing) -> None:
@@ -121,7 +106,7 @@ def test_once_waits_for_a_file_that_may_still_be_written(landing: Landing) -> No
     path = landing.parquet("orders/a.parquet", [{"id": 1}])
     os.utime(path)
     landing.once()
-    assert ids(landing) == [1]
+    assert landing.ids() == [1]
 
 
 def test_an_order_by_name(landing: Landing) -> None:
@@ -138,187 +123,7 @@ def test_more_files_than_one_look_finds(landing: Landing, monkeypatch: pytest.Mo
         landing.write(f"log/{number}.json", json.dumps({"id": number}))
     landing.configure(key=[], files="[[source.files]]\ncolumns = { id = 'bigint' }")
     assert landing.once().transactions == 40
-    assert sorted(ids(landing, "log")) == list(range(40))
-
-
-# ---- formats
-
-
-FILES = """
-[[source.files]]
-columns = { id = "bigint", name = "string", price = "decimal(10, 2)", at = "timestamp", day = "date", ok = "boolean", x = "double" }
-"""
-ROW = {
-    "id": 1,
-    "name": 'a "quoted",\nname',
-    "price": Decimal("12345678.90"),
-    "at": dt.datetime(2024, 5, 6, 7, 8, 9, 123456, dt.UTC),
-    "day": dt.date(2024, 2, 29),
-    "ok": True,
-    "x": 0.1,
-}
-EMPTY = dict.fromkeys(ROW, None) | {"id": 2}
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_csv(landing: Landing, zipped: bool) -> None:
-    landing.configure(files=FILES)
-    text = (
-        "name,id,unknown,price,at,day,ok,x\r\n"
-        '"a ""quoted"",\nname",1,?,12345678.90,2024-05-06T09:08:09.123456+02:00,2024-02-29,true,0.1\r\n'
-        ",2,?,,,,,\r\n"
-        '"",3,?,,2024-05-06 07:08:09,,,\r\n'
-    )
-    data = ("\ufeff" + text).encode()
-    landing.write("orders/a.csv" + ".gz" * zipped, gzip.compress(data) if zipped else data)
-    landing.once()
-    first, second, third = landing.rows("orders")
-    assert first == ROW and second == EMPTY
-    assert third["name"] == "" and third["at"] == dt.datetime(2024, 5, 6, 7, 8, 9, 0, dt.UTC)
-
-
-def test_csv_without_a_header(landing: Landing) -> None:
-    landing.configure(files='[[source.files]]\nheader = false\ndelimiter = ";"\nnulls = ["NULL"]\ncolumns = { id = "int", n = "string" }')
-    landing.write("orders/a.csv", "1;x\n2;NULL\n3;\n")
-    landing.once()
-    assert [row["n"] for row in landing.rows("orders")] == ["x", None, ""]
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_json_lines(landing: Landing, zipped: bool) -> None:
-    landing.configure(files=FILES.replace("x = ", 'tags = "array<struct<k:string,v:double>>", doc = "string", x = '))
-    lines = (
-        '{"id": 1, "name": "a \\"quoted\\",\\nname", "price": 12345678.90, "at": "2024-05-06T07:08:09.123456Z", "day": "2024-02-29", '
-        '"ok": true, "x": 0.1, "tags": [{"k": "a", "v": 0.5}], "doc": {"deep": [1.50]}, "unknown": 1}\n\n{"id": 2}\n'
-    )
-    landing.write("orders/a.jsonl" + ".gz" * zipped, gzip.compress(lines.encode()) if zipped else lines)
-    landing.once()
-    first, second = landing.rows("orders")
-    assert {name: first[name] for name in ROW} == ROW and first["tags"] == [{"k": "a", "v": 0.5}]
-    assert json.loads(first["doc"]) == {"deep": [1.5]} and second["name"] is None and second["tags"] is None
-
-
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "name", "type": ["null", "string"]},
-        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
-        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
-        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
-        {"name": "ok", "type": ["null", "boolean"]},
-        {"name": "x", "type": ["null", "double"]},
-        {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}]},
-        {"name": "tags", "type": ["null", {"type": "map", "values": "long"}]},
-        {
-            "name": "lines",
-            "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}},
-        },
-    ],
-}
-
-
-def avro_bytes(schema: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
-    target = io.BytesIO()
-    fastavro.writer(target, fastavro.parse_schema(schema), rows)
-    return target.getvalue()
-
-
-def test_avro(landing: Landing) -> None:
-    more = {"kind": "B", "tags": {"a": 1}, "lines": [{"n": 1}, {"n": 2}]}
-    landing.write("orders/a.avro", avro_bytes(AVRO, [ROW | more, EMPTY | {"kind": None, "tags": None, "lines": []}]))
-    landing.once()
-    first, second = landing.rows("orders")
-    assert {name: first[name] for name in ROW} == ROW and {name: second[name] for name in ROW} == EMPTY
-    assert first["kind"] == "B" and dict(first["tags"]) == {"a": 1} and first["lines"] == [{"n": 1}, {"n": 2}] and second["lines"] == []
-
-
-def test_types_of_parquet_that_a_lake_does_not_have(landing: Landing) -> None:
-    table = pa.table(
-        {
-            "id": pa.array([1], pa.uint64()),
-            "t": pa.array([dt.time(1, 2, 3)], pa.time64("us")),
-            "ns": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns")),
-            "words": pa.array(["a"]).dictionary_encode(),
-            "nothing": pa.nulls(1),
-        }
-    )
-    landing.parquet("orders/a.parquet", table)
-    landing.once()
-    (row,) = landing.rows("orders")
-    assert row["id"] == Decimal(1) and row["t"].startswith("01:02:03") and row["words"] == "a" and "nothing" not in row
-    assert row["ns"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123456)
-
-
-def test_columns_that_are_declared_are_all_that_is_taken_of_parquet(landing: Landing) -> None:
-    landing.configure(files='[[source.files]]\ncolumns = { id = "bigint", n = "decimal(20, 0)" }')
-    landing.parquet("orders/a.parquet", [{"id": 1, "n": 5, "secret": "x"}])
-    landing.once()
-    assert landing.rows("orders") == [{"id": 1, "n": Decimal(5)}]
-
-
-# ---- schemas
-
-
-def test_columns_join_and_widen(landing: Landing) -> None:
-    landing.parquet("orders/1.parquet", [{"id": 1, "n": 1}], pa.schema([("id", pa.int64()), ("n", pa.int32())]))
-    landing.once()
-    landing.parquet(
-        "orders/2.parquet", [{"id": 2, "n": 2**40, "new": "x"}], pa.schema([("id", pa.int64()), ("n", pa.int64()), ("new", pa.string())])
-    )
-    landing.parquet("orders/3.parquet", [{"id": 3, "n": 3}], pa.schema([("id", pa.int64()), ("n", pa.int32())]))
-    landing.once()
-    assert landing.rows("orders") == [
-        {"id": 1, "n": 1, "new": None},
-        {"id": 2, "n": 2**40, "new": "x"},
-        {"id": 3, "n": 3, "new": None},
-    ]
-    landing.parquet("orders/4.parquet", [{"id": 1, "n": "text"}])
-    assert landing.once().dead == 1
-    (letter,) = landing.dead()
-    assert "'n' is string, and bigint in files before it" in letter["error"] and landing.record()["orders/4.parquet"]["state"] == "broken"
-
-
-def test_a_file_without_the_key_is_broken(landing: Landing) -> None:
-    landing.parquet("orders/a.parquet", [{"n": 1}])
-    landing.parquet("orders/b.parquet", [{"id": 1}])
-    assert landing.once().dead == 1 and ids(landing) == [1] and "no column 'id'" in landing.dead()[0]["error"]
-
-
-# ---- deletes
-
-
-@pytest.mark.parametrize("deletes", ["hard", "soft"])
-def test_deletes_by_a_column(landing: Landing, deletes: str) -> None:
-    files = '[[source.files]]\ncolumns = { id = "bigint", n = "bigint" }\ndelete_column = "op"\n'
-    landing.configure(files=files, route=f'deletes = "{deletes}"')
-    landing.write("orders/1.csv", "id,n,op\n1,1,I\n2,1,I\n3,1,\n4,1,I\n4,2,D\n5,1,D\n5,2,I\n")
-    landing.once()
-    landing.write("orders/2.csv", "op,id\nD,1\ndelete,3\n")
-    landing.once()
-    rows = landing.rows("orders")
-    if deletes == "hard":
-        assert rows == [{"id": 2, "n": 1}, {"id": 5, "n": 2}]
-    else:
-        alive = [(row["id"], row["n"]) for row in rows if not row["_deleted"]]
-        assert alive == [(2, 1), (5, 2)] and {row["id"] for row in rows if row["_deleted"]} >= {1, 3}
-
-
-def test_deletes_by_a_column_of_true_and_false(landing: Landing) -> None:
-    landing.configure(files='[[source.files]]\ndelete_column = "_deleted"\n')
-    landing.parquet("orders/1.parquet", [{"id": 1, "_deleted": False}, {"id": 2, "_deleted": None}, {"id": 3, "_deleted": False}])
-    landing.parquet("orders/2.parquet", [{"id": 1, "_deleted": True}])
-    landing.once()
-    assert landing.rows("orders") == [{"id": 2}, {"id": 3}]
-
-
-def test_a_history_keeps_every_row(landing: Landing) -> None:
-    landing.configure(files='[[source.files]]\ncolumns = { id = "bigint" }\ndelete_column = "op"\n', route='deletes = "history"')
-    landing.write("orders/1.csv", "id,op\n1,I\n1,I\n1,D\n1,I\n")
-    landing.once()
-    rows = sorted(landing.rows("orders"), key=lambda row: row["_source_seq"])
-    assert [row["_op"] for row in rows] == ["insert", "insert", "delete", "insert"] and rows[0]["_source_pos"] == "orders/1.csv"
+    assert sorted(landing.ids("log")) == list(range(40))
 
 
 # ---- what is broken
@@ -330,7 +135,7 @@ def test_a_broken_row_goes_to_the_dead_letters(landing: Landing) -> None:
     landing.write("orders/2.json", '{"id": 6, "n": 6}\n{"id": 7\n[1]\n{"id": 8, "n": {"a": 1}}\n{"id": 9, "n": 9}\n')
     landing.parquet("orders/3.parquet", [{"id": 10, "n": 2**40}, {"id": None, "n": 1}, {"id": 11, "n": 11}])
     state = landing.once()
-    assert sorted(ids(landing)) == [1, 5, 6, 9, 11] and state.dead == 8
+    assert sorted(landing.ids()) == [1, 5, 6, 9, 11] and state.dead == 8
     said = sorted(letter["error"] for letter in landing.dead())
     assert [text.split(":")[0] for text in said] == [
         "orders/1.csv, row 2",
@@ -356,7 +161,7 @@ def test_a_broken_file_does_not_stop_others(landing: Landing) -> None:
     landing.write("orders/3.avro", avro_bytes(AVRO, [EMPTY | {"kind": None, "tags": None, "lines": []}])[:-30])
     landing.write("orders/4.json", '{"id": 1}')
     landing.parquet("orders/5.parquet", [{"id": 1}])
-    assert landing.once().dead == 4 and ids(landing) == [1]
+    assert landing.once().dead == 4 and landing.ids() == [1]
     assert {name for name, row in landing.record().items() if row["state"] == "broken"} == {
         "orders/1.parquet",
         "orders/2.parquet",
@@ -365,7 +170,7 @@ def test_a_broken_file_does_not_stop_others(landing: Landing) -> None:
     }
     assert landing.once().dead == 4
     landing.write("orders/2.parquet", whole)
-    assert landing.once().dead == 4 and len(ids(landing)) == 1000
+    assert landing.once().dead == 4 and len(landing.ids()) == 1000
 
 
 def test_nothing_is_taken_of_a_file_that_breaks_in_its_middle(landing: Landing) -> None:
@@ -382,7 +187,7 @@ def test_a_file_with_too_many_bad_rows_is_broken_as_a_whole(landing: Landing) ->
     landing.configure(files="[[source.files]]\ncolumns = { id = 'bigint' }", more="[dead_letters]\nrecords_max = 3\n")
     landing.write("orders/1.csv", "id\n1\n" + "x\n" * 5)
     landing.write("orders/2.csv", "id\n2\n")
-    assert landing.once().dead == 1 and ids(landing) == [2]
+    assert landing.once().dead == 1 and landing.ids() == [2]
     for number in range(5):
         landing.write(f"orders/b{number}.parquet", b"broken")
     with pytest.raises(TooManyBadRecords, match="records_max"):
@@ -413,7 +218,7 @@ def test_killed_after_every_commit(landing: Landing) -> None:
     for commits in (0, 1, 2, 1, 3):
         landing.killed_after_commits(commits)
     landing.once()
-    assert sorted(ids(landing, "log")) == list(range(120))
+    assert sorted(landing.ids("log")) == list(range(120))
 
 
 def test_a_table_is_taken_again(landing: Landing) -> None:
@@ -425,11 +230,11 @@ def test_a_table_is_taken_again(landing: Landing) -> None:
     landing.parquet("log/2.parquet", [{"id": 2}])
     add_request(landing.lake, landing.config(), "resnapshot", "log")
     state = landing.once()
-    assert ids(landing, "log") == [2] and ids(landing, "other") == [1] and state.is_consistent
+    assert landing.ids("log") == [2] and landing.ids("other") == [1] and state.is_consistent
     assert set(landing.record()) == {"log/2.parquet", "other/1.parquet"}
     add_request(landing.lake, landing.config(), "resnapshot_all")
     landing.once()
-    assert ids(landing, "log") == [2] and ids(landing, "other") == [1] and len(landing.record()) == 2
+    assert landing.ids("log") == [2] and landing.ids("other") == [1] and len(landing.record()) == 2
 
 
 def test_a_restore_stops_the_run(landing: Landing) -> None:
@@ -443,7 +248,7 @@ def test_a_restore_stops_the_run(landing: Landing) -> None:
         landing.once()
     add_request(landing.lake, landing.config(), "resnapshot_all")
     landing.once()
-    assert ids(landing) == [1, 2]
+    assert landing.ids() == [1, 2]
 
 
 def test_a_table_that_is_set_aside_loses_no_file(landing: Landing) -> None:
@@ -451,7 +256,7 @@ def test_a_table_that_is_set_aside_loses_no_file(landing: Landing) -> None:
     landing.parquet("orders/1.parquet", [{"id": 1, "n": "text"}])
     landing.parquet("items/1.parquet", [{"id": 1}])
     state = landing.once()
-    assert state.tables["orders"].aside is not None and ids(landing, "items") == [1]
+    assert state.tables["orders"].aside is not None and landing.ids("items") == [1]
     landing.lake.table("land.orders").alter.drop_column("n")
     add_request(landing.lake, landing.config(), "resnapshot", "orders")
     assert landing.once().tables["orders"].aside is None
@@ -490,10 +295,10 @@ def test_a_record_that_was_dropped_stops_the_run(landing: Landing) -> None:
     for _ in range(2):
         with pytest.raises(IngestStopped, match=r"The record .* --all"):
             landing.once()
-    assert ids(landing, "log") == [1]
+    assert landing.ids("log") == [1]
     add_request(landing.lake, landing.config(), "resnapshot_all")
     landing.once()
-    assert ids(landing, "log") == [1] and list(landing.record()) == ["log/1.parquet"]
+    assert landing.ids("log") == [1] and list(landing.record()) == ["log/1.parquet"]
 
 
 def test_a_table_that_was_dropped_is_set_aside_and_taken_again(landing: Landing) -> None:
@@ -505,7 +310,7 @@ def test_a_table_that_was_dropped_is_set_aside_and_taken_again(landing: Landing)
     assert landing.once().tables["log"].aside is not None
     add_request(landing.lake, landing.config(), "resnapshot", "log")
     landing.once()
-    assert ids(landing, "log") == [1, 2]
+    assert landing.ids("log") == [1, 2]
 
 
 def test_a_table_that_others_filled_is_not_emptied_by_the_first_start(landing: Landing) -> None:
@@ -514,7 +319,7 @@ def test_a_table_that_others_filled_is_not_emptied_by_the_first_start(landing: L
     landing.configure(key=[])
     landing.parquet("log/1.parquet", [{"id": 1}])
     landing.once()
-    assert ids(landing, "log") == [1, 7]
+    assert landing.ids("log") == [1, 7]
 
 
 def test_files_of_a_table_of_which_none_could_be_read_are_taken_again_on_request(landing: Landing) -> None:
@@ -549,7 +354,7 @@ def test_files_after_one_that_was_left_out_on_request(landing: Landing) -> None:
     landing.parquet("orders/2.parquet", [{"id": 2}])
     add_request(landing.lake, landing.config(), "skip", "orders/1.parquet")
     landing.once()
-    assert ids(landing) == [2]
+    assert landing.ids() == [2]
 
 
 def test_what_no_route_follows_any_more_is_not_taken_twice(landing: Landing) -> None:
@@ -564,7 +369,7 @@ def test_what_no_route_follows_any_more_is_not_taken_twice(landing: Landing) -> 
     landing.once()
     landing.config_path.write_text(every)
     landing.once()
-    assert ids(landing, "log") == [1] and ids(landing, "other") == [1]
+    assert landing.ids("log") == [1] and landing.ids("other") == [1]
 
 
 def test_a_file_with_a_damaged_footer_does_not_stop_others(landing: Landing) -> None:
@@ -573,7 +378,7 @@ def test_a_file_with_a_damaged_footer_does_not_stop_others(landing: Landing) -> 
     landing.write("orders/1.parquet", data[: -8 - length] + b"\xff" * length + data[-8:])
     landing.parquet("orders/2.parquet", [{"id": 2}])
     landing.once()
-    assert ids(landing) == [2] and landing.record()["orders/1.parquet"]["state"] == "broken"
+    assert landing.ids() == [2] and landing.record()["orders/1.parquet"]["state"] == "broken"
 
 
 def test_a_file_that_changes_during_each_look_holds_up_nothing(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,10 +395,10 @@ def test_a_file_that_changes_during_each_look_holds_up_nothing(landing: Landing,
     landing.parquet("orders/grows.parquet", [{"id": 1}])
     landing.parquet("orders/2.parquet", [{"id": 2}])
     landing.once()
-    assert ids(landing) == [2] and list(landing.record()) == ["orders/2.parquet"] and asked[0] >= 2
+    assert landing.ids() == [2] and list(landing.record()) == ["orders/2.parquet"] and asked[0] >= 2
     monkeypatch.undo()
     landing.once()
-    assert ids(landing) == [1, 2]
+    assert landing.ids() == [1, 2]
 
 
 def test_a_wider_type_is_known_after_a_start(landing: Landing) -> None:
@@ -603,7 +408,7 @@ def test_a_wider_type_is_known_after_a_start(landing: Landing) -> None:
         landing.parquet(f"orders/{number}.parquet", pa.table({"id": [number], "n": value}))
         # double is wider than int, and not than bigint: the file is broken, and its table goes on.
         assert landing.once().tables["orders"].aside is None
-    assert ids(landing) == [0, 1, 3] and landing.record()["orders/2.parquet"]["state"] == "broken"
+    assert landing.ids() == [0, 1, 3] and landing.record()["orders/2.parquet"]["state"] == "broken"
 
 
 def test_dead_letters_have_the_numbers_of_their_rows(landing: Landing) -> None:
@@ -626,7 +431,7 @@ def test_columns_that_no_table_can_have_are_broken_files(landing: Landing) -> No
     landing.once()
     states = {name: row["state"] for name, row in landing.record().items()}
     broken = ["marked/1.parquet", "marked/2.parquet", "plain/1.parquet"]
-    assert states == {"marked/3.parquet": "taken", **dict.fromkeys(broken, "broken")} and ids(landing, "marked") == [3]
+    assert states == {"marked/3.parquet": "taken", **dict.fromkeys(broken, "broken")} and landing.ids("marked") == [3]
 
 
 def test_a_folder_with_the_lake_in_it(landing: Landing) -> None:
@@ -638,4 +443,4 @@ def test_a_folder_with_the_lake_in_it(landing: Landing) -> None:
     landing.configure(folder=folder, files="[[source.files]]\npath = 'landing/([^/]+)/.*'")
     landing.once()
     landing.once()
-    assert ids(landing) == [1] and list(landing.record()) == ["landing/orders/1.parquet"]
+    assert landing.ids() == [1] and list(landing.record()) == ["landing/orders/1.parquet"]

@@ -15,15 +15,9 @@ from objcat.errors import IngestStopped, InvalidBatch, InvalidInput
 from objcat.ingest.requests import add_request
 from objcat.ingest.sink import LakeSink
 from tests.ingest.landing import Landing, parquet_bytes
-from tests.ingest.test_folder import ids
 from tests.ingest.two_lakes import TwoLakes
 
 DELETES = "[[source.files]]\ndelete_column = 'op'"
-
-
-@pytest.fixture
-def landing(tmp_path: Path) -> Landing:
-    return Landing(tmp_path)
 
 
 def version(lake: Any, name: str) -> int:
@@ -63,7 +57,7 @@ def test_files_of_a_table_that_is_set_aside_come_when_it_is_taken_again(landing:
     if not at_once:
         put(landing, *range(4, 10))
         landing.once()
-    assert ids(landing, "log") == [1, 2], "nothing is taken of a file in part"
+    assert landing.ids("log") == [1, 2], "nothing is taken of a file in part"
     record = landing.record()
     assert record["log/3.parquet"]["state"] == "left_out" and record["log/3.parquet"]["rows"] is None
     assert {one["state"] for name, one in record.items() if name > "log/3"} <= {"left_out"}, "none is called taken"
@@ -75,12 +69,12 @@ def test_files_of_a_table_that_is_set_aside_come_when_it_is_taken_again(landing:
     add_request(landing.lake, landing.config(), how, "log")  # type: ignore[arg-type]
     state = landing.once()
     assert state.tables["log"].aside is None and state.is_consistent
-    assert ids(landing, "log") == list(range(1, 10))
+    assert landing.ids("log") == list(range(1, 10))
     assert {one["state"] for one in landing.record().values()} == {"taken"} and len(landing.record()) == 9
     put(landing, 10)
     landing.once()
     landing.once()
-    assert sorted(ids(landing, "log")) == list(range(1, 11))
+    assert sorted(landing.ids("log")) == list(range(1, 11))
 
 
 def test_a_file_that_is_overwritten_while_its_table_is_set_aside_is_not_refused(landing: Landing) -> None:
@@ -91,7 +85,7 @@ def test_a_file_that_is_overwritten_while_its_table_is_set_aside_is_not_refused(
     put(landing, 1)
     dead = landing.once().dead
     add_request(landing.lake, landing.config(), "left_out", "log")
-    assert landing.once().dead == dead == 0 and ids(landing, "log") == [1]
+    assert landing.once().dead == dead == 0 and landing.ids("log") == [1]
 
 
 def test_killed_while_what_was_left_out_is_taken(landing: Landing) -> None:
@@ -105,7 +99,7 @@ def test_killed_while_what_was_left_out_is_taken(landing: Landing) -> None:
     for commits in (1, 1, 1, 2):
         landing.killed_after_commits(commits)
     landing.once()
-    assert sorted(ids(landing, "log")) == list(range(1, 12))
+    assert sorted(landing.ids("log")) == list(range(1, 12))
 
 
 def test_a_skipped_file_is_recorded_and_comes_on_request(landing: Landing) -> None:
@@ -115,11 +109,11 @@ def test_a_skipped_file_is_recorded_and_comes_on_request(landing: Landing) -> No
         landing.parquet(f"log/{number}.parquet", [{"id": number}])
     add_request(landing.lake, landing.config(), "skip", "log/1.parquet")
     assert landing.once().dead == 1
-    assert ids(landing, "log") == [2] and landing.record()["log/1.parquet"]["state"] == "left_out"
+    assert landing.ids("log") == [2] and landing.record()["log/1.parquet"]["state"] == "left_out"
     assert "The lake lacks what it has of log" in landing.dead()[0]["error"]
     add_request(landing.lake, landing.config(), "left_out", "log")
     landing.once()
-    assert ids(landing, "log") == [1, 2] and landing.record()["log/1.parquet"]["state"] == "taken"
+    assert landing.ids("log") == [1, 2] and landing.record()["log/1.parquet"]["state"] == "taken"
 
 
 def test_a_skipped_file_that_is_corrected_is_taken_by_the_same_run(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +134,7 @@ def test_a_skipped_file_that_is_corrected_is_taken_by_the_same_run(landing: Land
     corrected: list[Path] = []
     monkeypatch.setattr(LakeSink, "commit", correcting)
     landing.once()
-    assert landing.once().dead == 1 and ids(landing, "log") == [2, 7]
+    assert landing.once().dead == 1 and landing.ids("log") == [2, 7]
 
 
 def test_what_was_left_out_of_a_folder_alone(landing: Landing) -> None:
@@ -170,7 +164,7 @@ def test_a_table_without_a_column_that_the_route_hides_is_set_aside(landing: Lan
     landing.configure(route=setting.replace("emial", "email") + '\noptional = ["email"]')
     add_request(landing.lake, landing.config(), "left_out", "orders")
     landing.once()
-    assert ids(landing) == [1, 3] and "secret" not in str(landing.rows("orders"))
+    assert landing.ids() == [1, 3] and "secret" not in str(landing.rows("orders"))
 
 
 def test_a_column_that_may_come_later_is_hidden_when_it_comes(landing: Landing) -> None:
@@ -179,7 +173,7 @@ def test_a_column_that_may_come_later_is_hidden_when_it_comes(landing: Landing) 
     assert landing.once().tables["orders"].aside is None
     landing.parquet("orders/2.parquet", [{"id": 2, "email": "secret"}])
     landing.once()
-    assert ids(landing) == [1, 2] and len(landing.rows("orders")[1]["email"]) == 64
+    assert landing.ids() == [1, 2] and len(landing.rows("orders")[1]["email"]) == 64
 
 
 def test_directories_whose_names_no_table_can_have_do_not_stop_others(landing: Landing) -> None:
@@ -189,7 +183,7 @@ def test_directories_whose_names_no_table_can_have_do_not_stop_others(landing: L
         landing.parquet(f"{name}/1.parquet", [{"id": 7}])
     landing.parquet("orders/2.parquet", [{"id": 2}])
     state = landing.once()
-    assert ids(landing) == [1, 2] and ids(landing, "a") == [7]
+    assert landing.ids() == [1, 2] and landing.ids("a") == [7]
     aside = {name: table.aside for name, table in state.tables.items() if table.aside is not None}
     assert set(aside) == {"my orders!", "Orders", "ingest=1"}
     assert "'land.my orders!' is not a table name" in str(aside["my orders!"]) and "to which orders is written too" in str(aside["Orders"])
@@ -200,7 +194,7 @@ def test_directories_whose_names_no_table_can_have_do_not_stop_others(landing: L
     )
     add_request(landing.lake, landing.config(), "resnapshot", "Orders")
     landing.once()
-    assert ids(landing, "more") == [7]
+    assert landing.ids("more") == [7]
 
 
 def test_an_ingest_of_which_no_table_fits_its_route_does_not_begin(tmp_path: Path) -> None:
@@ -229,7 +223,7 @@ def test_once_ends_with_1_while_a_table_that_a_route_follows_is_set_aside(landin
         landing.config_path.read_text().replace("[[route]]", '[[route]]\ntables = "log"\nskip = true\n\n[[route]]', 1)
     )
     assert command(landing, "once").exit_code == 0
-    assert ids(landing, "other") == [1]
+    assert landing.ids("other") == [1]
 
 
 def test_once_commits_nothing_where_nothing_is_new(landing: Landing, tmp_path: Path) -> None:
@@ -241,7 +235,7 @@ def test_once_commits_nothing_where_nothing_is_new(landing: Landing, tmp_path: P
     assert version(landing.lake, "landing") == before
     landing.parquet("orders/2.parquet", [{"id": 2}])
     landing.once()
-    assert version(landing.lake, "landing") == before + 1 and ids(landing) == [1, 2]
+    assert version(landing.lake, "landing") == before + 1 and landing.ids() == [1, 2]
 
 
 def test_once_commits_nothing_where_a_lake_has_nothing_new(tmp_path: Path) -> None:
@@ -275,7 +269,7 @@ def test_batches_are_whole_again_after_one_that_was_refused(landing: Landing, mo
     refused: list[int] = []
     monkeypatch.setattr(LakeSink, "commit", refusing)
     landing.once()
-    assert refused and len(ids(landing)) == 50
+    assert refused and len(landing.ids()) == 50
     assert 14 <= version(landing.lake, "landing") - before <= 20, "5 alone, and 45 by fives"
 
 
@@ -302,7 +296,7 @@ def test_a_request_to_skip_names_a_file_that_can_come(landing: Landing) -> None:
     done = command(landing, "skip", "orders/2.parquet")
     assert done.exit_code == 0 and "leave out the transaction at orders/2.parquet. It is at orders/1.parquet now." in done.stdout
     landing.once()
-    assert ids(landing) == [1] and landing.record()["orders/2.parquet"]["state"] == "left_out"
+    assert landing.ids() == [1] and landing.record()["orders/2.parquet"]["state"] == "left_out"
 
 
 # ---- columns of paths

@@ -25,38 +25,40 @@ from objcat.ingest.requests import add_request
 from objcat.ingest.routes import RoutedTable
 from objcat.ingest.sink import LakeSink
 from tests.ingest.landing import Landing
-from tests.ingest.test_folder import ids
 from tests.ingest.test_left_out import DELETES, command, put, put_unfit
 from tests.ingest.two_lakes import TwoLakes
 
 MISSPELLED = 'mask = { emial = "null" }'
 
 
-@pytest.fixture
-def landing(tmp_path: Path) -> Landing:
-    return Landing(tmp_path)
-
-
-def run(landing: Landing, monkeypatch: pytest.MonkeyPatch, *, looks: int = 8) -> IngestState:
-    """Run without an end of its own, until it has looked so often. A batch may wait for longer than that."""
+def run(landing: Landing, monkeypatch: pytest.MonkeyPatch, *, looks: int = 16) -> IngestState:
+    """Run without an end of its own, until it has looked so often after its last commit. A batch may wait for longer than that."""
     text = landing.config_path.read_text().replace("batch_s = 0.05", "batch_s = 60").replace("discover_s = 0.2", "discover_s = 60")
     landing.config_path.write_text(text)
-    made, look, looked = landing.ingest(), FolderLooks.look, 0
+    made, look, commit = landing.ingest(), FolderLooks.look, LakeSink.commit
+    looked: int | None = None
 
     def counted(self: Any, number: int) -> Any:
         nonlocal looked
-        looked += 1
-        if looked == looks:
-            made.stop()
+        if looked is not None:
+            looked += 1
+            if looked == looks:
+                made.stop()
         return look(self, number)
+
+    def committed(self: Any, *arguments: Any) -> Any:
+        nonlocal looked
+        done, looked = commit(self, *arguments), 0
+        return done
 
     with monkeypatch.context() as patched:
         patched.setattr(FolderLooks, "look", counted)
+        patched.setattr(LakeSink, "commit", committed)
         return made.run()
 
 
 def log_rows(landing: Landing) -> list[int]:
-    return sorted(ids(landing, "log"))
+    return sorted(landing.ids("log"))
 
 
 # ---- tables that are set aside
@@ -122,7 +124,7 @@ def test_all_tables_are_read_again_while_one_is_set_aside(landing: Landing) -> N
     for commits in (0, 0, 1):
         landing.killed_after_commits(commits)
     assert "later" not in landing.once().position
-    assert log_rows(landing) == [0, 1, 2] and ids(landing, "other") == [1]
+    assert log_rows(landing) == [0, 1, 2] and landing.ids("other") == [1]
     assert {one["state"] for one in landing.record().values()} == {"taken"}
 
 
@@ -137,7 +139,7 @@ def test_what_was_left_out_is_not_the_rest_of_a_table_that_was_dropped(landing: 
     assert done.exit_code == 1 and "without --left-out" in done.stderr and "land.orders" not in landing.lake.tables()
     add_request(landing.lake, landing.config(), "resnapshot", "orders")
     landing.once()
-    assert ids(landing) == [1, 2]
+    assert landing.ids() == [1, 2]
 
 
 # ---- skip
@@ -276,7 +278,7 @@ def test_an_optional_column_is_hidden_however_its_name_is_written(landing: Landi
     landing.parquet("orders/1.parquet", [{"id": 1, "Email": "secret"}])
     landing.parquet("items/1.parquet", [{"id": 2}])
     why = str(landing.once().tables["orders"].aside)
-    assert "did you mean 'Email'" in why and "land.orders" not in landing.lake.tables() and ids(landing, "items") == [2]
+    assert "did you mean 'Email'" in why and "land.orders" not in landing.lake.tables() and landing.ids("items") == [2]
 
 
 @pytest.mark.parametrize(("key", "known"), [("id", {"n": 7}), ("email", {})])
