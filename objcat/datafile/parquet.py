@@ -7,7 +7,7 @@ Reads are verified against the digests of the log entry. A wrong or missing file
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
@@ -259,18 +259,25 @@ def as_of_schema(rows: pa.Table, columns: Sequence[str], schema: TableSchema | N
 
 
 def base_pieces(
-    fileio: FileIO, base: BaseFile, columns: Sequence[str], *, where: Pruning | None = None, spec: TableSpec | None = None
+    fileio: FileIO,
+    base: BaseFile,
+    columns: Sequence[str],
+    *,
+    where: Pruning | None = None,
+    spec: TableSpec | None = None,
+    opened: pq.ParquetFile | AdoptedParquet | None = None,
 ) -> Iterator[pa.Table]:
     """Columns of a base file, with one row group at a time in memory.
 
-    spec: cast to its schema, see `read_base`. where: with `spec`, skips row groups without a matching row.
+    spec: cast to its schema, see `read_base`. where: with `spec`, skips row groups without a matching row. opened: the file, if it is open.
     """
-    with open_parquet(fileio, base, None if spec is None else spec.table_schema) as file:
+    schema = None if spec is None else spec.table_schema
+    with open_parquet(fileio, base, schema) if opened is None else nullcontext(opened) as file:
         numbers: Sequence[int] = range(file.num_row_groups)
         if where is not None and spec is not None and file.num_row_groups > 1:
             numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
         for number in numbers:
-            yield as_of_schema(_row_group(fileio, base, file, number, columns), columns, None if spec is None else spec.table_schema)
+            yield as_of_schema(_row_group(fileio, base, file, number, columns), columns, schema)
 
 
 def _row_group(fileio: FileIO, file: DataFile, parquet: pq.ParquetFile | AdoptedParquet, number: int, columns: Sequence[str]) -> pa.Table:

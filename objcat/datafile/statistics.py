@@ -48,7 +48,7 @@ def bounds_of(footer: pq.FileMetaData, schema: pa.Schema, *, always: Collection[
             if bound is not None:
                 found[int(column_id)] = bound
                 others += int(column_id) not in always
-        leaf += _leaves(field.type)
+        leaf += leaves(field.type)
     return found
 
 
@@ -63,18 +63,18 @@ def row_groups_that_may_match(
         among: only these row groups. None: all.
     """
     numbers = range(footer.num_row_groups) if among is None else among
-    leaves: dict[int, tuple[int, pa.DataType]] = {}
+    placed: dict[int, tuple[int, pa.DataType]] = {}
     leaf = 0
     for field in schema:
         column_id = (field.metadata or {}).get(FIELD_ID_KEY)
         if column_id is not None and int(column_id) in where.columns and not pt.is_nested(field.type):
-            leaves[int(column_id)] = (leaf, field.type)
-        leaf += _leaves(field.type)
+            placed[int(column_id)] = (leaf, field.type)
+        leaf += leaves(field.type)
     absent = _bounds_of_absent(schema, where, spec)
     changes = []
     for number in numbers:
         group = footer.row_group(number)
-        found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
+        found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in placed.items()}
         known = absent | {column_id: bound for column_id, bound in found.items() if bound is not None}
         # Bounds are compared like those of a manifest, with a row group in place of a file.
         group_id = FileGroupId("", number, footer.num_row_groups)
@@ -91,10 +91,11 @@ def _bounds_of_absent(schema: pa.Schema, where: Pruning, spec: TableSpec) -> dic
     return {column.id: bound for column in absent if (bound := default_bounds(column)) is not None}
 
 
-def _leaves(data_type: pa.DataType) -> int:
+def leaves(data_type: pa.DataType) -> int:
+    """How many columns of a file hold the values of a type."""
     if not pt.is_nested(data_type):
         return 1
-    return sum(_leaves(data_type.field(i).type) for i in range(data_type.num_fields))
+    return sum(leaves(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
 def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> Bound | None:
@@ -106,7 +107,7 @@ def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> 
     some = [one for one, chunk in zip(statistics, chunks, strict=True) if one.null_count < chunk.num_values]
     lower = upper = None
     if some and all(one.has_min_max for one in some):
-        read = _reader(data_type)
+        read = reader_of(data_type)
         lows, highs = [read(one.min_raw) for one in some], [read(one.max_raw) for one in some]
         # Other writers may have NaN for a bound of a row group, which compares with nothing.
         if not (pt.is_floating(data_type) and any(map(math.isnan, [*lows, *highs]))):
@@ -114,7 +115,7 @@ def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> 
     return lower, upper, nulls
 
 
-def _reader(data_type: pa.DataType) -> Callable[[Any], Any]:
+def reader_of(data_type: pa.DataType) -> Callable[[Any], Any]:
     """A function from footer values to values that compare like the column."""
     if pt.is_decimal(data_type):
         return lambda raw: int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)

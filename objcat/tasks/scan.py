@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from fileio.store import FileIO
+from objcat.datafile.adopted_files import AdoptedParquet
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import logical, named
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import EXPANSION, LogReader
-from objcat.datafile.merge import OP_COLUMN, merge, overlay
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, merge, overlay
+from objcat.datafile.open_files import open_parquet
+from objcat.datafile.ordering_bounds import are_later, ordering_bounds
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, base_pieces, constant, read_log, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
 from objcat.metadata.files import FileGroup, LogObject, LogSlice
@@ -90,6 +96,8 @@ class _GroupReader:
         self._columns = _physical_columns(task)
         self._key = [column.physical for column in task.spec.key_columns]
         self._ordering = task.spec.ordering_physical
+        wanted = _physical_columns(task, to_merge_by_key=True)
+        self._without_ordering = [name for name in self._columns if name in wanted]
         self._schema = scan_schema(task.spec, task.columns)
         where = task.where
         self._plain_where = None if where is None else where.to_pruning()
@@ -117,15 +125,23 @@ class _GroupReader:
                 for rows in self.logs.pieces(part):
                     yield self._of_log(rows, group, part, number).drop_columns([OP_COLUMN])
             return
-        base = self._base(group)
-        sources: list[Iterable[pa.Table]] = [by_key(base, key=self._key) if lies_otherwise(group) else base]
-        if self.logs.bytes_of(group) <= GROUP_LOGS_BYTES_MAX:
-            together = pa.concat_tables([self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered])
-            sources.append([sort_by_key(together, key=self._key)])
-        else:
-            sources.extend(self._log_pieces(group, part, number) for part, number in numbered)
-        for before, *logs in cut_sorted(sources, key=self._key):
-            present = [rows for rows in logs if rows is not None]
+        if self.logs.bytes_of(group) > GROUP_LOGS_BYTES_MAX:
+            yield from self._replayed(group, self._base(group), [self._log_pieces(group, part, number) for part, number in numbered])
+            return
+        parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
+        together = [sort_by_key(pa.concat_tables(parts), key=self._key)]
+        with nullcontext() if group.base is None else open_parquet(self._fileio, group.base, self._spec.table_schema) as file:
+            by_key_alone = file is not None and self._are_settled(group, parts, file)
+            base = self._base(group, opened=file, by_key_alone=by_key_alone)
+            yield from self._replayed(group, base, [together], by_key_alone=by_key_alone)
+
+    def _replayed(
+        self, group: FileGroup, base: Iterator[pa.Table], logs: Sequence[Iterable[pa.Table]], *, by_key_alone: bool = False
+    ) -> Iterator[pa.Table]:
+        """The merged rows. by_key_alone: every log row wins over the base row of its key."""
+        sources: list[Iterable[pa.Table]] = [by_key(base, key=self._key) if lies_otherwise(group) else base, *logs]
+        for before, *after in cut_sorted(sources, key=self._key):
+            present = [rows for rows in after if rows is not None]
             if not present:
                 assert before is not None
                 yield before
@@ -133,16 +149,37 @@ class _GroupReader:
             on_top = pa.concat_tables(present)
             if before is None:
                 yield merge(on_top, key=self._key, ordering=self._ordering)
+            elif by_key_alone:
+                newest = merge(on_top, key=self._key, ordering=self._ordering, keep_deletes=True)
+                yield from overlay(before, newest, key=self._key, ordering=())
             else:
                 yield from overlay(before, on_top, key=self._key, ordering=self._ordering)
 
-    def _base(self, group: FileGroup) -> Iterator[pa.Table]:
+    def _are_settled(self, group: FileGroup, parts: Sequence[pa.Table], file: pq.ParquetFile | AdoptedParquet) -> bool:
+        """Whether every log row is known to win over the base row of its key by its ordering value. parts: the rows of each slice."""
+        if not self._ordering or group.is_adopted:
+            return False
+        ordering = self._spec.ordering_columns
+        bounds = ordering_bounds(file.metadata, file.schema_arrow, ordering)
+        if bounds is None:
+            return False
+        for part, rows in zip(group.logs, parts, strict=True):
+            # A compaction leaves no row of a key whose delete it retains.
+            retained = part.slot <= group.as_of and pc.all(pc.equal(rows.column(OP_COLUMN), OP_DELETE), min_count=0).as_py()
+            if not retained and not are_later(rows, ordering, bounds):
+                return False
+        return True
+
+    def _base(
+        self, group: FileGroup, *, opened: pq.ParquetFile | AdoptedParquet | None = None, by_key_alone: bool = False
+    ) -> Iterator[pa.Table]:
         base = group.base
         if base is None:
             return
-        columns = [*self._columns, *([TXN_COLUMN] if TXN_COLUMN in self._task.columns else [])]
-        where = self._merged_where if group.logs else self._plain_where
-        for rows in base_pieces(self._fileio, base, columns, where=where, spec=self._spec):
+        columns = self._without_ordering if by_key_alone else self._columns
+        columns = [*columns, *([TXN_COLUMN] if TXN_COLUMN in self._task.columns else [])]
+        where = self._merged_where if group.logs and not by_key_alone else self._plain_where
+        for rows in base_pieces(self._fileio, base, columns, where=where, spec=self._spec, opened=opened):
             yield self._numbered(bare(own_rows(rows, self._spec, group, base.group_id)), 0)
 
     def _log_pieces(self, group: FileGroup, part: LogSlice, number: int) -> Iterator[pa.Table]:
@@ -189,15 +226,15 @@ def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, group_id: FileGr
     return rows.filter(pa.array(buckets == group.group_id.bucket))
 
 
-def _physical_columns(task: ScanTask) -> list[str]:
-    """Physical names to read: for the selection, the filter and the merge."""
+def _physical_columns(task: ScanTask, *, to_merge_by_key: bool = False) -> list[str]:
+    """Physical names to read: for the selection, the filter and the merge. to_merge_by_key: where keys alone decide."""
     spec = task.spec
     hidden = {field.name for field in HIDDEN_FIELDS}
     names = {*task.columns, *(task.where.columns if task.where else ())} - hidden
     wanted = {spec.table_schema.column(name).physical for name in names}
     if any(not group.is_plain for group in task.groups):
         wanted |= {column.physical for column in spec.key_columns}
-        wanted |= set(spec.ordering_physical)
+        wanted |= set() if to_merge_by_key else set(spec.ordering_physical)
     if not wanted:
         wanted = {(spec.key_columns or spec.table_schema.columns)[0].physical}
     return [column.physical for column in spec.table_schema.columns if column.physical in wanted]
