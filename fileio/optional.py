@@ -17,6 +17,9 @@ _PACKAGES = {
 }
 """The package of a module, where its name differs."""
 
+_NO_MEMORY = "failed to map segment"
+"""How the loader of libraries says that memory, or the process's share of it, has ended."""
+
 
 def library(module: str, *, needed_by: str, extra: str) -> Any:
     """Import a module of an optional library.
@@ -28,10 +31,13 @@ def library(module: str, *, needed_by: str, extra: str) -> Any:
 
     Raises:
         MissingDependency: The library is not installed, or it cannot be imported. The message has the command that installs it.
+        ImportError: There is no memory to load it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        if _NO_MEMORY in str(error):
+            raise
         package = _PACKAGES.get(module, module)
         absent = isinstance(error, ModuleNotFoundError) and (error.name is None or f"{module}.".startswith(f"{error.name}."))
         why = "is not installed" if absent else f"cannot be imported ({error})"

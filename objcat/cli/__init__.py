@@ -36,7 +36,8 @@ from objcat.cli import (
 )
 from objcat.cli.common import EXIT_WRONG
 from objcat.cli.output import say, say_error, wants_json
-from objcat.errors import ObjcatError
+from objcat.common.memory_errors import is_full, out_of_memory
+from objcat.errors import ObjcatError, OutOfMemory
 from objcat.version import VERSION
 
 EXIT_INTERRUPTED = 130
@@ -137,6 +138,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(_run())
+    except OutOfMemory as error:
+        _fail_of_memory(error)
     except (FileIOError, ObjcatError) as error:
         _fail(error)
     except _USAGE_ERROR as error:
@@ -147,7 +150,13 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         # An error of this machine: a full disk, a file that is not writable.
+        if is_full(error):
+            _fail_of_memory(error)
         _fail(error, said=f"{error}. Correct that, and call the command again.")
+    except Exception as error:
+        if not is_full(error):
+            raise
+        _fail_of_memory(error)
 
 
 def _run() -> int:
@@ -157,6 +166,15 @@ def _run() -> int:
         return 0
     code = app(standalone_mode=False)
     return code if isinstance(code, int) else 0
+
+
+def _fail_of_memory(error: Exception) -> NoReturn:
+    """Print what a full memory means, and exit at once: under the limit, some libraries do not survive the end of a process."""
+    full = error if isinstance(error, OutOfMemory) else out_of_memory(error, f"objcat {' '.join(sys.argv[1:2])}".rstrip())
+    say_error(type(full).__name__, str(full), EXIT_WRONG)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_WRONG)
 
 
 def _fail(error: Exception, *, code: int = EXIT_WRONG, said: str | None = None) -> NoReturn:

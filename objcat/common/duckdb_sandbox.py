@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fileio.optional import library
-from objcat.common.memory_errors import address_room_bytes
+from objcat.common.memory_errors import address_room_bytes, check_room
 
 _CLOSED: Mapping[str, str] = {
     "enable_external_access": "false",
@@ -71,8 +71,7 @@ def _within_limit() -> dict[str, str]:
     room = address_room_bytes()
     if room is None or room >= UNLIMITED_BYTES:
         return {}
-    if room < LEAST_BYTES:
-        raise MemoryError(f"DuckDB needs {LEAST_BYTES // 1024**2} MiB of addresses. The process may have {room // 1024**2} MiB more.")
+    check_room(LEAST_BYTES, library="DuckDB")
     return {"threads": "1", "memory_limit": f"{room // 4 // 1024**2}MiB"}
 
 

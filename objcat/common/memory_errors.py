@@ -49,6 +49,13 @@ def address_room_bytes() -> int | None:
     return None if limit == resource.RLIM_INFINITY else max(0, limit - taken)
 
 
+def check_room(needed_bytes: int, *, library: str) -> None:
+    """Raise MemoryError if a limit of addresses leaves less than a library needs that ends the process when memory does."""
+    room = address_room_bytes()
+    if room is not None and room < needed_bytes:
+        raise MemoryError(f"{library} needs {needed_bytes // 1024**2} MiB of addresses. The process may have {room // 1024**2} MiB more.")
+
+
 def reports_full_memory(kind: C) -> C:
     """A class decorator: its public methods raise OutOfMemory when memory ends.
 
@@ -99,19 +106,19 @@ def after_commit(slot: int) -> Iterator[None]:
             logger.warning("Memory ended after the commit of slot %d, which is durable: %s", slot, error)
 
 
-def out_of_memory(error: Exception, what: str, holder: object, data: object = None) -> OutOfMemory:
+def out_of_memory(error: Exception, what: str, holder: object = None, data: object = None) -> OutOfMemory:
     """The OutOfMemory for a user.
 
     Args:
         what: The call.
-        holder: Its object.
+        holder: Its object, if it has one.
         data: The data that was passed in, if any.
     """
     rows, size = getattr(data, "num_rows", None), getattr(data, "nbytes", None)
     size_text = f" of {rows:,} rows and {size:,} bytes" if isinstance(rows, int) and isinstance(size, int) else ""
     reason = (str(error).splitlines() or [""])[0] or "no more memory"
     return OutOfMemory(
-        f"Memory ended in {what}{size_text} on {shown(holder)} ({type(error).__name__}: {reason}). "
+        f"Memory ended in {what}{size_text}{'' if holder is None else f' on {shown(holder)}'} ({type(error).__name__}: {reason}). "
         "The commit that was under way did not happen. Earlier commits stay. "
         "Write or read fewer rows at once (scans: to_batches(), columns=, where=), raise the limit of the process (ulimit -v), "
         "or connect with env=fileio.SystemEnv(parallelism=2, memory_bytes=...), which uses less."

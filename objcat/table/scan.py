@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from fileio.optional import library
 from fileio.store import FileIO
-from objcat.common.memory_errors import reporting, reports_full_memory
+from objcat.common.memory_errors import check_room, reporting, reports_full_memory
 from objcat.common.validation import nearest_name, session, shown, text
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.nested_slices import compact_nested_slices
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from objcat.table.dataset import ScanDataset
 
 BATCH_ROWS_MAX = 64 * 1024
+POLARS_BYTES = 128 * 1024**2
+"""What polars needs under a limit of addresses beside a copy of the rows: its threads, each with memory of its own."""
 
 CommitsOf = Callable[[Collection[Txn]], Mapping[Txn, CommitInfo]]
 
@@ -119,8 +121,12 @@ class Scan:
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """Read all rows into a polars frame. Raises MissingDependency."""
-        frame: pl.DataFrame = library("polars", needed_by="to_polars() needs", extra="local").DataFrame(self.to_arrow())
+        """Read all rows into a polars frame. Raises MissingDependency, and OutOfMemory before polars would end the process."""
+        check_room(POLARS_BYTES, library="polars")
+        polars = library("polars", needed_by="to_polars() needs", extra="local")
+        rows = self.to_arrow()
+        check_room(POLARS_BYTES + rows.nbytes, library="polars")
+        frame: pl.DataFrame = polars.DataFrame(rows)
         return frame
 
     def to_polars_lazy(self) -> pl.LazyFrame:
@@ -129,6 +135,7 @@ class Scan:
         polars applies the filters, so they mean what they mean to polars. Raises MissingDependency; `collect` raises the errors of a scan
         inside polars' own.
         """
+        check_room(POLARS_BYTES, library="polars")
         polars = library("polars", needed_by="to_polars_lazy() needs", extra="local")
         from objcat.table.dataset import lazy_frame
 

@@ -5,6 +5,7 @@ BYTES: how much more the process may take than it has when the work begins. Prin
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -13,11 +14,14 @@ from typing import Any
 
 import duckdb  # noqa: F401 - loaded before the limit
 import numpy as np
+import pandas as pd  # noqa: F401 - as well
+import polars as pl  # noqa: F401 - as well
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import objcat
 from fileio.errors import FileIOError
+from objcat import cli
 from objcat.errors import ObjcatError
 from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
 
@@ -42,7 +46,8 @@ def make(url: str) -> None:
             table.upsert(rows(ROWS // 4, 1))
 
 
-def works(lake: objcat.Lake, name: str, batch: pa.Table) -> dict[str, Callable[[], Any]]:
+def works(url: str, name: str, batch: pa.Table) -> dict[str, Callable[[], Any]]:
+    lake = objcat.connect(url)
     table = lake.table(name)
     return {
         "upsert": lambda: table.upsert(batch),
@@ -50,12 +55,25 @@ def works(lake: objcat.Lake, name: str, batch: pa.Table) -> dict[str, Callable[[
         "bulk_insert": lambda: table.bulk_insert(batch),
         "scan": lambda: table.scan().to_arrow(),
         "batches": lambda: list(table.scan().to_batches()),
+        "polars": lambda: table.scan().to_polars(),
+        "pandas": lambda: table.scan().to_pandas(),
+        "changes": lambda: table.changes(since=0).to_arrow(),
+        "greatest": lambda: table.scan().max("text"),
+        "query": lambda: command("query", url, f"SELECT text, sum(v) FROM {name} GROUP BY text ORDER BY text"),
+        "export": lambda: command("export", f"{url}/{name}", f"{url}.{name}.parquet", "--overwrite"),
         "merge": lambda: table.merge(batch).when_matched_update().when_not_matched_insert().execute(),
         "update": lambda: table.update({"v": str(NEW)}, where="id % 2 = 0"),
         "delete": lambda: table.delete("v % 2 = 0 and text like '%1%'"),
         "compact": table.maintenance.compact,
         "sql": lambda: lake.sql(f"SELECT a.text, b.v FROM {name} a JOIN {name} b ON a.id = b.id ORDER BY a.text DESC"),
     }
+
+
+def command(*arguments: str) -> None:
+    """Run a command of the command line. One that fails ends this process."""
+    sys.argv = ["objcat", *arguments, "--json"]
+    with contextlib.suppress(SystemExit), open(os.devnull, "w") as out, contextlib.redirect_stdout(out):
+        cli.main()
 
 
 def taken_bytes() -> int:
@@ -65,11 +83,10 @@ def taken_bytes() -> int:
 
 def main() -> None:
     url, name, work, more = sys.argv[1:]
-    lake = objcat.connect(url)
     # Threads and libraries are there when the limit comes, as in a process that has worked for a while.
-    works(lake, "small", rows(100, NEW))[work]()
+    works(url, "small", rows(100, NEW))[work]()
     batch = rows(2 * ROWS if work in ("upsert", "insert", "bulk_insert", "merge") else 100, NEW, after=ROWS // 2)
-    run = works(lake, name, batch)[work]
+    run = works(url, name, batch)[work]
     limit = taken_bytes() + int(more)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ CASES = [
     (MERGE_ON_READ, "upsert", 4),
     (COPY_ON_WRITE, "bulk_insert", 48),
     (MERGE_ON_READ, "compact", 16),
+    (MERGE_ON_READ, "scan", 16),
+    (MERGE_ON_READ, "polars", 64),
 ]
 """What is done to which table, and how many MiB there are for it. One process each, of some seconds."""
 MORE = [
@@ -31,6 +34,14 @@ MORE = [
     (MERGE_ON_READ, "insert", 4),
     (MERGE_ON_READ, "merge", 48),
     (MERGE_ON_READ, "delete", 48),
+    (COPY_ON_WRITE, "scan", 16),
+    (MERGE_ON_READ, "scan", 4),
+    (MERGE_ON_READ, "batches", 16),
+    (COPY_ON_WRITE, "batches", 4),
+    (COPY_ON_WRITE, "polars", 160),
+    (COPY_ON_WRITE, "pandas", 48),
+    (MERGE_ON_READ, "changes", 16),
+    (COPY_ON_WRITE, "greatest", 4),
 ]
 
 
@@ -41,16 +52,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def limited(lake: Path, name: str, work: str, mib: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.tables.limited_process", str(lake), name, work, str(mib * MIB)]
+    # Arrow's other pools reserve a GiB of addresses at the start, and the C library 64 MiB for each thread. A limit does not count these.
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of addresses are Linux's")
 @pytest.mark.parametrize(("name", "work", "mib"), [*CASES, *(pytest.param(*case, marks=pytest.mark.tier("all")) for case in MORE)])
 def test_work_that_does_not_fit_ends_in_a_typed_error_and_commits_are_as_was_said(
     name: str, work: str, mib: int, made: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(made, tmp_path / "lake")
-    command = [sys.executable, "-m", "tests.tables.limited_process", str(tmp_path / "lake"), name, work, str(mib * MIB)]
-    # Arrow's other pools reserve a GiB of addresses at the start, which a limit then does not count.
-    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = limited(tmp_path / "lake", name, work, mib)
     assert done.returncode == 0, done.stderr[-4000:]
     ended, _, said = done.stdout.partition(" ")
     assert ended == "OutOfMemory", done.stdout
@@ -63,6 +78,16 @@ def test_work_that_does_not_fit_ends_in_a_typed_error_and_commits_are_as_was_sai
     after.maintenance.rollback_failed_writes(older_than_s=0)
     assert after.maintenance.rollback_failed_writes(older_than_s=0) == [], "what stayed of the write is swept"
     assert after.scan().count() == before.scan().count()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of addresses are Linux's")
+@pytest.mark.parametrize("work", ["query", pytest.param("export", marks=pytest.mark.tier("all"))])
+def test_a_command_that_does_not_fit_ends_with_one_message(work: str, made: Path) -> None:
+    done = limited(made, MERGE_ON_READ, work, 4)
+    assert done.returncode == 2, done.stderr[-4000:]
+    said = json.loads(done.stderr)
+    assert (said["error"], said["exit_code"]) == ("OutOfMemory", 2)
+    assert "raise the limit of the process" in said["message"]
 
 
 def test_a_process_that_may_begin_no_thread_does_the_work_of_tasks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
