@@ -22,8 +22,7 @@ from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import AnyRoot, BrokenRoot, Root, VoidRoot
 from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.error_location import says_where
-from objcat.timeline.json_objects import RESTORE
-from objcat.timeline.log import Log, with_changes
+from objcat.timeline.log import LOOK_BEYOND_S, Log, absent_slot, with_changes
 from objcat.timeline.log_reducer import LogReducer
 from objcat.timeline.log_state import LogState
 from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcomes
@@ -76,6 +75,7 @@ class Timeline(Generic[S]):
         self._publishing_until_s: float | None = None
         self._failed_at_slot: int | None = None
         self._hinted_s: float | None = None
+        self._looked_s = fileio.env.monotonic_s()
         self._unusable: set[str] = set()
         self._passes_over_all = False
 
@@ -87,21 +87,22 @@ class Timeline(Generic[S]):
 
         A checkpoint is a cache. An unreadable one is logged once, and an older one or the log itself is used instead.
 
-        Costs the hint, a root, the entries above it, and one request that finds nothing. O(log n) requests more if the hint is missing or
-        stale. Raises UnsupportedFormat, CorruptTable.
+        Costs the hint, a root, the entries above it, and two requests that find nothing: the second shows that no slot was deleted by hand.
+        O(log n) requests more if the hint is missing or stale. Raises UnsupportedFormat, CorruptTable.
         """
+        self._looked_s = self.fileio.env.monotonic_s()
         if self._passes_over_all:
             return self.advance(self._empty(), self._entries(-1))
         hint, _ = checkpoint.read_hint(self.fileio)
         if hint is None:
-            return self._catch_up(self._empty(), window=1, reach=checkpoint.TAIL_SLOTS_MAX + 1)
+            return self._catch_up(self._empty(), window=1, reach=checkpoint.TAIL_SLOTS_MAX + 1, looks_beyond=True)
         found = checkpoint.read_root(self.fileio, hint.checkpoint)
         if found is None or isinstance(found.root, VoidRoot) or not self._is_usable(found.root) or isinstance(found.root, BrokenRoot):
             known = hint.slot if self.fileio.exists(log_key(hint.slot)) else -1
             return self._jump(self._empty(), known)
         view = self._standing_on(found.root)
         reach = checkpoint.TAIL_SLOTS_MAX + 1
-        opened = self._catch_up(view, window=min(reach, hint.slot - view.slot + 1), reach=reach)
+        opened = self._catch_up(view, window=min(reach, hint.slot - view.slot + 2), reach=reach, looks_beyond=True)
         if opened.slot == view.slot:
             # With nothing above the root, its own slot shows that the log reaches that far.
             self.check_checkpoint(view)
@@ -123,8 +124,16 @@ class Timeline(Generic[S]):
 
     @says_where
     def refresh(self, view: LogView[S]) -> LogView[S]:
-        """The newest view. One GET when nothing is new. Far behind, it begins at a newer checkpoint than `view`. Raises as `open`."""
-        return self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX)
+        """The newest view. One GET when nothing is new. Far behind, it begins at a newer checkpoint than `view`. Raises as `open`.
+
+        Once in `LOOK_BEYOND_S`, when nothing is new, one request more makes sure of it.
+        """
+        newest = self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX)
+        now_s = self.fileio.env.monotonic_s()
+        if newest.slot == view.slot and now_s - self._looked_s >= LOOK_BEYOND_S:
+            self.log.check_end(view.slot)
+            self._looked_s = now_s
+        return newest
 
     @says_where
     def advance(self, view: LogView[S], entries: Sequence[Entry]) -> LogView[S]:
@@ -201,7 +210,7 @@ class Timeline(Generic[S]):
             middle = (low + high) // 2
             entry = self.log.read_stub(middle)
             if entry is None:
-                raise CorruptTable(f"{log_key(middle)} is missing although later slots exist. {RESTORE}")
+                raise CorruptTable(absent_slot(middle))
             if entry.committed_at_ms <= when_ms:
                 low = middle
             else:
@@ -315,9 +324,9 @@ class Timeline(Generic[S]):
     def _standing_on(self, root: Root) -> LogView[S]:
         return LogView(root.log, self.reducer.load(root.payload), root.slot, root.all_outcomes())
 
-    def _catch_up(self, view: LogView[S], *, window: int, reach: int) -> LogView[S]:
-        """The newest view: read up to `reach` entries in order, and jump when there are more."""
-        entries = self.log.read_after(view.slot, until=view.slot + reach, window=window)
+    def _catch_up(self, view: LogView[S], *, window: int, reach: int, looks_beyond: bool = False) -> LogView[S]:
+        """The newest view: read up to `reach` entries in order, and jump when there are more. looks_beyond: see `Log.read_after`."""
+        entries = self.log.read_after(view.slot, until=view.slot + reach, window=window, looks_beyond=looks_beyond)
         try:
             advanced = self.advance(view, entries)
         except CheckpointCollected:
@@ -355,7 +364,7 @@ class Timeline(Generic[S]):
     def _entries(self, after: int, *, until: int | None = None) -> list[Entry]:
         """The entries above a slot. Raises CorruptTable. The error says when a skipped checkpoint could replace the missing entries."""
         try:
-            return self.log.read_after(after, until=until, window=checkpoint.TAIL_SLOTS_MAX)
+            return self.log.read_after(after, until=until, window=checkpoint.TAIL_SLOTS_MAX, looks_beyond=True)
         except CorruptTable as error:
             if not self._unusable:
                 raise
@@ -367,7 +376,7 @@ class Timeline(Generic[S]):
     def check_absent(self, first: int, slot: int) -> None:
         """Check that no later slot exists. Raises CorruptTable. slot: the requested one, at or above `first`, which is absent."""
         if slot >= 0 and self.fileio.exists(log_key(max(slot, first + 1))):
-            raise CorruptTable(f"{log_key(first)} is missing although later slots exist. {RESTORE}")
+            raise CorruptTable(absent_slot(first))
 
     def _publish(self, view: LogView[S]) -> LogView[S]:
         """`publish`, without the hint."""
