@@ -25,8 +25,8 @@ from objcat.ingest.config import IngestConfig, hint, read_config
 from objcat.ingest.followed_tables import GONE
 from objcat.ingest.ingest_check import CheckedTable, IngestCheck, check_ingest
 from objcat.ingest.ingest_metrics import serve_metrics
-from objcat.ingest.ingest_status import IngestStatus, read_status
-from objcat.ingest.requests import IngestRequest, RequestKind, add_request
+from objcat.ingest.ingest_status import IngestStatus, read_state, read_status
+from objcat.ingest.requests import IngestRequest, RequestKind, add_request, withdraw_skip
 from objcat.ingest.routes import HISTORY, SOFT, Router
 from objcat.ingest.runner import Ingest, IngestProgress
 from objcat.ingest.sources import keeps_left_out, open_source, position_text, transaction_text
@@ -116,6 +116,8 @@ def resnapshot(
     """Let the ingest read a table again, also one that was set aside.
 
     Rows of files, messages or slots that the source no longer has go from the table, unless you give --left-out.
+    A table kept as history (deletes = "history") keeps all its rows: each row that the source has now is appended once more.
+    `_op` tells them: `read` where a database was read, and `truncate` before the first where files, messages or slots are.
     The request waits in the lake. A running ingest takes it in less than a minute, and the next start of one that does not run.
     """
     if (table is None) is not all_tables:
@@ -131,19 +133,24 @@ def resnapshot(
         others = hint(table, known) if known else "no table was read so far."
         raise InvalidInput(f"No route of {config} follows a table {table!r}: {others} Nothing was asked.")
     kind: RequestKind = "resnapshot_all" if all_tables else "left_out" if left_out else "resnapshot"
-    _tell_request(read, add_request(_lake(read), read, kind, table or ""), as_json=as_json)
+    kept = ""
+    if not left_out and (Router(read).keeps_history(table) if table is not None else any(one.deletes == HISTORY for one in read.routes)):
+        kept = " A table kept as history keeps its rows: each row that the source has now is appended once more."
+    _tell_request(read, add_request(_lake(read), read, kind, table or ""), as_json=as_json, more=kept)
 
 
 @ingest.command()
 def skip(
     config: Config,
     position: Annotated[str, typer.Argument(help="The transaction, as the message of the ingest names it.", metavar="POSITION")],
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Do not leave it out: take an earlier request back.")] = False,
     as_json: Json = False,
 ) -> None:
     """Leave a transaction out that cannot be written. Its tables are read again, and the dead letters name it.
 
     Kafka, folders and tables of a lake cannot be read in part: there the lake lacks it until `resnapshot`.
     The position must be of the form of the source, and come after what is committed.
+    `objcat ingest status` shows which requests wait, since when, and which of them wait for what cannot come any more.
     """
     read = read_config(config)
     lake = _lake(read)
@@ -153,7 +160,10 @@ def skip(
             f"{read.name} has not begun, so it has refused no transaction. Nothing was asked. Run `objcat ingest once {config}`."
         )
     at = stored.state["position"]
-    request = add_request(lake, read, "skip", transaction_text(read, lake, at, position))
+    if withdraw:
+        request = withdraw_skip(lake, read, read_state(read, stored), position)
+    else:
+        request = add_request(lake, read, "skip", transaction_text(read, lake, at, position))
     _tell_request(read, request, as_json=as_json, more=f" It is at {_shortened(position_text(read, at))} now.")
 
 

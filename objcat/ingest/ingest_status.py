@@ -12,10 +12,11 @@ from objcat.errors import IngestStopped, TableNotFound
 from objcat.ingest.config import IngestConfig
 from objcat.ingest.handover import IngestState, TableProgress
 from objcat.ingest.model import ChangeSource, SourceReport
-from objcat.ingest.requests import requests_after
+from objcat.ingest.requests import PendingSkip, pending_skips, requests_after
 from objcat.ingest.routes import Router
 from objcat.ingest.sources import position_text
 from objcat.lake.lake import Lake
+from objcat.timeline.position import StoredPosition
 
 DEAD_SHOWN_MAX = 20
 
@@ -58,7 +59,8 @@ class IngestStatus:
         head: where the source is; None when that is not known, or is told in bytes.
         is_behind: whether the source has more; None when that is not known.
         away: why it could not be reached.
-        waiting: what was asked of the ingest and is not done yet.
+        waiting: what was asked of the ingest and is not done yet, for people.
+        skips: transactions that are to be left out and have not come.
         dead_letters: the newest ones.
     """
 
@@ -78,6 +80,7 @@ class IngestStatus:
     is_behind: bool | None = None
     away: str | None = None
     waiting: tuple[str, ...] = ()
+    skips: tuple[PendingSkip, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
 
 
@@ -113,16 +116,13 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
             report=report,
             away=away,
         )
-    try:
-        state = msgspec.convert(dict(stored.state), IngestState)
-    except msgspec.ValidationError as error:
-        raise IngestStopped(
-            f"The position of {config.name!r} was written by another version of objcat ({error}). Use that version."
-        ) from error
+    state = read_state(config, stored)
     head = None
     if source is not None and report is not None and report.behind_bytes is None:
         head = report.head
     asked = [request.text for request in requests_after(lake, config, state.requests)]
+    skips = pending_skips(lake, config, state, asks_source=source is not None)
+    now_ms = lake.fileio.env.now_ms()
     return IngestStatus(
         source=config.name,
         position=position_text(config, state.position),
@@ -139,9 +139,20 @@ def read_status(config: IngestConfig, lake: Lake, source: ChangeSource | None = 
         head=None if head is None else position_text(config, head),
         is_behind=None if head is None or source is None else not source.is_reached(state.position, head),
         away=away,
-        waiting=(*asked, *(f"leave out the transaction at {position}, which has not come so far" for position in state.skips)),
+        waiting=(*asked, *(skip.text(now_ms, config=config.path) for skip in skips)),
+        skips=tuple(skips),
         dead_letters=tuple(_dead_letters(config, lake)) if state.dead else (),
     )
+
+
+def read_state(config: IngestConfig, stored: StoredPosition) -> IngestState:
+    """The state that a commit of the ingest stored. Raises IngestStopped if another version of objcat wrote it."""
+    try:
+        return msgspec.convert(dict(stored.state), IngestState)
+    except msgspec.ValidationError as error:
+        raise IngestStopped(
+            f"The position of {config.name!r} was written by another version of objcat ({error}). Use that version."
+        ) from error
 
 
 def _table(name: str, progress: TableProgress) -> TableStatus:

@@ -32,7 +32,7 @@ from objcat.ingest.handover import IngestState
 from objcat.ingest.ingest_lag import IngestLag
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import BadRecord, ChangeSource, Position, SourceTransaction
-from objcat.ingest.requests import IngestRequest, requests_after, transactions_to_skip
+from objcat.ingest.requests import IngestRequest, requests_after, take_skip
 from objcat.ingest.routes import Router
 from objcat.ingest.sink import LakeSink
 from objcat.ingest.snapshots import SnapshotReader
@@ -378,8 +378,7 @@ class IngestSession:
             if request.kind == "skip":
                 if self._has_rows():
                     self._commit()
-                asked = transactions_to_skip(self._ingest._lake, self._config, state.position, request)
-                state.skips += [one for one in asked if one not in state.skips]
+                take_skip(self._ingest._lake, self._config, state, request)
             elif not self._source.has_snapshots:
                 self._read_again(request)
             else:

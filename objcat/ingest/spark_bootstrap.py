@@ -22,7 +22,7 @@ from objcat.ingest.followed_tables import FollowedTables
 from objcat.ingest.ingest_metrics import IngestMetrics
 from objcat.ingest.model import ChangeSource, ChangeStamp, SnapshotChunk, SourceTable
 from objcat.ingest.postgres.exported_snapshot import ExportedSnapshot
-from objcat.ingest.requests import requests_after
+from objcat.ingest.requests import requests_after, take_skip
 from objcat.ingest.routes import HISTORY, RoutedTable, Router
 from objcat.ingest.sink import LakeSink
 from objcat.ingest.snapshots import READ
@@ -173,7 +173,7 @@ def _take_requests(lake: Lake, config: IngestConfig, tables: FollowedTables) -> 
         if request.kind == "resnapshot_all":
             tables.begin_again()
         elif request.kind == "skip":
-            tables.state.skips.append(request.what)
+            take_skip(lake, config, tables.state, request)
         else:
             tables.resnapshot(request.what)
         tables.state.requests = request.number

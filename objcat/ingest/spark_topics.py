@@ -42,7 +42,7 @@ from objcat.ingest.reduced_changes import (
     reduce_changes,
     reduced_schema,
 )
-from objcat.ingest.requests import requests_after
+from objcat.ingest.requests import requests_after, take_skip
 from objcat.ingest.routes import HISTORY, RoutedTable, Router
 from objcat.ingest.sink import LakeSink
 from objcat.lake.lake import Lake
@@ -214,7 +214,7 @@ class _Reading:
         state = self.tables.state
         for request in requests_after(self.lake, self.config, state.requests):
             if request.kind == "skip":
-                state.skips.append(request.what)
+                take_skip(self.lake, self.config, state, request)
             elif request.kind == "resnapshot_all":
                 self.tables.begin_again()
                 state = self.tables.state

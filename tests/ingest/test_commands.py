@@ -110,9 +110,16 @@ def test_status_tells_what_was_asked_and_what_is_set_aside(items: Shop) -> None:
     said = command(items, "status").stdout
     assert "consistent: yes, without 1 table set aside" in said and "\nset aside: public.notes: " in said
     assert "waits: read public.items again\nwaits: leave out the transaction at FFFFFFFF/00000001\n" in said
+    assert command(items, "skip", "FFFFFFFF/2").returncode == 0
+    done = command(items, "skip", "FFFFFFFF/00000002", "--withdraw")
+    assert done.returncode == 0 and "do not leave out the transaction at FFFFFFFF/00000002." in done.stdout
+    done = command(items, "skip", "FFFFFFFF/00000002", "--withdraw")
+    assert done.returncode == 2 and "These wait: FFFFFFFF/00000001. Nothing was asked." in done.stderr
     json_of(items, "once", status=1)
     (found,) = json_of(items, "status")
-    assert found["waiting"] == ["leave out the transaction at FFFFFFFF/00000001, which has not come so far"]
+    (waiting,) = found["waiting"]
+    assert re.fullmatch("leave out the transaction at FFFFFFFF/00000001, asked [0-9]+ min ago, which has not come so far", waiting)
+    assert [(one["position"], one["passed"]) for one in found["skips"]] == [("FFFFFFFF/00000001", None)]
     (checked,) = json_of(items, "check")
     assert checked["position"] == found["position"] and f"shop is at {found['position']} (" in command(items, "status").stdout
 
