@@ -20,6 +20,7 @@ class Sample:
         files: Written; None for reads. Likewise `bytes`.
         removed: Files removed by a cleaning.
         peak_bytes: Resident, of all its processes.
+        cpu_seconds: Of all its processes, also those of reading a batch. On a busy machine it says more than seconds.
         requests: By kind, where they are counted.
     """
 
@@ -29,6 +30,7 @@ class Sample:
     bytes: int | None = None
     removed: int | None = None
     peak_bytes: int = 0
+    cpu_seconds: float | None = None
     requests: dict[str, int] | None = None
     exchanges: int | None = None
     called: str | None = None

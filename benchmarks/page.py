@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import plots
 from benchmarks.figures import WorkResult, sides_of, times_faster, verdicts
 from benchmarks.peers import SIDES
-from benchmarks.report import notes_of, ratio_text, requests_text, seconds_text, writes_text
+from benchmarks.report import cpu_text, notes_of, ratio_text, requests_text, seconds_text, writes_text
 
 _STYLE = Path(__file__).with_name("page.css")
 _SAID_FIRST = ("scale", "rounds", "machine", "processor", "tree", "began")
@@ -90,9 +90,10 @@ def _work(result: WorkResult) -> str:
         samples = result.samples[side]
         peak = f"{max(sample.peak_bytes for sample in samples) / 2**20:,.0f}"
         ratio = ratio_text(faster.get(side))
-        rows.append((side, seconds_text(result, samples), ratio, *writes_text(samples), peak, notes_of(result, side, samples)))
+        cells = (ratio, cpu_text(samples), *writes_text(samples), peak, notes_of(result, side, samples))
+        rows.append((side, seconds_text(result, samples), *cells))
     lacking = [f"{side} is not available: {reason}" for side, reason in result.lacks.items() if side not in result.samples]
-    head = ("side", "seconds", "objcat is faster", "files", "MB written", "peak MiB", "")
+    head = ("side", "seconds", "objcat is faster", "CPU s", "files", "MB written", "peak MiB", "")
     said = "".join(f"<p class=soft>{escape(sentence)}</p>" for sentence in lacking)
     return f"<h3>{escape(result.work)}</h3>{plots.seconds(result)}{_table(head, rows)}{said}"
 

@@ -32,14 +32,18 @@ class SideLacks(Exception):
     """A side has no such operation. The message is the reason."""
 
 
-class PeakMeter(threading.Thread):
-    """The highest sum of resident sizes of a process and its children while it runs. Shared memory counts for each process."""
+class UseMeter(threading.Thread):
+    """The highest sum of resident sizes of a process and its children while it runs, and the CPU seconds that they use.
+
+    Shared memory counts for each process.
+    """
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self._process = psutil.Process(pid)
         self._ended = threading.Event()
         self.peak_bytes = resident_bytes(self._process)
+        self.cpu_seconds = -cpu_seconds(self._process)
 
     def run(self) -> None:
         """The loop of the measuring thread."""
@@ -54,6 +58,7 @@ class PeakMeter(threading.Thread):
         self._ended.set()
         self.join()
         self.peak_bytes = max(self.peak_bytes, resident_bytes(self._process))
+        self.cpu_seconds = max(0.0, self.cpu_seconds + cpu_seconds(self._process))
 
 
 def resident_bytes(process: psutil.Process) -> int:
@@ -63,6 +68,17 @@ def resident_bytes(process: psutil.Process) -> int:
         for one in [process, *process.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += one.memory_info().rss
+    return total
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """The CPU seconds of the process and its children so far. 0 once it has ended."""
+    total = 0.0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used = one.cpu_times()
+                total += used.user + used.system
     return total
 
 
@@ -98,20 +114,22 @@ class Remote:
         self.about = self.ask("start", **told)["about"]
 
     def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
-        """The answer, with `peak_bytes` of the tree of processes meanwhile, and `requests` by method where a proxy counts them. Raises
-        SideFailed, SideLacks."""
+        """The answer, with `peak_bytes` and `cpu_seconds` of the tree of processes meanwhile.
+
+        Also `requests` by method, where a proxy counts them. Raises SideFailed, SideLacks.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(ANSWER_WITHIN_S, self._process.kill)
         timer.start()
-        peak_bytes = 0
+        used: dict[str, float] = {}
         before = self._proxy.requests if self._proxy else {}
         try:
-            with PeakMeter(self._process.pid) as meter:
+            with UseMeter(self._process.pid) as meter:
                 self._process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
                 self._process.stdin.flush()
                 line = self._process.stdout.readline()
-            peak_bytes = meter.peak_bytes
+            used = {"peak_bytes": meter.peak_bytes, "cpu_seconds": meter.cpu_seconds}
         except (OSError, ValueError, psutil.NoSuchProcess):  # a pipe that broke, or is closed
             line = ""
         finally:
@@ -123,7 +141,7 @@ class Remote:
         if answer["ok"]:
             if self._proxy:
                 answer["requests"] = difference(self._proxy.requests, before)
-            return answer | {"peak_bytes": peak_bytes}
+            return answer | used
         if answer["kind"] == "not available":
             raise SideLacks(answer["error"])
         raise SideFailed(f"failed at {what}: {answer['error']}\n{self._tail()}")

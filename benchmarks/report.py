@@ -27,7 +27,17 @@ def show_chain(console: Console, results: Sequence[WorkResult]) -> None:
     if not results:
         return
     table = Table(
-        "work", "side", "seconds", "objcat is faster", "files", "MB written", "peak MiB", "", title=results[0].chain, title_justify="left"
+        "work",
+        "side",
+        "seconds",
+        "objcat is faster",
+        "CPU s",
+        "files",
+        "MB written",
+        "peak MiB",
+        "",
+        title=results[0].chain,
+        title_justify="left",
     )
     for result in results:
         faster = times_faster(result)
@@ -39,6 +49,7 @@ def show_chain(console: Console, results: Sequence[WorkResult]) -> None:
                 side,
                 seconds_text(result, samples),
                 ratio_text(faster.get(side)),
+                cpu_text(samples),
                 *writes_text(samples),
                 f"{max(sample.peak_bytes for sample in samples) / 2**20:,.0f}",
                 notes_of(result, side, samples),
@@ -46,10 +57,10 @@ def show_chain(console: Console, results: Sequence[WorkResult]) -> None:
             first = False
         for side, reason in result.lacks.items():
             if side not in result.samples:
-                table.add_row(result.work if first else "", side, "not available", "", "", "", "", reason[:80])
+                table.add_row(result.work if first else "", side, "not available", "", "", "", "", "", reason[:80])
                 first = False
         for side, reason in result.wrong.items():
-            table.add_row("", f"[bold red]{side}", "[bold red]WRONG", "", "", "", "", f"[red]{reason[:120]}")
+            table.add_row("", f"[bold red]{side}", "[bold red]WRONG", "", "", "", "", "", f"[red]{reason[:120]}")
         table.add_section()
     console.print(table)
 
@@ -79,6 +90,12 @@ def seconds_text(result: WorkResult, samples: Sequence[Sample]) -> str:
 def ratio_text(value: Spread | None) -> str:
     """A ratio as text."""
     return "" if value is None else f"{value.median:.2f}x ({value.low:.2f}-{value.high:.2f})"
+
+
+def cpu_text(samples: Sequence[Sample]) -> str:
+    """CPU seconds of the median sample. Empty where they were not measured."""
+    known = [sample.cpu_seconds for sample in samples if sample.cpu_seconds is not None]
+    return _short(spread(known).median) if known else ""
 
 
 def writes_text(samples: Sequence[Sample]) -> tuple[str, str]:

@@ -161,6 +161,7 @@ class Runner:
         if step.op == "digest":
             return None, right, answer["rows"]
         sample = Sample(turn.number, answer["seconds"], peak_bytes=answer["peak_bytes"], requests=answer.get("requests"))
+        sample.cpu_seconds = answer["cpu_seconds"]
         sample.exchanges = answer.get("exchanges")
         return sample, right, answer.get("rows", [])
 
@@ -175,6 +176,7 @@ class Runner:
         if step.batch == "small":
             files, size = files // len(batches), size // len(batches)
         sample = Sample(turn.number, answer["seconds"], files=files, bytes=size, peak_bytes=answer["peak_bytes"])
+        sample.cpu_seconds = answer["cpu_seconds"]
         sample.requests, sample.called = answer.get("requests"), answer.get("called")
         if step.op == "clean":
             sample.removed = removed(before, after)

@@ -66,6 +66,9 @@ _WRITE_GOALS: Mapping[tuple[str, str], tuple[Goal, ...]] = {
 _TABLES = ("objcat", "hudi", "iceberg", "delta")
 """The sides on Spark whose tables can be changed."""
 _LOCAL_TABLES = ("objcat-local", "deltalake", "pyiceberg")
+_LOCAL_SIDES = ("objcat-local", "duckdb", "deltalake", "pyiceberg")
+_LOAD_GOALS = (Goal("deltalake", share=1.0), Goal("duckdb-buckets", share=1.15))
+"""Of loads without Spark. DuckDB sorts the rows as objcat does."""
 _SPARK_COUNTS = (("objcat", SMALL_BATCHES), ("hudi", 10), ("iceberg", 20), ("delta", 10))
 _LOCAL_COUNTS = (("objcat-local", SMALL_BATCHES), ("deltalake", 20), ("pyiceberg", 10))
 _PER_CENT = {"one": "1 %", "ten": "10 %"}
@@ -99,11 +102,20 @@ def _local_writes(kind: Kind) -> Chain:
         "local",
         (Layout("orders", ORDERS, kind),),
         (
-            Step("load", ("orders",), "bulk load", sides=() if kind == "merge_on_read" else _LOCAL_TABLES),
+            Step("load", ("orders",), sides=_LOCAL_TABLES),
             Step("upsert", ("orders",), "upsert 1 %", batch="one", sides=_LOCAL_TABLES, goals=goals),
             Step("upsert", ("orders",), "upsert 10 %", batch="ten", sides=_LOCAL_TABLES, goals=goals),
             Step("digest", ("orders",)),
         ),
+    )
+
+
+def _local_load(source: str) -> Chain:
+    return Chain(
+        f"{source}, load, without Spark",
+        "local",
+        (Layout(source, source),),
+        (Step("load", (source,), f"bulk load of {source}", goals=_LOAD_GOALS), Step("digest", (source,))),
     )
 
 
@@ -440,7 +452,17 @@ def without_spark(chain: Chain) -> Chain:
         )
         for step in chain.steps
     )
-    return replace(chain, name=f"{chain.name}, without Spark", engine="local", steps=steps, sides=names(chain.sides))
+    return replace(chain, name=f"{chain.name}, without Spark", engine="local", steps=steps, sides=names(chain.sides) or _LOCAL_SIDES)
+
+
+def _copy_on_write_goals(chain: Chain) -> Chain:
+    """The chain with goals for copy-on-write, which deltalake has too."""
+    (layout,) = chain.layouts
+    goals = (Goal("deltalake", share=1.0),)
+    is_due = layout.kind == "copy_on_write"
+    return replace(
+        chain, steps=tuple(replace(step, goals=goals) if is_due and step.batch in ("gone", "all") else step for step in chain.steps)
+    )
 
 
 _READS = (
@@ -469,12 +491,13 @@ SUITES: Mapping[str, tuple[Chain, ...]] = {
         _spark_writes("merge_on_read"),
         _spark_writes("copy_on_write"),
         _small_writes("spark"),
+        *(_local_load(source) for source in (ORDERS, LINEITEM)),
         _local_writes("merge_on_read"),
         _local_writes("copy_on_write"),
         _small_writes("local"),
         *_OTHER_WRITES,
         *_INDEXED_WRITES,
-        *(without_spark(chain) for chain in _OTHER_WRITES),
+        *(_copy_on_write_goals(without_spark(chain)) for chain in _OTHER_WRITES),
         *(without_spark(chain) for chain in (*_INDEXED_WRITES, *(_indexed_writes(kind, "memory", ("objcat",)) for kind in _BOTH))),
     ),
     "read": _READS,

@@ -68,6 +68,7 @@ _ALL = (
     ),
     Peer("objcat-local", "local", "objcat", "benchmarks.peers.objcat_local"),
     Peer("duckdb", "local", "floor", "benchmarks.peers.duckdb_parquet"),
+    Peer("duckdb-buckets", "local", "floor", "benchmarks.peers.duckdb_buckets"),
     Peer("deltalake", "local", "peer", "benchmarks.peers.delta_rs", "peer-local"),
     Peer("pyiceberg", "local", "peer", "benchmarks.peers.iceberg_py", "peer-local"),
 )

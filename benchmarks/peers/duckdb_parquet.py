@@ -17,12 +17,14 @@ from benchmarks.works import CODEC, CODEC_LEVEL, NotAvailable, Query, Statement,
 class DuckdbSide(base.Side):
     """DuckDB on a plain Parquet file."""
 
+    layout = "one file, sorted by key"
+
     def start(self, settings: Settings) -> dict[str, str]:
         """As `Side.start`."""
         self.settings = settings
         self._duck = duckdb.connect()
         self._duck.execute(f"set threads = {settings.cores}; set TimeZone = 'UTC'")
-        return {"duckdb": duckdb.__version__, "layout": "one file, sorted by key", "codec": CODEC}
+        return {"duckdb": duckdb.__version__, "layout": self.layout, "codec": CODEC}
 
     def create(self, table: BenchTable) -> str:
         """As `Side.create`."""
@@ -71,11 +73,16 @@ class DuckdbSide(base.Side):
         """As `Side.stop`."""
         self._duck.close()
 
+    def order_of(self, table: BenchTable) -> list[str]:
+        """What the rows of a file are sorted by, in SQL."""
+        return list(table.layout.key) if table.layout.keyed else []
+
     def _file(self, table: BenchTable) -> str:
         return f"'{self.settings.directory / table.name / str(table.state['generation'])}.parquet'"
 
     def _write(self, table: BenchTable, select: str) -> None:
-        order = f" order by {', '.join(table.layout.key)}" if table.layout.keyed else ""
+        by = self.order_of(table)
+        order = f" order by {', '.join(by)}" if by else ""
         before = Path(self._file(table).strip("'"))
         after = before.with_name(f"{table.state['generation'] + 1}.parquet")
         how = f"(format parquet, compression {CODEC}, compression_level {CODEC_LEVEL})"

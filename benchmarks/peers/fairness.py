@@ -147,6 +147,12 @@ NOTES: Mapping[str, Notes] = {
         ("DuckDB on one plain Parquet file, sorted by key: the floor of reads without Spark. It reads what a query needs by itself.",),
         ("As plain Spark: no update is measured.",),
     ),
+    "duckdb-buckets": Notes(
+        {},
+        _nothing,
+        (f"The same, sorted by bucket and key: the floor of loads without Spark. The bucket is DuckDB's own hash modulo {BUCKETS}.",),
+        ("One file and not one for each bucket, without digests and checksums of pages. Nothing is forced to the disk.",),
+    ),
 }
 
 

@@ -66,7 +66,7 @@ class Told:
                 what_of = ", ".join(digest_query("orders", "duckdb").aggregates)
                 sql = f"select {what_of} from ({state(base, CHAIN.layouts[0], commits)})"
                 return {"rows": comparable(duckdb.execute(sql).fetchall())}
-        return {"seconds": [1.0], "peak_bytes": 1}
+        return {"seconds": [1.0], "peak_bytes": 1, "cpu_seconds": 1.0}
 
 
 def run(data: Data, tmp_path: Path, *, chain: Chain = CHAIN, rounds: int = 1, **faults: str):
@@ -137,7 +137,7 @@ def test_a_real_side_in_its_process(data, tmp_path):
     assert result.wrong == upsert.wrong == {}
     (samples,) = upsert.samples.values()
     assert [len(sample.seconds) for sample in samples] == [1, 1]
-    assert all(sample.files and sample.bytes and sample.peak_bytes > 2**20 and sample.requests for sample in samples)
+    assert all(sample.files and sample.bytes and sample.peak_bytes > 2**20 and sample.cpu_seconds and sample.requests for sample in samples)
     json.dumps([sample.seconds for sample in samples])
 
 
