@@ -24,6 +24,7 @@ from objcat.datafile.adopted_files import AdoptedParquet
 from objcat.datafile.bloom import options_of
 from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
 from objcat.datafile.casting import cast_rows
+from objcat.datafile.dictionaries import columns_with_dictionary, leaf_paths
 from objcat.datafile.digest_sink import DigestingSink
 from objcat.datafile.hidden_columns import TXN_COLUMN, with_hidden_ids
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
@@ -424,16 +425,16 @@ class _FileWriter:
 
     def write(self, rows: pa.Table, *, row_group_rows: int) -> None:
         """Write some rows."""
-        self._begun(min(rows.num_rows, row_group_rows)).write_table(rows, row_group_size=row_group_rows)
+        self._begun(rows.slice(0, row_group_rows)).write_table(rows, row_group_size=row_group_rows)
 
-    def _begun(self, rows: int) -> pq.ParquetWriter:
-        """The writer, which needs the size of filters at the start. rows: of the first row group. The others are about as large."""
+    def _begun(self, rows: pa.Table) -> pq.ParquetWriter:
+        """The writer. rows: the first row group, which says the size of filters and what has a dictionary. The others are alike."""
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 self._out,
                 with_hidden_ids(self._schema),
                 compression=COMPRESSION,
-                use_dictionary=True if self._dictionaries is None else list(self._dictionaries),
+                use_dictionary=columns_with_dictionary(rows) if self._dictionaries is None else list(self._dictionaries),
                 dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
                 store_decimal_as_integer=True,
                 store_schema=False,
@@ -441,13 +442,13 @@ class _FileWriter:
                 write_page_index=self._indexed,
                 write_statistics=_stated(self._schema, self._statistics.never),
                 write_page_checksum=True,
-                **({"bloom_filter_options": options_of(self._filtered, rows)} if self._filtered else {}),
+                **({"bloom_filter_options": options_of(self._filtered, rows.num_rows)} if self._filtered else {}),
             )
         return self._parquet
 
     def finish(self) -> _Finished:
         """Complete the file. Raises NotWritten and storage errors."""
-        parquet = self._begun(0)
+        parquet = self._begun(self._schema.empty_table())
         # A salt, because digests outlive the file. Without it a guess of values could be confirmed by them.
         parquet.add_key_value_metadata({SALT_KEY: self._salt})
         self._out.keep()
@@ -474,10 +475,7 @@ def _stated(schema: pa.Schema, never: Collection[int]) -> bool | list[str]:
     silent = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in never]
     if not silent:
         return True
-    pq.write_table(schema.empty_table(), sink := pa.BufferOutputStream(), store_schema=False)
-    known = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    paths = [known.column(number).path for number in range(len(known.names))]
-    return [path for path in paths if not any(path == name or path.startswith(f"{name}.") for name in silent)]
+    return [path for path in leaf_paths(schema) if not any(path == name or path.startswith(f"{name}.") for name in silent)]
 
 
 @dataclass(frozen=True, slots=True)
