@@ -341,9 +341,8 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
 
 def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> pa.Table:
     read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], physical_columns(spec), spec.table_schema)
-    state = _concat(spec, [current_rows(fileio, spec, group) for group in changed.before])
-    if not any(step.replaces for step in changed.steps):
-        state = _of_keys(state, [rows.select([c.physical for c in spec.key_columns]) for rows in read.values()], spec)
+    keys = None if any(step.replaces for step in changed.steps) else list(read.values())
+    state = _concat(spec, [rows for group in changed.before for rows in _before(fileio, spec, group, keys)])
     found = []
     for step in changed.steps:
         after = _replaced(fileio, state, step, spec)
@@ -354,6 +353,19 @@ def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> p
         found.append(row_difference(state, after, step, spec))
         state = after
     return pa.concat_tables(found) if found else row_difference(state, state, ChangeStep(0, 0), spec)
+
+
+def _before(fileio: FileIO, spec: TableSpec, group: FileGroup, keys: Sequence[pa.Table] | None) -> Iterator[pa.Table]:
+    """The rows of a file group before the range. keys: of rows that are needed; None for all."""
+    if keys is None:
+        yield current_rows(fileio, spec, group)
+        return
+    wanted = _KeyFilter(spec, keys)
+    if group.base is None or group.logs:
+        yield wanted.of(current_rows(fileio, spec, group))
+        return
+    for rows in base_pieces(fileio, group.base, [*physical_columns(spec), TXN_COLUMN], spec=spec):
+        yield _upserted(wanted.of(own_rows(rows, spec, group, group.base.group_id)))
 
 
 def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
@@ -398,16 +410,25 @@ def _concat(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(bare(table.select(names)).cast(schema) for table in tables)])
 
 
-def _of_keys(state: pa.Table, keys: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
-    """Rows whose key is among `keys`, and perhaps a few more."""
-    for column in spec.key_columns:
-        values = pa.chunked_array(
-            [chunk for table in keys for chunk in table.column(column.physical).chunks], state.schema.field(column.physical).type
-        )
-        # Arrow's lookup distinguishes 0.0 from -0.0 and NaNs from each other, but as keys they are equal.
-        if not pa.types.is_floating(values.type):
-            state = state.filter(pc.is_in(state.column(column.physical), value_set=values.combine_chunks()))
-    return state
+class _KeyFilter:
+    """Selects rows whose key is among those of some tables, and perhaps a few more."""
+
+    def __init__(self, spec: TableSpec, keys: Sequence[pa.Table]) -> None:
+        self._values = {}
+        for column in spec.key_columns:
+            values = pa.chunked_array(
+                [chunk for table in keys for chunk in table.column(column.physical).chunks],
+                spec.table_schema.to_arrow_physical(only=[column.physical]).field(0).type,
+            )
+            # Arrow's lookup distinguishes 0.0 from -0.0 and NaNs from each other, but as keys they are equal.
+            if not pa.types.is_floating(values.type):
+                self._values[column.physical] = values.combine_chunks()
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The selected rows."""
+        for name, values in self._values.items():
+            rows = rows.filter(pc.is_in(rows.column(name), value_set=values))
+        return rows
 
 
 def _lasting(rows: pa.Table, spec: TableSpec) -> pa.Table:
@@ -415,7 +436,7 @@ def _lasting(rows: pa.Table, spec: TableSpec) -> pa.Table:
     kept = pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)
     if spec.ordering is not None:
         kept = pc.or_(kept, has_order(rows, spec.ordering_physical))
-    return rows.filter(kept)
+    return rows if pc.all(kept).as_py() else rows.filter(kept)
 
 
 def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec) -> pa.Table:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,9 +21,13 @@ from objcat.spark.native.relation import NativeRoot, fills_defaults, native_root
 from objcat.spark.native.scan import native_part
 from objcat.spark.native.snapshot import native_rows
 from objcat.spark.worker_task import check_workers, opened, spark_task
-from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
+from objcat.tasks.changes import ChangeTask, IncrementTask, bytes_of, read_changed
 
 TASKS_MAX = 4096
+PART_BYTES = 64 * 1024**2
+"""Arrow bytes that one task of Spark reads, about. To start one takes as long as to read a tenth of that."""
+SHIPPED_BYTES_MAX = 1024**2
+"""Bytes of all tasks that every worker gets. More of them are shuffled, each to the worker that runs it."""
 LISTED_MAX = 1024
 """Transactions that a filter lists, by which Parquet statistics then skip row groups."""
 
@@ -50,8 +55,26 @@ def feed_dataframe(
     if not tasks:
         return spark.createDataFrame([], schema)
     check_workers(spark)
-    numbered = spark.createDataFrame([(number, pickle.dumps(task)) for number, task in enumerate(tasks)], "number int, task binary")
-    return numbered.repartition(min(len(tasks), TASKS_MAX), "number").mapInArrow(spark_task(read_tasks, store), schema)
+    parts = [pickle.dumps(part) for part in dealt(tasks)]
+    if sum(map(len, parts)) <= SHIPPED_BYTES_MAX:
+        numbers = spark.range(0, len(parts), 1, len(parts))
+        return numbers.mapInArrow(spark_task(read_numbered, store, parts), schema)
+    numbered = spark.createDataFrame(list(enumerate(parts)), "number int, tasks binary")
+    return numbered.repartition(min(len(parts), TASKS_MAX), "number").mapInArrow(spark_task(read_shuffled, store), schema)
+
+
+def dealt(tasks: Sequence[IncrementTask] | Sequence[ChangeTask]) -> list[list[IncrementTask] | list[ChangeTask]]:
+    """Adjacent tasks that one task of Spark runs: of small ones as many as read `PART_BYTES`."""
+    parts: list[Any] = []
+    room = 0
+    for task in tasks:
+        size = bytes_of(task) if isinstance(task, ChangeTask) else PART_BYTES
+        if size > room:
+            parts.append([])
+            room = PART_BYTES
+        parts[-1].append(task)
+        room -= size
+    return parts
 
 
 def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan) -> DataFrame:
@@ -69,10 +92,19 @@ def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan) -> Dat
     return rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN).select(chosen)
 
 
-def read_tasks(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On a worker: the rows of some pickled tasks."""
+def read_numbered(store: StoreDescription, parts: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On a worker: the rows of pickled tasks. batches: which of the parts."""
+    yield from _rows_of(store, (parts[number] for batch in batches for number in batch.column("id").to_pylist()))
+
+
+def read_shuffled(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On a worker: the rows of pickled tasks. batches: the tasks."""
+    yield from _rows_of(store, (part for batch in batches for part in batch.column("tasks").to_pylist()))
+
+
+def _rows_of(store: StoreDescription, parts: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     with opened(store) as fileio:
-        for batch in batches:
-            for pickled in batch.column("task").to_pylist():
-                for rows in read_changed(fileio, pickle.loads(pickled)):  # noqa: S301 - our own driver wrote it
+        for part in parts:
+            for task in pickle.loads(part):  # noqa: S301 - our own driver wrote it
+                for rows in read_changed(fileio, task):
                     yield from rows.to_batches()
