@@ -198,7 +198,8 @@ def _slots(block: pa.Array[Any], item: np.dtype[Any], *, per_row: int = 1) -> np
 
 def _view(buffer: pa.Buffer | None, item: np.dtype[Any]) -> npt.NDArray[Any]:
     """All of a buffer. Arrow may omit an empty one, and a buffer may end within an item."""
-    data = np.asarray(memoryview(buffer or b""), np.uint8)
+    # NumPy would copy a `memoryview` of Arrow, which has signed bytes.
+    data = np.frombuffer(buffer or b"", np.uint8)
     return data[: len(data) // item.itemsize * item.itemsize].view(item)
 
 

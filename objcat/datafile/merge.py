@@ -36,14 +36,36 @@ def merge(rows: pa.Table, *, key: Sequence[str], ordering: Sequence[str], keep_d
 
 def winners(rows: pa.Table, *, key: Sequence[str], ordering: Sequence[str]) -> npt.NDArray[np.int64]:
     """The positions of the rows that `merge` returns with `keep_deletes`, by key."""
-    if rows.num_rows == 0:
-        return np.zeros(0, np.int64)
+    if ascends(rows, key):
+        # The rows of most loads and files. Each is the only one of its key.
+        return np.arange(rows.num_rows)
     order = _order(rows, key=key, ordering=ordering)
     last_of_key = _last_of_runs(rows, order, key)
     if not ordering:
         return order[last_of_key]
     op = _numpy(rows.column(OP_COLUMN))[order]
     return order[_winners_by_ordering(rows, order, last_of_key, op, ordering)]
+
+
+def ascends(rows: pa.Table, key: Sequence[str]) -> bool:
+    """Whether every row has a greater key than the one before. False where one of several keys is null or NaN."""
+    return _ascends(rows.slice(0, _SAMPLE_ROWS), key) and (rows.num_rows <= _SAMPLE_ROWS or _ascends(rows, key))
+
+
+_SAMPLE_ROWS = 1024
+"""Rows that are compared first. Few of an unsorted batch are in order."""
+
+
+def _ascends(rows: pa.Table, key: Sequence[str]) -> bool:
+    if rows.num_rows < 2:
+        return True
+    above: Any = None
+    for name in reversed(key):
+        values = rows.column(name)
+        here, following = values.slice(0, len(values) - 1), values.slice(1)
+        greater = pc.greater(following, here)
+        above = greater if above is None else pc.or_(greater, pc.and_(pc.equal(following, here), above))
+    return bool(pc.all(above, skip_nulls=False).as_py())
 
 
 def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: Sequence[str]) -> list[pa.Table]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from fileio.env import Env
 from fileio.store import FileIO
-from objcat.datafile.local_disk import PIECE_BYTES, SpilledRows
+from objcat.datafile.local_disk import PIECE_BYTES, PIECE_ROWS, SpilledRows
 from objcat.datafile.merge import merge
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS
+from objcat.datafile.row_selection import RowSelection
 from objcat.datafile.streaming_merge import cut_sorted
 from objcat.metadata.files import LogRows
 from objcat.tasks.key_index import put_index
@@ -38,7 +42,7 @@ class Run:
     parts: which rows belong to which file group. level: how often the rows were merged.
     """
 
-    rows: pa.Table | SpilledRows
+    rows: RowSelection | SpilledRows
     parts: dict[FileGroupId, LogRows]
     level: int = 0
 
@@ -48,18 +52,20 @@ class Run:
         if isinstance(self.rows, SpilledRows):
             yield from self.rows.pieces(part.start, part.end)
         else:
-            yield self.rows.slice(part.start, part.end - part.start)
+            yield from self.rows.pieces(part.start, part.end, rows_max=BASE_ROW_GROUP_ROWS)
 
-    def take(self, group_ids: Iterable[FileGroupId]) -> tuple[pa.Table, tuple[LogRows, ...]]:
-        """The rows of some of its file groups in memory, and which belong to which. The run must be in memory."""
-        assert isinstance(self.rows, pa.Table), "take() needs a run in memory"
+    def take(self, group_ids: Iterable[FileGroupId]) -> tuple[RowSelection, tuple[LogRows, ...]]:
+        """The rows of some of its file groups, and which belong to which. The run must be in memory."""
+        assert isinstance(self.rows, RowSelection), "take() needs a run in memory"
         return take_runs(self.rows, [self.parts[group_id] for group_id in group_ids])
 
 
 class SortedRuns:
     """All rows of some batches as runs, in the order of the batches. See `sorted_runs`."""
 
-    def __init__(self, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path, *, memory_bytes: int) -> None:
+    def __init__(self, env: Env, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path) -> None:
+        memory_bytes = env.memory_bytes
+        self._env = env
         self._task = task
         size_max = task.spec.target_log_bytes
         self._batches = batches if size_max is None else bounded(batches, size_max)
@@ -68,6 +74,7 @@ class SortedRuns:
         self._run_bytes = min(memory_bytes // RUN_SHARE, memory_bytes if size_max is None else size_max)
         self._runs_max = max(2, memory_bytes // PIECES_SHARE // PIECE_BYTES)
         self._files = 0
+        self._spilling: Future[SpilledRows] | None = None
         self._runs: list[Run] = []
         self._bytes = self._rows = 0
         self._placed: list[bytes] = []
@@ -82,8 +89,9 @@ class SortedRuns:
         full, and
         what `seen` raises.
         """
-        for rows in gather(self._batches, self._run_bytes):
-            self._make_room()
+        coming = _Ahead(self._batches)
+        for rows in gather(coming, self._run_bytes):
+            self._spilled()
             prepared = prepare(self._task, rows)
             # Release the source rows before the run is written.
             del rows
@@ -99,6 +107,14 @@ class SortedRuns:
             self._runs.append(Run(prepared.rows, {part.group_id: part for part in prepared.runs}))
             del prepared
             seen(self._runs[-1])
+            if coming.has_more():
+                self._spill()
+        self._spilled()
+
+    def end(self) -> None:
+        """Wait for what still writes to the local disk."""
+        if self._spilling is not None:
+            wait([self._spilling])
 
     @property
     def group_ids(self) -> list[FileGroupId]:
@@ -139,17 +155,22 @@ class SortedRuns:
             present = [rows for rows in cut if rows is not None]
             yield present[0] if len(present) == 1 else merge(pa.concat_tables(present), key=key, ordering=ordering, keep_deletes=True)
 
-    def _make_room(self) -> None:
-        """Spill the run in memory, and merge runs when there are too many on disk.
+    def _spill(self) -> None:
+        """Begin to spill the run in memory, beside the reading of the next one."""
+        rows = self._runs[-1].rows
+        assert isinstance(rows, RowSelection), "only the last run may be in memory"
+        path = self._new_path()
+        self._spilling = self._env.submit(lambda: SpilledRows(rows.pieces(0, rows.num_rows, rows_max=PIECE_ROWS), path))
+
+    def _spilled(self) -> None:
+        """Release the run that is being spilled, and merge runs when there are too many on disk.
 
         Each row is merged once for every `_runs_max` times as many rows.
         """
-        if not self._runs:
+        if self._spilling is None:
             return
-        last = self._runs[-1]
-        assert isinstance(last.rows, pa.Table), "only the last run may be in memory"
-        self._runs[-1] = Run(SpilledRows([last.rows], self._new_path()), last.parts)
-        del last
+        spilling, self._spilling = self._spilling, None
+        self._runs[-1] = replace(self._runs[-1], rows=spilling.result())
         while len(latest := self._runs[-self._runs_max :]) == self._runs_max and latest[0].level == latest[-1].level:
             merged = self._merged(latest)
             for run in latest:
@@ -177,8 +198,29 @@ class SortedRuns:
         return self._directory / f"run-{self._files}"
 
 
+class _Ahead:
+    """Batches, of which one may be looked for before it is asked for."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._coming = iter(batches)
+        self._next: list[pa.RecordBatch] = []
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while self.has_more():
+            yield self._next.pop()
+
+    def has_more(self) -> bool:
+        """Whether another batch comes."""
+        self._next = self._next or list(islice(self._coming, 1))
+        return bool(self._next)
+
+
 @contextmanager
 def sorted_runs(env: Env, task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRuns]:
     """Runs of all rows of some batches. They exist until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
-        yield SortedRuns(task, batches, Path(directory), memory_bytes=env.memory_bytes)
+        runs = SortedRuns(env, task, batches, Path(directory))
+        try:
+            yield runs
+        finally:
+            runs.end()

@@ -38,7 +38,7 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
     own = WriteTask(spec, task.txn, task.operation)
     by_key = winners(changes, key=[column.physical for column in spec.key_columns], ordering=())
     rows, runs = by_group(own, changes, by_key, [INDEX_PARTITION], np.zeros(len(by_key), np.int32))
-    return WriteResult(index=put_log(fileio, own, name, rows, runs).logs)
+    return WriteResult(index=put_log(fileio, own, name, rows.table(), runs).logs)
 
 
 def groups_known(

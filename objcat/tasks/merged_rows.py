@@ -105,8 +105,11 @@ def current_names(spec: TableSpec) -> list[str]:
     return [*(column.physical for column in spec.table_schema.columns), OP_COLUMN, TXN_COLUMN]
 
 
-def rewritten_at_once(groups: Iterable[FileGroup], env: Env, *, sorts: bool = False) -> int:
-    """How many file groups fit into memory for rewrites at the same time. sorts: the result has another order than the key's."""
+def rewritten_at_once(groups: Iterable[FileGroup], env: Env, *, sorts: bool = False, added_bytes: int = 0) -> int:
+    """How many file groups fit into memory for rewrites at the same time.
+
+    sorts: the result has another order than the key's. added_bytes: Arrow bytes of rows that are merged into a file group, at most.
+    """
     largest = 1
     for group in groups:
         if group.base is not None:
@@ -114,6 +117,8 @@ def rewritten_at_once(groups: Iterable[FileGroup], env: Env, *, sorts: bool = Fa
             pieces = 4 * EXPANSION * group.base.bytes * rows // max(1, group.base.rows)
             sorting = sorting_bytes(group) if sorts or lies_otherwise(group) else 0
             largest = max(largest, pieces + min(STREAM_BYTES_MAX, 2 * group.base.bytes) + sorting)
+    # The rows of the batch are copied, merged with the others, and copied again into a row group.
+    largest += min(STREAM_BYTES_MAX, 3 * added_bytes)
     return max(1, min(env.parallelism, env.memory_bytes // REWRITE_SHARE // largest))
 
 

@@ -41,7 +41,7 @@ def rewrite_file_groups(fileio: FileIO, task: WriteTask, name: str, batches: Ite
             fileio.env,
             lambda group_id: _rewrite_group(fileio, task, group_id, runs, logs, advance),
             touched,
-            at_once=rewritten_at_once(groups, fileio.env),
+            at_once=rewritten_at_once(groups, fileio.env, added_bytes=runs.group_bytes),
         )
     result = (
         WriteResult(

@@ -41,7 +41,7 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
         live = [group_id for group_id in run.parts if group_id in task.live_group_ids]
         if live:
             rows, parts = run.take(live)
-            of_live.append(put_log(fileio, task, f"{name}-{len(of_live)}", rows, parts))
+            of_live.append(put_log(fileio, task, f"{name}-{len(of_live)}", rows.table(), parts))
             advance(rows.num_rows)
 
     with sorted_runs(fileio.env, task, batches) as runs:

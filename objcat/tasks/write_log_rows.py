@@ -23,6 +23,7 @@ from objcat.datafile.casting import plain
 from objcat.datafile.late_changes import without_late_changes
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, has_order, winners
 from objcat.datafile.parquet import log_path, write_log
+from objcat.datafile.row_selection import RowSelection
 from objcat.errors import InvalidBatch
 from objcat.metadata.files import LogRows
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
@@ -52,9 +53,11 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
         # Rows are let go of as soon as they are not needed, so that the next ones do not come beside them.
         del rows
         result += WriteResult(late=prepared.late)
-        if prepared.runs:
-            result += put_log(fileio, task, f"{name}-{next(numbers)}", prepared.rows, prepared.runs)
+        runs, sorted_rows = prepared.runs, prepared.rows.table()
         del prepared
+        if runs:
+            result += put_log(fileio, task, f"{name}-{next(numbers)}", sorted_rows, runs)
+        del sorted_rows
     return result
 
 
@@ -65,7 +68,7 @@ class Prepared(NamedTuple):
     `index_changes`.
     """
 
-    rows: pa.Table
+    rows: RowSelection
     runs: tuple[LogRows, ...]
     placed: bytes = b""
     updated: bytes = b""
@@ -160,15 +163,15 @@ _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 
 def by_group(
     task: WriteTask, fitted: pa.Table, by_key: npt.NDArray[np.int64], texts: Sequence[str], codes: Codes
-) -> tuple[pa.Table, tuple[LogRows, ...]]:
+) -> tuple[RowSelection, tuple[LogRows, ...]]:
     """Rows sorted by (file group, key), without those of excluded file groups.
 
-    Whole rows are copied once, because a batch may be large. by_key: row numbers in key order. codes: the partition number of each.
+    by_key: row numbers in key order. codes: the partition number of each.
     """
     if not len(by_key):
-        return fitted.slice(0, 0), ()
-    counts = np.array([task.bucket_count(text) for text in texts], dtype=np.int64)
-    hashes = spark_hash([fitted.column(column.physical).take(pa.array(by_key)) for column in task.spec.bucket_columns])
+        return RowSelection(fitted, by_key), ()
+    counts = np.array([task.bucket_count(text) for text in texts], dtype=np.int32)
+    hashes = spark_hash([fitted.column(column.physical) for column in task.spec.bucket_columns])[by_key]
     # NumPy sorts 16-bit numbers by radix, which is several times faster.
     buckets = np.mod(hashes, counts[codes] if len(texts) > 1 else counts[0]).astype(np.uint16)
     order = np.argsort(buckets, kind="stable")
@@ -184,10 +187,10 @@ def by_group(
         LogRows(task.group_id(bucket, texts[code]), start, end)
         for bucket, code, start, end in zip(buckets[starts].tolist(), codes[starts].tolist(), starts.tolist(), ends, strict=True)
     ]
-    sorted_rows = fitted.take(pa.array(by_key[order]))
+    selected = RowSelection(fitted, by_key[order], parts=len(runs))
     if task.only is None:
-        return sorted_rows, tuple(runs)
-    return take_runs(sorted_rows, [run for run in runs if run.group_id in task.only])
+        return selected, tuple(runs)
+    return take_runs(selected, [run for run in runs if run.group_id in task.only])
 
 
 _UINT16_VALUES = 2**16
@@ -196,7 +199,7 @@ _UINT16_VALUES = 2**16
 def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
     """Rows that name their file groups, sorted by (file group, key), each key once per file group."""
     if not fitted.num_rows:
-        return Prepared(fitted.drop_columns([PLACE_COLUMN]), ())
+        return Prepared(RowSelection(fitted.drop_columns([PLACE_COLUMN]), np.zeros(0, np.int64)), ())
     spec = task.spec
     places = np.asarray(fitted.column(PLACE_COLUMN).to_numpy())
     group_numbers = np.where(places < 0, -1 - places, places >> 1)
@@ -222,7 +225,7 @@ def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
     runs = tuple(LogRows(group_ids[number], start, end) for number, start, end in zip(by_group, [0, *ends], ends, strict=False))
     order = np.argsort(ranks, kind="stable")
     entries = index_changes(task, rows, group_ids, group_of_row, places) if isinstance(spec.index, RecordIndexSpec) else None
-    return Prepared(rows.take(pa.array(order)), runs, digests[is_placed].tobytes(), digests[~is_placed].tobytes(), entries)
+    return Prepared(RowSelection(rows, order, parts=len(runs)), runs, digests[is_placed].tobytes(), digests[~is_placed].tobytes(), entries)
 
 
 def index_changes(
@@ -262,15 +265,14 @@ def index_changes(
     )
 
 
-def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[LogRows, ...]]:
+def take_runs(rows: RowSelection, runs: Sequence[LogRows]) -> tuple[RowSelection, tuple[LogRows, ...]]:
     """The rows of some file groups, one after another."""
     lengths = [run.end - run.start for run in runs]
     if sum(lengths) == rows.num_rows:
         return rows, tuple(runs)
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     moved = tuple(LogRows(run.group_id, end - length, end) for run, length, end in zip(runs, lengths, ends, strict=True))
-    indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(run.start, run.end) for run in runs)])
-    return rows.take(pa.array(indices)), moved
+    return rows.only([(run.start, run.end) for run in runs]), moved
 
 
 def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, runs: tuple[LogRows, ...]) -> WriteResult:
