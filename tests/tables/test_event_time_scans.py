@@ -19,7 +19,8 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.datafile import open_files, parquet
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.ordering_bounds import OrderingBounds, are_later, ordering_bounds
+from objcat.datafile.ordering_bounds import are_later, ordering_bounds
+from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.schema import schema_from_arrow
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort, few
