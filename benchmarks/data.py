@@ -5,6 +5,8 @@ after both, ten per cent of the keys are written. *Small* batches have 100 rows.
 room. An update changes a sum, a text and the ordering column: one third each go a day back, a day forward, or stay. In event-time order,
 the third that goes back loses to the existing row, and the third that stays ties with it.
 
+In *ordered* batches the ordering column of every row is later than that of all rows before, and in *late* ones of all but 1 %.
+
 Orders also have *tenth* (0.1 %) and *all* (100 %), drawn in the same way. *Recent*, 1 %, prefers to update large keys (half of its updates
 are among the newest 3.4 % of the keys), and its new keys are greater than every old one. *Gone* is the keys of 1 %, one in ten of which
 does not exist.
@@ -32,10 +34,13 @@ SMALL_ROWS = 100
 _AMOUNTS = {"orders": "o_totalprice", "lineitem": "l_extendedprice"}
 _TEXTS = {"orders": "o_comment", "lineitem": "l_comment"}
 _MILLION = 1_000_000
-_SEEDS = {"update": 1, "insert": 2, "small update": 3, "small insert": 4, "day": 5, "recent": 6, "gone": 7}
+_SEEDS = {"update": 1, "insert": 2, "small update": 3, "small insert": 4, "day": 5, "recent": 6, "gone": 7, "late": 8}
 PERCENT: Mapping[str, float] = {"tenth": 0.1, "one": 1, "ten": 10, "all": 100, "recent": 1, "gone": 1}
 """The share of the rows of its table, by batch."""
-BATCHES: Mapping[str, tuple[str, ...]] = {"orders": tuple(PERCENT), "lineitem": ("one", "ten")}
+STREAMS = ("ordered", "late")
+"""How batches come in event time, other than in no order."""
+_IN_STREAMS = tuple(f"{batch}-{stream}" for stream in STREAMS for batch in ("one", "ten"))
+BATCHES: Mapping[str, tuple[str, ...]] = {"orders": (*PERCENT, *_IN_STREAMS), "lineitem": ("one", "ten", *_IN_STREAMS)}
 RECENT_POWER = 19
 """The probability that *recent* changes a row grows with this power of the key's rank, from 0 for the oldest to 1 for the newest."""
 _SALTS = {"tenth": 2, "one": 1, "ten": 10, "all": 100, "recent": 30}
@@ -116,20 +121,25 @@ def _lot(source: str, purpose: str) -> str:
     return f"(hash({', '.join(KEYS[source])}, {_SEEDS[purpose]}) % {_MILLION})"
 
 
-def _changed(source: str, *, salt: str, key_offset: str) -> str:
-    """The columns of a row after the change. `salt`, `key_offset`: SQL."""
+def _changed(source: str, *, salt: str, key_offset: str, stream: str = "", rows: str = "") -> str:
+    """The columns of a row after the change. `salt`, `key_offset`: SQL. `stream`: of `STREAMS`, with the `rows` that it follows, as SQL."""
     amount, text, day, key = _AMOUNTS[source], _TEXTS[source], EVENT_TIMES[source], KEYS[source][0]
+    moved = f"{day} + (hash({', '.join(KEYS[source])}, {_SEEDS['day']}, {salt}) % 3)::int - 1"
+    if stream:
+        later = f"(select max({day}) from {rows}) + {salt}"
+        moved = later if stream == "ordered" else f"case when {_lot(source, 'late')} < {_MILLION // 100} then {moved} else {later} end"
     changes = {
         key: f"{key} + {key_offset}",
         amount: f"{amount} + {salt}",
         text: f"reverse({text})",
-        day: f"{day} + (hash({', '.join(KEYS[source])}, {_SEEDS['day']}, {salt}) % 3)::int - 1",
+        day: moved,
     }
     return ", ".join(f"cast({changes.get(name, name)} as {kind}) as {name}" for name, kind in COLUMNS[source].items())
 
 
 def _select(data: Data, source: str, batch: str) -> str:
     """The rows of a batch. `updates`, `inserts`: how many in a million rows."""
+    batch, _, stream = batch.partition("-")
     rows = f"'{data.source(source)}'"
     updates, inserts = (round(PERCENT[batch] * share) for share in (9_000, 1_000))
     if batch == "gone":
@@ -145,9 +155,10 @@ def _select(data: Data, source: str, batch: str) -> str:
             f"select {_changed(source, salt=salt, key_offset='0')} from {ranked} where {changed} "
             f"union all select {_changed(source, salt=salt, key_offset='_newest')} from {ranked} where {_lot(source, 'insert')} < {inserts}"
         )
+    updated, inserted = (_changed(source, salt=salt, key_offset=by, stream=stream, rows=rows) for by in ("0", "8"))
     return (
-        f"select {_changed(source, salt=salt, key_offset='0')} from {rows} where {_lot(source, 'update')} < {updates} "
-        f"union all select {_changed(source, salt=salt, key_offset='8')} from {rows} where {_lot(source, 'insert')} < {inserts}"
+        f"select {updated} from {rows} where {_lot(source, 'update')} < {updates} "
+        f"union all select {inserted} from {rows} where {_lot(source, 'insert')} < {inserts}"
     )
 
 

@@ -222,20 +222,20 @@ def _sorted_files() -> Chain:
     )
 
 
-def _reads_with_logs(source: str, *, event_time: bool) -> Chain:
+def _reads_with_logs(source: str) -> Chain:
     shares = {"one": 1.3, "ten": 2.0}
 
     def scan(batch: str) -> Step:
-        goals = [Goal("plain", share=shares[batch])] if not event_time else []
-        if source == LINEITEM and not event_time:
+        goals = [Goal("plain", share=shares[batch])]
+        if source == LINEITEM:
             goals += [Goal("hudi", faster=2), Goal("delta", faster=2)]
         work = f"scan {source}, {_PER_CENT[batch]} of keys in logs"
         return Step("query", (source,), work, query=SCANS[source], repeats=3, warm=_WARM, goals=tuple(goals))
 
     return Chain(
-        f"{source} with logs, {'event-time' if event_time else 'commit'} order",
+        f"{source} with logs, commit order",
         "spark",
-        (Layout(source, source, ordering=EVENT_TIMES[source] if event_time else None),),
+        (Layout(source, source),),
         (
             Step("load", (source,)),
             Step("upsert", (source,), batch="one"),
@@ -243,6 +243,43 @@ def _reads_with_logs(source: str, *, event_time: bool) -> Chain:
             Step("upsert", (source,), batch="ten"),
             scan("ten"),
             Step("digest", (source,)),
+        ),
+        anew=False,
+    )
+
+
+_STREAMS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "ordered": ("in order", {}),
+    "late": ("1 % late", {"one": 1.5, "ten": 2.0}),
+    "": ("no order", {"one": 2.2, "ten": 3.0}),
+}
+"""How changes come in event time, by the stream of their batches: in words, and the time of plain Spark that scans may take."""
+
+
+def _reads_by_event_time(source: str, stream: str) -> Chain:
+    """Scans in event-time order, each beside the same rows in a table in commit order."""
+    words, shares = _STREAMS[stream]
+    layouts = (Layout(source, source, ordering=EVENT_TIMES[source]), Layout(f"{source}_commits", source))
+
+    def after(batch: str) -> tuple[Step, ...]:
+        named = f"{batch}-{stream}" if stream else batch
+        goals = (Goal("plain", share=shares[batch]),) if batch in shares else ()
+        work = f"scan {source}, {_PER_CENT[batch]} of keys in logs, {words}"
+        return (
+            *(Step("upsert", (layout.name,), batch=named) for layout in layouts),
+            Step("query", (source,), work, query=SCANS[source], repeats=3, warm=_WARM, goals=goals),
+            Step("query", (layouts[1].name,), f"{work}, in commit order", query=SCANS[source], repeats=3, warm=_WARM),
+        )
+
+    return Chain(
+        f"{source} with logs, event-time order, {words}",
+        "spark",
+        layouts,
+        (
+            *(Step("load", (layout.name,)) for layout in layouts),
+            *after("one"),
+            *after("ten"),
+            *(Step("digest", (layout.name,)) for layout in layouts),
         ),
         anew=False,
     )
@@ -468,7 +505,8 @@ def _copy_on_write_goals(chain: Chain) -> Chain:
 _READS = (
     _reads_without_logs(),
     _sorted_files(),
-    *(_reads_with_logs(source, event_time=event_time) for event_time in (False, True) for source in (ORDERS, LINEITEM)),
+    *(_reads_with_logs(source) for source in (ORDERS, LINEITEM)),
+    *(_reads_by_event_time(source, stream) for stream in _STREAMS for source in (ORDERS, LINEITEM)),
     _work_with_logs(),
     _last_commit(),
     _history(),
