@@ -306,8 +306,48 @@ class PostgresServer(DatabaseServer):
         return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-class MariaDbServer(DatabaseServer):
-    """MariaDB with a binlog that can be followed. A context manager. The user `objcat` has no password and every right.
+class BinlogServer(DatabaseServer):
+    """What MariaDB and MySQL share: a server with a binlog that can be followed. The user `objcat` has no password and every right."""
+
+    def connection(self, database: str = "") -> str:
+        """A connection string of `objcat ingest`."""
+        return f"mysql://objcat@{HOST}:{self.port}/{database}"
+
+    def _options(self, port: int, **own: str) -> list[str]:
+        """Options of the server on a port. own: those of one kind of server, with `_` for `-`. Those of the test come last."""
+        shared = {
+            "bind-address": HOST,
+            "port": str(port),
+            "socket": str(self._folder.path / "socket"),
+            "pid-file": str(self._folder.path / "pid"),
+            "server-id": "1",
+            "log-bin": "binlog",
+            "binlog-row-metadata": "FULL",
+            "innodb-buffer-pool-size": "64M",
+            "innodb-flush-log-at-trx-commit": "0",
+            "sync-binlog": "0",
+            "skip-name-resolve": "1",
+            "max-connections": "60",
+        }
+        given = {name.replace("_", "-"): value for name, value in {**own, **self._settings}.items()}
+        return [f"--{name}={value}" for name, value in {**shared, **given}.items()]
+
+    def _users_script(self, create: str, *, first: str = "") -> Path:
+        """A file of SQL that makes the user, one statement a line. create: how. first: the lines before."""
+        path = self._folder.path / "users.sql"
+        path.write_text(f"{first}{create};\ngrant all on *.* to objcat@'127.0.0.1' with grant option;\n")
+        path.chmod(0o644)
+        return path
+
+    def _answers(self, port: int) -> bool:
+        # One that is ready greets.
+        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
+            return bool(opened.recv(5))
+        return False
+
+
+class MariaDbServer(BinlogServer):
+    """MariaDB. A context manager.
 
     Args:
         settings: of the server, next to those that tests need.
@@ -317,51 +357,18 @@ class MariaDbServer(DatabaseServer):
         self._program = install_mariadb()
         super().__init__("MariaDB", ("mysql",), settings)
 
-    def connection(self, database: str = "") -> str:
-        """A connection string of `objcat ingest`."""
-        return f"mysql://objcat@{HOST}:{self.port}/{database}"
-
     def _command(self, port: int) -> list[str | Path]:
-        fixed = {
-            "bind-address": HOST,
-            "port": str(port),
-            "socket": str(self._folder.path / "socket"),
-            "pid-file": str(self._folder.path / "pid"),
-            "server-id": "1",
-            "log-bin": "binlog",
-            "binlog-format": "ROW",
-            "binlog-row-image": "FULL",
-            "binlog-row-metadata": "FULL",
-            "innodb-buffer-pool-size": "64M",
-            "innodb-flush-log-at-trx-commit": "0",
-            "sync-binlog": "0",
-            "skip-name-resolve": "1",
-            "max-connections": "60",
-        }
-        options = [f"--{name}={value}" for name, value in {**fixed, **self._settings}.items()]
+        options = self._options(port, binlog_format="ROW", binlog_row_image="FULL")
         return [self._program, "--no-defaults", f"--datadir={self._folder.path / 'data'}", *options]
 
     def _initialize(self) -> None:
         data = f"--datadir={self._folder.path / 'data'}"
         install = shutil.which("mariadb-install-db") or self._program.with_name("mariadb-install-db")
         self._run([install, "--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db"])
-        # One statement a line. Users can be made once the privileges are loaded.
-        users = "flush privileges;\ncreate user objcat@'127.0.0.1';\ngrant all on *.* to objcat@'127.0.0.1' with grant option;\n"
-        start = self._folder.path / "users.sql"
-        start.write_text(users)
-        start.chmod(0o644)
+        # Users can be made once the privileges are loaded.
+        start = self._users_script("create user objcat@'127.0.0.1'", first="flush privileges;\n")
         with start.open("rb") as script:
             self._run([self._program, "--no-defaults", data, "--bootstrap"], script=script)
-
-    def _answers(self, port: int) -> bool:
-        return greets(port)
-
-
-def greets(port: int) -> bool:
-    """Whether a server of MariaDB or MySQL takes connections: one that is ready greets."""
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1) as opened:
-        return bool(opened.recv(5))
-    return False
 
 
 DATABASES: Mapping[str, tuple[Callable[[], DatabaseServer], str]] = {

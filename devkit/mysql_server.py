@@ -18,10 +18,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from devkit.databases import DatabaseServer, greets
+from devkit.databases import BinlogServer
 from devkit.install import InstallError
 from devkit.paths import cache_dir, file_lock
-from devkit.servers import HOST
 from devkit.toolchain import check_may_install
 
 VERSION = "9.7.4-2"
@@ -67,8 +66,8 @@ def install_mysql() -> Path | None:
     return target
 
 
-class MySqlServer(DatabaseServer):
-    """MySQL with a binlog that can be followed. A context manager. The user `objcat` has no password and every right.
+class MySqlServer(BinlogServer):
+    """MySQL. A context manager.
 
     Args:
         settings: of the server, next to those that tests need.
@@ -82,36 +81,13 @@ class MySqlServer(DatabaseServer):
         # The cache may be in a folder that its owner alone may enter.
         super().__init__("MySQL", (_OWNER,), settings)
 
-    def connection(self, database: str = "") -> str:
-        """A connection string of `objcat ingest`."""
-        return f"mysql://objcat@{HOST}:{self.port}/{database}"
-
     def _command(self, port: int) -> list[str | Path]:
-        fixed = {
-            "bind-address": HOST,
-            "port": str(port),
-            "socket": str(self._folder.path / "socket"),
-            "pid-file": str(self._folder.path / "pid"),
-            "server-id": "1",
-            "log-bin": "binlog",
-            "gtid-mode": "ON",
-            "enforce-gtid-consistency": "ON",
-            "binlog-row-metadata": "FULL",
-            "innodb-buffer-pool-size": "64M",
-            "innodb-flush-log-at-trx-commit": "0",
-            "sync-binlog": "0",
-            "skip-name-resolve": "1",
-            "max-connections": "60",
-            "mysqlx": "0",
-            "performance-schema": "0",
-        }
-        return [*self._server(), *(f"--{name}={value}" for name, value in {**fixed, **self._settings}.items())]
+        options = self._options(port, gtid_mode="ON", enforce_gtid_consistency="ON", mysqlx="0", performance_schema="0")
+        return [*self._server(), *options]
 
     def _initialize(self) -> None:
-        start = self._folder.path / "users.sql"
         # Without a password the plugin of today sends none, so this needs no encryption.
-        start.write_text("create user objcat@'127.0.0.1' identified by '';\ngrant all on *.* to objcat@'127.0.0.1' with grant option;\n")
-        start.chmod(0o644)
+        start = self._users_script("create user objcat@'127.0.0.1' identified by ''")
         self._run([*self._server(), "--initialize-insecure", f"--init-file={start}", "--performance-schema=0"])
 
     def _server(self) -> list[str | Path]:
@@ -130,9 +106,6 @@ class MySqlServer(DatabaseServer):
             "--secure-file-priv=",
             *([f"--user={_OWNER}"] if os.geteuid() == 0 else []),
         ]
-
-    def _answers(self, port: int) -> bool:
-        return greets(port)
 
 
 def _target() -> Path:
