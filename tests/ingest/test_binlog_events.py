@@ -20,10 +20,15 @@ def refuse(kind: int, flags: int = 0) -> None:
     source._refuse_unknown(SimpleNamespace(event_type=kind, packet=SimpleNamespace(flags=flags)), MysqlGtids.parse("a:1-3"))
 
 
-@pytest.mark.parametrize("kind", [COMPRESSED_TRANSACTION, TAGGED_ID, INCIDENT, PARTIAL_ROWS])
+@pytest.mark.parametrize("kind", [COMPRESSED_TRANSACTION, INCIDENT, PARTIAL_ROWS])
 def test_events_that_may_have_rows_stop_the_ingest(kind: int) -> None:
     with pytest.raises(IngestStopped, match=rf"kind {kind} after a:1-3.*resnapshot shop.toml --all"):
         refuse(kind)
+
+
+def test_an_id_with_a_tag_stops_the_ingest_and_says_what_to_do() -> None:
+    with pytest.raises(IngestStopped, match=r"with a tag after a:1-3.*REVOKE TRANSACTION_GTID_TAG.*objcat ingest check shop.toml"):
+        refuse(TAGGED_ID)
 
 
 def test_events_without_rows_are_passed_over() -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from devkit import mysql_server
 from devkit.mysql_server import MySqlServer
-from objcat.errors import SourceUnfit
+from objcat.errors import IngestStopped, SourceUnfit
 from objcat.ingest.decoding import decode_column
 from objcat.ingest.model import KeyOrder, SchemaChanged
+from objcat.ingest.mysql.source import MysqlSource
+from objcat.ingest.requests import add_request
 from tests.effort import ALL
 from tests.ingest import mysql_load
 from tests.ingest import test_mariadb as tables
@@ -150,6 +152,30 @@ def test_what_the_stream_cannot_have_is_refused(database: Database) -> None:
                 database.source(kind="mysql").check_settings()
         finally:
             database.sql(f"set global {name} = {before!r}")
+
+
+def test_transaction_ids_with_tags_are_refused_with_what_to_do(shop: MariaShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows before the tag are in the lake; then the ingest says how the server gets rid of tags, and goes on after that."""
+    shop.config_path.write_text(shop.config_path.read_text().replace('kind = "mariadb"', 'kind = "mysql"'))
+    shop.sql("create table items(id int primary key); insert into items values (1)")
+    shop.once()
+    shop.sql("insert into items values (2)")
+    shop.sql("set gtid_next = 'AUTOMATIC:nightly'; insert into items values (3); set gtid_next = 'AUTOMATIC'")
+    assert ":nightly:1" in shop.sql("select @@global.gtid_executed")[0][0].replace("\n", "")
+    try:
+        with pytest.raises(SourceUnfit, match=r"gtid_executed has transaction ids with tags.*RESET BINARY LOGS AND GTIDS"):
+            shop.once()
+        # A tag that comes while the ingest runs: the settings of its start were right.
+        monkeypatch.setattr(MysqlSource, "check_settings", lambda _: None)
+        with pytest.raises(IngestStopped, match="transaction id with a tag after"):
+            shop.once()
+        assert {row["id"] for row in shop.rows("items")} <= {1, 2}
+    finally:
+        monkeypatch.undo()
+        shop.sql("reset binary logs and gtids")
+    add_request(shop.lake, shop.config(), "resnapshot_all")
+    shop.once()
+    assert shop.differences("items") == []
 
 
 SOURCE_SCENARIOS: tuple[Callable[[Database], None], ...] = (

@@ -71,7 +71,7 @@ class MysqlGtids:
             name = server
             for one in rest:
                 if not one[:1].isdigit():
-                    name = f"{server}:{one}"  # A tag of MySQL 8.4: what follows belongs to it.
+                    name = f"{server}:{one}"  # A tag of MySQL 8.3 or later: what follows belongs to it.
                     continue
                 first, _, last = one.partition("-")
                 found.setdefault(name, []).append((int(first), int(last or first)))

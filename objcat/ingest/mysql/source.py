@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,10 @@ _IGNORABLE = 0x80
 """The flag of events that a reader may pass over when it does not know them."""
 _SILENT_EVENTS = {34, 36, 37, 41}
 """Kinds of events of which the library knows nothing, and that say nothing of rows: anonymous ids, group replication, signs of life."""
+_TAGGED_ID = 42
+"""The kind of event that begins a transaction of MySQL 8.3 or later whose id has a tag."""
+_TAG = re.compile(r":\s*[A-Z_]")
+"""In a set of transaction ids, in capitals: a tag stands where the number of a transaction is elsewhere."""
 HEARTBEAT_S = 1.0
 """Seconds of silence after which the server sends a sign of life."""
 _WANTED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
@@ -147,6 +152,12 @@ class MysqlSource:
             for name in _COMPRESSIONS
             if found.get(name, "OFF") != "OFF"
         ]
+        if not self._is_mariadb and _TAG.search(found.get("gtid_executed", "")):
+            wrong.append(
+                "gtid_executed has transaction ids with tags, which the reader of the binlog does not know. Let nobody write with tags "
+                "(REVOKE TRANSACTION_GTID_TAG). Those that are there go by RESET BINARY LOGS AND GTIDS alone, at a server without "
+                f"replicas, and `objcat ingest resnapshot {self._config.path} --all` after it"
+            )
         passed_on = found.get("log_replica_updates", found.get("log_slave_updates"))
         if passed_on != "ON" and self._is_replica():
             wrong.append(
@@ -343,10 +354,16 @@ class MysqlSource:
         kind, flags = event.event_type, event.packet.flags
         if kind in _SILENT_EVENTS or flags & _IGNORABLE:
             return
+        if kind == _TAGGED_ID:
+            raise IngestStopped(
+                f"The binlog of {self._config.name!r} has a transaction id with a tag after {gtids}, such as UUID:TAG:1, which the reader "
+                "of the binlog does not know. Nothing of it was written. Let nobody write with tags (REVOKE TRANSACTION_GTID_TAG), and "
+                f"see what `objcat ingest check {self._config.path}` says of those that are there."
+            )
         raise IngestStopped(
             f"The binlog of {self._config.name!r} has an event of the kind {kind} after {gtids}, which is not followed: events that are "
-            "compressed (log_bin_compress, binlog_transaction_compression), parts of documents (binlog_row_value_options), transaction ids "
-            "with tags, or a gap that the server tells of. "
+            "compressed (log_bin_compress, binlog_transaction_compression), parts of documents (binlog_row_value_options), or a gap "
+            "that the server tells of. "
             f"Nothing of it was written. Turn that off at the server, and run `objcat ingest resnapshot {self._config.path} --all`."
         )
 
