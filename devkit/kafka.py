@@ -72,10 +72,10 @@ class JavaServer(DatabaseServer):
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """Listeners of a broker that encrypt: one for everybody, and one for a user with a password, by SCRAM or PLAIN.
+    """Listeners of a broker that encrypt: for everybody, for clients with a certificate, and for a user with a password, by SCRAM or PLAIN.
 
     Args:
-        certificate: a file in PEM with the key and the certificate of the broker.
+        certificate: a file in PEM with the key and the certificate of the broker. It signs those of clients too.
         user, password: who may connect.
     """
 
@@ -90,6 +90,9 @@ class KafkaSecurity:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.certificate),
             "ssl.client.auth": "none",
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.truststore.type": "PEM",
+            "listener.name.mutual.ssl.truststore.location": str(self.certificate.with_name("ca.pem")),
             "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
             "listener.name.sasl_ssl.plain.sasl.jaas.config": (
@@ -116,10 +119,10 @@ class KafkaBroker(JavaServer):
         (self._controller_port,) = free_ports(1)
         self._secure_ports: Mapping[str, int] = {}
         if security is not None:
-            self._secure_ports = dict(zip(("SSL", "SASL_SSL"), free_ports(2), strict=True))
+            self._secure_ports = dict(zip(("SSL", "MUTUAL", "SASL_SSL"), free_ports(3), strict=True))
 
     def secure_connection(self, protocol: str) -> str:
-        """The bootstrap server of the listener `SSL` or `SASL_SSL`."""
+        """The bootstrap server of the listener `SSL`, `MUTUAL` (SSL with a certificate of the client) or `SASL_SSL`."""
         return f"{HOST}:{self._secure_ports[protocol]}"
 
     def connection(self, database: str = "") -> str:  # noqa: ARG002 - it has no databases
@@ -137,7 +140,7 @@ class KafkaBroker(JavaServer):
                 "controller.listener.names": "CONTROLLER",
                 "listeners": f"{listeners},CONTROLLER://{HOST}:{self._controller_port}",
                 "advertised.listeners": listeners,
-                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL",
                 "log.dirs": str(self._folder.path / "data"),
                 "auto.create.topics.enable": "false",
                 "num.partitions": "1",

@@ -26,7 +26,7 @@ from objcat.ingest.config import IngestConfig, parse_config
 from objcat.ingest.handover import IngestState
 from objcat.ingest.runner import Ingest
 from objcat.ingest.sources import open_source
-from tests.fileio.certificates import self_signed
+from tests.fileio.certificates import client_certificate, self_signed
 from tests.ingest.maria_shop import MariaShop
 from tests.ingest.shop import Shop
 from tests.ingest.topic_shop import READER, READER_PASSWORD, TopicShop, json_source
@@ -42,6 +42,12 @@ def other_ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("other") / "ca.pem"
     self_signed(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def client(certificates: Path) -> tuple[Path, Path]:
+    """The certificate of a client that the servers know, and its key."""
+    return client_certificate(certificates / "ca.pem", "mutual")
 
 
 @contextmanager
@@ -83,9 +89,13 @@ def refusal(kind: type[Exception], shop: Shop, **environment: str) -> str:
 # ---- Kafka
 
 
-def secure(topics: TopicShop, protocol: str, ca: Path, *, mechanism: str = "SCRAM-SHA-512") -> None:
+def secure(
+    topics: TopicShop, protocol: str, ca: Path, *, mechanism: str = "SCRAM-SHA-512", client: tuple[Path, Path] | None = None
+) -> None:
     """Let the ingest connect by a listener of the broker."""
     options: dict[str, Any] = {"security.protocol": protocol, "ssl.ca.location": str(ca)}
+    if client is not None:
+        options |= {"ssl.certificate.location": str(client[0]), "ssl.key.location": str(client[1])}
     if protocol == "SASL_SSL":
         options |= {"sasl.mechanism": mechanism, "sasl.username": READER, "sasl.password": "${KAFKA_PASSWORD}"}
     said = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in options.items())
@@ -104,6 +114,21 @@ def test_a_broker_by_tls(topics: TopicShop, certificates: Path, protocol: str, m
     assert topics.differences("items") == []
     shown = repr(config_of(topics, **secrets))
     assert READER_PASSWORD not in shown and topics.broker.secure_connection(protocol) not in shown
+
+
+def test_a_broker_that_wants_a_certificate_of_its_clients(topics: TopicShop, certificates: Path, client: tuple[Path, Path]) -> None:
+    topics.make("items")
+    topics.put("items", [{"id": 1, "n": 1, "text": "a"}])
+    there = {"BROKER": topics.broker.secure_connection("MUTUAL")}
+    secure(topics, "SSL", certificates / "ca.pem")
+    assert "certificate" in refusal(IngestStopped, topics, **there)
+    secure(topics, "SSL", certificates / "ca.pem", client=client)
+    once(topics, **there)
+    topics.put("items", [{"id": 2, "n": 2, "text": "b"}])
+    once(topics, **there)
+    assert topics.differences("items") == []
+    secure(topics, "SSL", certificates / "ca.pem", client=(client[0], client[1].with_name("none.key")))
+    assert "ssl.key.location" in refusal(InvalidConfig, topics, **there)
 
 
 def test_a_wrong_password_of_a_broker(topics: TopicShop, certificates: Path) -> None:
@@ -146,12 +171,12 @@ def test_a_listener_of_another_protocol(topics: TopicShop, certificates: Path) -
 def encrypted_shop(shop: Shop, certificates: Path) -> Iterator[Shop]:
     """A database whose server takes TLS too."""
     with readable(certificates, "postgres") as pem:
-        for name, value in (("ssl_cert_file", pem), ("ssl_key_file", pem), ("ssl", "on")):
+        for name, value in (("ssl_cert_file", pem), ("ssl_key_file", pem), ("ssl_ca_file", pem), ("ssl", "on")):
             shop.sql(f"alter system set {name} = '{value}'")
         shop.sql("select pg_reload_conf()")
         _wait_for(shop, "on")
         yield shop
-        for name in ("ssl", "ssl_cert_file", "ssl_key_file"):
+        for name in ("ssl", "ssl_cert_file", "ssl_key_file", "ssl_ca_file"):
             shop.sql(f"alter system reset {name}")
         shop.sql("select pg_reload_conf()")
         _wait_for(shop, "off")
@@ -177,8 +202,38 @@ def test_postgres_by_tls(encrypted_shop: Shop, certificates: Path, other_ca: Pat
     once(shop, **by_tls(shop, certificates / "ca.pem"))
     assert shop.differences("items") == []
     said = refusal(SourceAway, shop, **by_tls(shop, other_ca))
-    assert "certificate verify failed" in said and "sslrootcert) of `connection` in [source]" in said, said
+    assert "certificate verify failed" in said and "sslrootcert, sslcert) of `connection` in [source]" in said, said
     assert "does not exist" in refusal(SourceAway, shop, **by_tls(shop, other_ca.with_name("none.pem")))
+
+
+@pytest.fixture
+def mutual_user(encrypted_shop: Shop) -> Iterator[str]:
+    """A user of PostgreSQL who connects by a certificate of that name alone."""
+    shop, name = encrypted_shop, "mutual"
+    rules = Path(shop.sql("show hba_file")[0][0])
+    before = rules.read_text()
+    rules.write_text(f"hostssl all {name} 127.0.0.1/32 cert\nhost all {name} 127.0.0.1/32 reject\n{before}")
+    shop.sql(f"create role {name} superuser replication login; select pg_reload_conf()")
+    yield name
+    rules.write_text(before)
+    shop.sql("select pg_reload_conf()")
+    shop.sql(f"reassign owned by {name} to objcat; drop owned by {name}; drop role {name}")
+
+
+def test_postgres_by_a_certificate_of_the_client(
+    encrypted_shop: Shop, mutual_user: str, certificates: Path, client: tuple[Path, Path]
+) -> None:
+    shop = encrypted_shop
+    shop.sql("create table items(id int primary key, n int); insert into items values (1, 1)")
+    checked = by_tls(shop, certificates / "ca.pem")["SHOP"].replace("user=objcat", f"user={mutual_user}")
+    assert "certificate" in refusal(SourceAway, shop, SHOP=checked)
+    there = {"SHOP": f"{checked} sslcert={client[0]} sslkey={client[1]}"}
+    once(shop, **there)
+    shop.sql("update items set n = 2; insert into items values (2, 2)")
+    once(shop, **there)
+    assert shop.differences("items") == []
+    other = there["SHOP"].replace(str(client[1]), str(client[1].with_name("none.key")))
+    assert "none.key" in refusal(SourceAway, shop, SHOP=other)
 
 
 def test_postgres_without_tls(shop: Shop, certificates: Path) -> None:
@@ -190,13 +245,15 @@ def test_postgres_without_tls(shop: Shop, certificates: Path) -> None:
 
 @pytest.fixture(scope="module")
 def encrypted_maria(certificates: Path) -> Iterator[MariaDbServer]:
-    with readable(certificates, "mysql") as pem, MariaDbServer(ssl_cert=str(pem), ssl_key=str(pem)) as server:
+    with readable(certificates, "mysql") as pem, MariaDbServer(ssl_cert=str(pem), ssl_key=str(pem), ssl_ca=str(pem)) as server:
         yield server
 
 
-def with_ca(shop: Shop, ca: Path | str) -> None:
+def with_ca(shop: Shop, ca: Path | str, *, certificate: Path | None = None, key: Path | None = None) -> None:
     shop.configure()
-    shop.config_path.write_text(shop.config_path.read_text().replace("server_id =", f'tls_ca = "{ca}"\nserver_id ='))
+    given = {"tls_ca": ca, "tls_certificate": certificate, "tls_key": key}
+    said = "".join(f'{name} = "{path}"\n' for name, path in given.items() if path is not None)
+    shop.config_path.write_text(shop.config_path.read_text().replace("server_id =", f"{said}server_id ="))
 
 
 def test_mariadb_by_tls(encrypted_maria: MariaDbServer, tmp_path: Path, certificates: Path, other_ca: Path) -> None:
@@ -217,6 +274,33 @@ def test_mariadb_by_tls(encrypted_maria: MariaDbServer, tmp_path: Path, certific
         assert "CERTIFICATE_VERIFY_FAILED" in (said := refusal(SourceUnfit, shop, **there)) and "Let tls_ca in [source]" in said
         with_ca(shop, other_ca.with_name("none.pem"))
         assert "tls_ca of [source]" in refusal(InvalidConfig, shop, **there)
+    finally:
+        shop.close()
+
+
+def test_mariadb_by_a_certificate_of_the_client(
+    encrypted_maria: MariaDbServer, tmp_path: Path, certificates: Path, client: tuple[Path, Path]
+) -> None:
+    shop, ca = MariaShop(encrypted_maria, tmp_path), certificates / "ca.pem"
+    try:
+        shop.sql("create user mutual@'127.0.0.1' require x509; grant all on *.* to mutual@'127.0.0.1'")
+        shop.sql("create table items(id int primary key, n int); insert into items values (1, 1)")
+        there = {"SHOP": f"mysql://mutual@127.0.0.1:{encrypted_maria.port}"}
+        with_ca(shop, ca)
+        assert "tls_certificate where the user needs one" in refusal(SourceUnfit, shop, **there)
+        with_ca(shop, ca, certificate=client[0], key=client[1])
+        once(shop, **there)
+        shop.sql("update items set n = 2; insert into items values (2, 2)")
+        once(shop, **there)
+        assert shop.differences("items") == []
+        both = tmp_path / "both.pem"
+        both.write_bytes(client[0].read_bytes() + client[1].read_bytes())
+        with_ca(shop, ca, certificate=both)
+        once(shop, **there)
+        with_ca(shop, ca, certificate=client[0])
+        assert "tls_certificate and tls_key of [source]" in refusal(InvalidConfig, shop, **there)
+        with_ca(shop, ca, key=client[1])
+        assert "tls_key without tls_certificate" in refusal(InvalidConfig, shop, **there)
     finally:
         shop.close()
 

@@ -52,6 +52,14 @@ class MysqlConnector:
                 ssl.create_default_context(cafile=settings.tls_ca)
             except OSError as error:
                 raise InvalidConfig(f"tls_ca of [source] in {config.path} cannot be used: {error}. Correct its path.") from None
+        if settings.tls_certificate is not None:
+            try:
+                ssl.create_default_context().load_cert_chain(settings.tls_certificate, settings.tls_key)
+            except OSError as error:
+                raise InvalidConfig(
+                    f"tls_certificate and tls_key of [source] in {config.path} cannot be used: {error}. Correct their paths, and let "
+                    "the key belong to the certificate."
+                ) from None
 
     def arguments(self) -> dict[str, Any]:
         """What PyMySQL's `connect` gets."""
@@ -66,6 +74,8 @@ class MysqlConnector:
         }
         if self._settings.tls_ca is not None:
             found |= {"ssl_ca": self._settings.tls_ca, "ssl_verify_cert": True, "ssl_verify_identity": True}
+        if self._settings.tls_certificate is not None:
+            found |= {"ssl_cert": self._settings.tls_certificate, "ssl_key": self._settings.tls_key}
         return found
 
     def connect(self) -> Connection[Any]:
@@ -108,7 +118,7 @@ class MysqlConnector:
                     "name the host that it is for. Then start the ingest again."
                 ) from None
             if code in _DENIED or (isinstance(error, self.pymysql.err.ProgrammingError) and code):
-                then = f"{where}, or the rights of the user" if code in _DENIED else "that"
+                then = f"{where}, tls_certificate where the user needs one, or the rights of the user" if code in _DENIED else "that"
                 raise SourceUnfit(f"The server refused {doing}: {said} Correct {then}, and start the ingest again.") from None
             then = f" Look whether the server runs, and whether {where} is right." if doing == CONNECTING else ""
             raise SourceAway(f"The server was away while {doing}: {said}{then}") from None

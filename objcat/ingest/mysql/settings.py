@@ -23,12 +23,15 @@ class MysqlSettings(msgspec.Struct, frozen=True, kw_only=True):
             it is left out.
         tls_ca: a file with the certificates that the server's is checked by. Without it the server is not checked, and the connection is
             encrypted where the server has TLS.
+        tls_certificate, tls_key: files with a certificate of this client and its key; without tls_key the first has both.
         connect_s: seconds to wait for a connection.
     """
 
     connection: str
     server_id: int | None = None
     tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
     connect_s: int = 10
 
     def __repr__(self) -> str:
@@ -52,6 +55,8 @@ def mysql_settings(config: IngestConfig) -> MysqlSettings:
     found = config.settings(MysqlSettings)
     if found.server_id is not None and not 1 <= found.server_id < 1 << 32:
         raise InvalidConfig(f"[source] in {config.path}: server_id has to be from 1 to 4,294,967,295. Correct it.")
+    if found.tls_key is not None and found.tls_certificate is None:
+        raise InvalidConfig(f"[source] in {config.path} has tls_key without tls_certificate. Give the certificate of the key.")
     server_id = found.server_id or _SERVER_ID_LEAST + zlib.crc32(config.name.encode()) % _SERVER_ID_LEAST
     return msgspec.structs.replace(found, server_id=server_id)
 

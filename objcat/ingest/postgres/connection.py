@@ -67,7 +67,7 @@ class PostgresConnector:
                 said = said if said.endswith((".", "?", "!")) else f"{said}."
                 raise SourceAway(
                     f"PostgreSQL was away while {doing}: {said} Look whether the server runs, and whether user, password and TLS (sslmode, "
-                    f"sslrootcert) of `connection` in [source] of {self._config.path} are right."
+                    f"sslrootcert, sslcert) of `connection` in [source] of {self._config.path} are right."
                 ) from None
             said = said if said.endswith((".", "?", "!")) else f"{said}."
             raise SourceUnfit(f"PostgreSQL refused {doing}: {said} Correct that, and start the ingest again.") from None
