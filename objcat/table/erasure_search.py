@@ -1,8 +1,8 @@
 """The search behind a certificate of erasure: every object below a table, for every value that only erased rows held.
 
-Objects are searched as bytes. Their content is also decoded and searched: columns of Parquet files and manifests, bounds and digests in
-entries, rows of history files. A value is looked for when no readable row holds it. Numbers, times and text too short to be found by more
-than chance among bytes are looked for in columns and bounds only.
+Objects are searched as bytes, large files of rows a piece at a time. Their content is also decoded and searched: columns of Parquet files
+and manifests, bounds and digests in entries, rows of history files. A value is looked for when no readable row holds it. Numbers, times and
+text too short to be found by more than chance among bytes are looked for in columns and bounds only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 import sqlglot
 
@@ -35,6 +34,7 @@ from objcat.metadata.partitioning import encoded
 from objcat.metadata.schema import FIELD_ID_KEY, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.table.erasure_mirrors import MirrorSearch, is_mirror, is_mirror_in
+from objcat.table.erasure_pieces import PIECE_BYTES, byte_pieces, row_pieces, rows_of
 from objcat.table.erasure_positions import StateSearch
 from objcat.table.erasure_traces import Leaf, Traces, leaves_of
 from objcat.timeline.checkpoint import Root
@@ -48,7 +48,6 @@ HEXADECIMAL_MIN = 14
 """The same for text that could be a part of an id."""
 PATTERNS_MAX = 256
 """Values that one pass over an object looks for."""
-PIECE_BYTES = 64 * 1024**2
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F-]*")
 
 NOT_PROMISED = (
@@ -149,19 +148,19 @@ def _take_away(typed: dict[Leaf, set[Any]], leaf: Leaf, values: pa.ChunkedArray)
 
 
 class Finder:
-    """Looks for texts and bytes, in bytes in every form in which objects write them, and in text."""
+    """Looks for texts and bytes, in bytes in every form in which objects write them, and in text. overlap: bytes of the longest form."""
 
     def __init__(self, texts: Collection[str], blobs: Collection[bytes]) -> None:
         forms = sorted({form for text in texts for form in _forms(text) if form} | {blob.hex() for blob in blobs})
         self._patterns = ["|".join(map(_escaped, forms[at : at + PATTERNS_MAX])) for at in range(0, len(forms), PATTERNS_MAX)]
         self._blobs = [blob for blob in blobs if blob]
         self._texts = list(texts)
-        self._overlap = max([0, *(len(form.encode()) for form in forms), *map(len, self._blobs)])
+        self.overlap = max([0, *(len(form.encode()) for form in forms), *map(len, self._blobs)])
 
     def is_in(self, data: bytes) -> bool:
         """Whether bytes hold a value."""
         for at in range(0, max(1, len(data)), PIECE_BYTES):
-            piece = data if len(data) <= PIECE_BYTES else data[at : at + PIECE_BYTES + self._overlap]
+            piece = data if len(data) <= PIECE_BYTES else data[at : at + PIECE_BYTES + self.overlap]
             if any(blob in piece for blob in self._blobs):
                 return True
             array = pa.array([piece], pa.large_binary())
@@ -235,14 +234,18 @@ class Search:
         key = meta.key
         if key in self.foreign or (is_mirror(key) and not is_mirror_in(key, self.mirror_folder)):
             return
+        kind = kind_of(key)
         try:
-            data = self.fileio.read(key)
+            if meta.size > PIECE_BYTES and _is_file_of_rows(kind, key):
+                held, size = self._large_holds(kind, self.fileio.head(key)), meta.size
+            else:
+                data = self.fileio.read(key)
+                held, size = self._holds(kind, key, data), len(data)
         except NotFound:
             return
-        kind = kind_of(key)
-        held = self.finder.is_in(key.encode()) or self._holds(kind, key, data)
+        held = held or self.finder.is_in(key.encode())
         before = self.classes.get(kind, Examined(kind=kind))
-        self.classes[kind] = Examined(kind=kind, objects=before.objects + 1, bytes=before.bytes + len(data), found=before.found + int(held))
+        self.classes[kind] = Examined(kind=kind, objects=before.objects + 1, bytes=before.bytes + size, found=before.found + int(held))
         if held:
             self.found.add(key)
 
@@ -280,7 +283,7 @@ class Search:
             case "data files" | "adopted files" | "index files" | "checkpoint manifests" | "other objects":
                 of_index = kind == "index files" or key in self.index_manifests
                 is_parquet = kind == "adopted files" or _is_parquet(key)
-                return self._is_in(data) or (is_parquet and self._parquet_holds(data, of_index=of_index))
+                return self._is_in(data) or (is_parquet and self._any_holds(rows_of(io.BytesIO(data)), of_index=of_index))
             case "mirrors":
                 return self.mirrors.holds(key, data)
             case "checkpoint roots":
@@ -333,10 +336,14 @@ class Search:
     def _bounds_hold(self, bounds: Mapping[int, Sequence[Any]]) -> bool:
         return any(value in self.bounds.get(column, ()) for column, bound in bounds.items() for value in bound[:2] if value is not None)
 
-    def _parquet_holds(self, data: bytes, *, of_index: bool) -> bool:
-        with pq.ParquetFile(io.BytesIO(data)) as file:
-            pieces = (file.read_row_group(number) for number in range(file.num_row_groups))
-            return any(self._rows_hold(self._of_table(rows) if of_index else rows) for rows in pieces)
+    def _large_holds(self, kind: str, meta: ObjectMeta) -> bool:
+        """Search a file of rows that is not held in memory as a whole. Raises NotFound."""
+        if any(map(self.finder.is_in, byte_pieces(self.fileio, meta, overlap=self.finder.overlap))):
+            return True
+        return self._any_holds(row_pieces(self.fileio, meta), of_index=kind == "index files")
+
+    def _any_holds(self, pieces: Iterable[pa.Table], *, of_index: bool) -> bool:
+        return any(self._rows_hold(self._of_table(rows) if of_index else rows) for rows in pieces)
 
     def _of_table(self, rows: pa.Table) -> pa.Table:
         """Rows of an index, or of a manifest of one, with the ids of the table's columns; other columns have none."""
@@ -420,6 +427,11 @@ def kind_of(key: str) -> str:
         case "data":
             return "index files" if "/_index/" in key else "data files"
     return "mirrors" if is_mirror(key) else "other objects"
+
+
+def _is_file_of_rows(kind: str, key: str) -> bool:
+    """Whether an object is a Parquet file with rows of the table or its index."""
+    return kind == "adopted files" or (kind in ("data files", "index files") and _is_parquet(key))
 
 
 def is_data_file(key: str) -> bool:
