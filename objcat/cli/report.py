@@ -53,7 +53,9 @@ def report(
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Raises InvalidInput when a file exists that is not to be replaced."""
+    """Raises InvalidInput when a file exists that is not to be replaced, or what exists is no file, such as a device."""
+    if target.exists() and not target.is_file():
+        raise InvalidInput(f"{target} is not a file, and was left as it is. Choose another name.")
     if target.exists() and not overwrite:
         raise InvalidInput(f"{target} exists already. Choose another name, or give --overwrite.")
 

@@ -17,6 +17,7 @@ import typer
 from objcat.cli.common import Json, LakeUrl, Option, TableUrl, is_place, open_lake, open_table
 from objcat.cli.output import draw, json_text, progress, say, say_json, sheet, words
 from objcat.cli.profiles import chosen
+from objcat.cli.report import check_target
 from objcat.common.validation import one_of, whole_number
 from objcat.errors import InvalidInput
 from objcat.sql.context import Context
@@ -108,8 +109,8 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     """
     chosen_format = _format_of(file, format_name)
     target = None if file == "-" else Path(file)
-    if target is not None and target.exists() and not overwrite:
-        raise InvalidInput(f"{file} exists already. Choose another name, or give --overwrite.")
+    if target is not None:
+        check_target(target, overwrite=overwrite)
     table = open_table(url, option)
     named = None if columns is None else [name.strip() for name in columns.split(",")]
     scan = table.scan(where=where, columns=named, as_of=slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,16 @@ def test_export(table: objcat.Table, lake: str, tmp_path: Path) -> None:
     assert len(says("export", url, "-", "--format", "jsonl").splitlines()) == 60
     assert says("export", url, "-", "--format", "csv", "--columns", "city", "--where", "id = 3") == '"city"\n"Lima"\n'
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.parquet", "lake", "old.jsonl", "some.csv"]
+
+
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_what_is_no_file_is_not_replaced(lake: str, tmp_path: Path, command: str) -> None:
+    """A device would be a plain file for all others from then on."""
+    place = tmp_path / "pipe.csv"
+    os.mkfifo(place)
+    done = run(command, f"{lake}/city.trips", str(place), "--overwrite")
+    assert done.returncode == 2 and "is not a file, and was left as it is" in done.stderr
+    assert place.is_fifo()
 
 
 def test_an_export_for_which_there_is_no_room_says_so_and_leaves_no_file(lake: str, tmp_path: Path) -> None:
