@@ -65,6 +65,7 @@ class Log:
         expected: int = 0,
         first: GetResult | None = None,
         looks_beyond: bool = False,
+        stubs: Sequence[Entry | None] = (),
     ) -> list[Entry]:
         """Every entry above `slot` up to the head, in order, without a gap.
 
@@ -77,6 +78,7 @@ class Log:
             first: The object of the first slot, if it is known already.
             looks_beyond: Ask for the slot above the first absent one too, if no later one was asked for. It shows whether a slot was
                 deleted by hand.
+            stubs: What `read_stub` has just said of the first slots. They are not asked for again.
         """
         archived: dict[int, Entry] = {}
         entries = [] if first is None else [self._whole(_stub_of(slot + 1, first), archived)]
@@ -87,7 +89,10 @@ class Log:
                 entries.append(archived.pop(begin))
                 continue
             end = begin + size if until is None else min(until + 1, begin + size)
-            asked = map_io(self._fileio.env, self.read_stub, range(begin, end))
+            if stubs:
+                asked, end, stubs = list(stubs), begin + len(stubs), ()
+            else:
+                asked = map_io(self._fileio.env, self.read_stub, range(begin, end))
             if looks_beyond and asked[-1] is None and None not in asked[:-1]:
                 asked.append(self.read_stub(end))
             found = self._fill_gaps(begin, asked)
