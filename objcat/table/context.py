@@ -163,6 +163,7 @@ class TableContext:
             return work(self.snapshot)
         if failure is not None:
             raise failure
+        self.timeline.look_beyond(view)
         return cast("R", early)
 
     def _reads_manifests(self, view: LogView[Tables]) -> bool:

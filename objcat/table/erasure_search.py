@@ -37,7 +37,7 @@ from objcat.table.erasure_mirrors import MirrorSearch, is_mirror, is_mirror_in
 from objcat.table.erasure_pieces import PIECE_BYTES, byte_pieces, row_pieces, rows_of
 from objcat.table.erasure_positions import StateSearch
 from objcat.table.erasure_traces import Leaf, Traces, leaves_of
-from objcat.timeline.checkpoint import Root
+from objcat.timeline.checkpoint import Carried, Hint, Root
 from objcat.timeline.entry import Action, Entry, Intent, decode_entry
 from objcat.timeline.history_files import decode_bodies
 from objcat.timeline.position import PositionProgress
@@ -459,7 +459,7 @@ def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
 
 def vocabulary_of(spec: TableSpec, *, name: str, url: str) -> str:
     """What the objects of a table contain whatever its rows are: names of fields, columns, settings."""
-    words = [*Action, *(one for kind in (Entry, Intent, PositionProgress, Root, TableSpec) for one in kind.__struct_fields__)]
+    words = [*Action, *(one for kind in (Carried, Entry, Hint, Intent, PositionProgress, Root, TableSpec) for one in kind.__struct_fields__)]
     return " ".join([*words, name, url, msgspec.json.encode(spec).decode(), "parquet-cpp-arrow version schema element list key value"])
 
 
