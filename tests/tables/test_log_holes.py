@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -13,6 +14,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CorruptTable
 from objcat.inspection.doctor import examine
+from objcat.timeline.checkpoint import HINT_KEY, NULL, read_hint
 from objcat.timeline.entry import log_key
 from objcat.timeline.log import LOOK_BEYOND_S
 from tests.cli.commands import run
@@ -21,6 +23,15 @@ from tests.effort import few
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 PUBLISHED = 16
 """The slot of the checkpoint, where there is one."""
+
+
+def without_carried(store: FileIO) -> None:
+    """Make the hint carry nothing: it needs no slot below its own, and so hides a hole there, harmlessly."""
+    hint, _ = read_hint(store)
+    if hint is None or hint.checkpoint < 0:
+        store.delete([HINT_KEY])
+    else:
+        store.put(HINT_KEY, msgspec.json.encode(msgspec.structs.replace(hint, carried=NULL)))
 
 
 def grown(commits: int, *, publish: bool = False) -> FileIO:
@@ -47,6 +58,7 @@ def test_whoever_opens_is_told_which_slot_is_missing(log: tuple[int, bool]) -> N
     """Each slot above the checkpoint and below the newest one, wherever it is in the requests of a reader."""
     newest, publish = log
     store = grown(newest, publish=publish)
+    without_carried(store)
     for hole in range(PUBLISHED + 1 if publish else 0, newest):
         body = store.read(log_key(hole))
         store.delete([log_key(hole)])
@@ -57,6 +69,26 @@ def test_whoever_opens_is_told_which_slot_is_missing(log: tuple[int, bool]) -> N
         assert not store.exists(log_key(hole)) and not store.exists(log_key(newest + 1))
         store.put(log_key(hole), body)
     assert opened(store).scan().count() == newest
+
+
+def test_with_a_hint_whoever_opens_reads_the_whole_table_or_is_told() -> None:
+    newest = 14
+    store = grown(newest)
+    told = []
+    for hole in range(newest):
+        body = store.read(log_key(hole))
+        store.delete([log_key(hole)])
+        try:
+            assert opened(store).scan().count() == newest
+            other = FileIO(MemoryBackend("copy", env=FakeEnv(0)), env=FakeEnv(1))
+            for key in store.list_keys():
+                other.put(key, store.read(key))
+            assert opened(other).upsert([{"id": 1, "v": -1}]).slot == newest + 1
+        except CorruptTable as error:
+            told.append((hole, str(error)))
+        store.put(log_key(hole), body)
+    assert all(log_key(hole) in error for hole, error in told)
+    assert {12, 13} <= {hole for hole, _ in told}, "the slots that no hint has yet"
 
 
 @pytest.mark.parametrize("newest", few([9, 30], 1, integration=1))
@@ -81,6 +113,7 @@ def test_a_handle_from_before_is_told_when_it_has_not_heard_of_the_log_for_a_whi
     other = opened(store, FakeEnv(3))
     for number in range(ahead):
         other.upsert([{"id": 100 + number, "v": 0}])
+    without_carried(store)
     store.delete([log_key(10)])
     env.advance(2 * LOOK_BEYOND_S)
     with pytest.raises(CorruptTable, match=said(10)):
@@ -110,6 +143,7 @@ def test_commands_say_it(tmp_path: Path) -> None:
         table.upsert([{"id": number, "v": number}])
     (store,) = [path.parent for path in tmp_path.glob("tables/*/log")]
     (store / log_key(2)).unlink()
+    (store / HINT_KEY).unlink()
     for arguments in (["query", str(tmp_path), "SELECT count(*) FROM t"], ["compact", f"{tmp_path}/t"], ["clean", f"{tmp_path}/t"]):
         done = run(*arguments)
         assert done.returncode == 2 and log_key(2) in done.stderr and "backup" in done.stderr
