@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import lookup_bench
+from benchmarks import lookup_bench, lookup_side
 from benchmarks.slow_proxy import Exchange, round_trips
 
 
@@ -38,6 +38,6 @@ def test_objcat_finds_its_row_within_its_goals_in_round_trips_and_requests(tmp_p
 
 
 def test_another_row_than_the_expected_one_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_bench, "KEY", lookup_bench.KEY + 1)
+    monkeypatch.setattr(lookup_bench, "KEY", lookup_side.KEY + 1)
     with pytest.raises(lookup_bench.WrongRow, match="and not the row"):
         lookup_bench.measure(["objcat-local"], tmp_path, commits=1, upserts=0, runs=1, latency_ms=0, say=lambda _: None)
