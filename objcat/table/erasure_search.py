@@ -459,7 +459,10 @@ def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
 
 def vocabulary_of(spec: TableSpec, *, name: str, url: str) -> str:
     """What the objects of a table contain whatever its rows are: names of fields, columns, settings."""
-    words = [*Action, *(one for kind in (Carried, Entry, Hint, Intent, PositionProgress, Root, TableSpec) for one in kind.__struct_fields__)]
+    words = [
+        *Action,
+        *(one for kind in (Carried, Entry, Hint, Intent, PositionProgress, Root, TableSpec) for one in kind.__struct_fields__),
+    ]
     return " ".join([*words, name, url, msgspec.json.encode(spec).decode(), "parquet-cpp-arrow version schema element list key value"])
 
 
