@@ -225,7 +225,9 @@ class Timeline(TimelineReader[S]):
     def _hint(self, view: LogView[S]) -> None:
         """Advance the hint to a view, at most once a second, or to a newer one that is there until then."""
         env = self.fileio.env
-        env.sleep(self._hints.pause_s(env.monotonic_s()))
+        pause_s = self._hints.pause_s(env.monotonic_s())
+        if pause_s:
+            env.sleep(pause_s)
         env.give_way()
         if self._committed is not None and self._committed.slot > view.slot:
             view = self.adopt_checkpoint(self._committed, view)
