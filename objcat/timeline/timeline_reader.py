@@ -107,7 +107,7 @@ class TimelineReader(Generic[S]):
         hint, _ = found or self.read_hint()
         reach = checkpoint.TAIL_SLOTS_MAX + 1
         if hint is None:
-            return self._catch_up(self._empty(), window=HINT_SLOTS, reach=reach, looks_beyond=True)
+            return self._catch_up(self._empty(), window=HINT_SLOTS + 1, reach=reach, looks_beyond=True)
         view = self._carried_by(hint)
         if view is not None:
             above = self._hints.every
@@ -115,7 +115,7 @@ class TimelineReader(Generic[S]):
             if entries and _ends_with(view, entries[0]):
                 view = self._followed(view, entries[1:], reach)
                 if len(entries) > above:
-                    view = self._catch_up(view, window=2 * above, reach=reach, looks_beyond=True)
+                    view = self._catch_up(view, window=2 * above + 1, reach=reach, looks_beyond=True)
                 if view.checkpoint < 0 or view.checkpoint >= view.log.root_bound:
                     return view
         # It carries nothing, something else than the log says, or a root that is gone meanwhile.
@@ -135,7 +135,7 @@ class TimelineReader(Generic[S]):
         """The newest view, from the root that a hint names. It is read together with the entries above it."""
         base = hint.checkpoint
         if base < 0:
-            return self._catch_up(self._empty(), window=HINT_SLOTS, reach=reach, looks_beyond=True)
+            return self._catch_up(self._empty(), window=HINT_SLOTS + 1, reach=reach, looks_beyond=True)
         # With nothing above the root, its own slot shows that the log reaches that far.
         slots = range(base + (hint.slot > base), min(hint.slot, base + checkpoint.TAIL_SLOTS_MAX) + 3)
         asked: list[Callable[[], FoundRoot | Entry | None]] = [partial(checkpoint.read_root, self.fileio, base)]

@@ -94,7 +94,7 @@ def test_a_young_log_without_a_hint_is_read_in_windows() -> None:
         fileio.delete([HINT_KEY])
         with counted(fileio) as asked:
             timeline.open()
-        assert asked["all"] <= 2 + max(HINT_SLOTS, 3 * length + 1)
+        assert asked["all"] <= 2 + max(HINT_SLOTS, 3 * length + 4)
 
 
 def test_a_warm_refresh_is_one_get() -> None:
