@@ -12,9 +12,11 @@ See `fileio.contract` for what a backend supplies, and `fileio.write_outcomes` f
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NoReturn, Self, TypeVar
 
 from fileio.contract import (
@@ -89,6 +91,19 @@ class FileIO:
     def url(self) -> str:
         """The URL of this store, without secrets."""
         return self._backend.url
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal only for instances of this process that lead to the same objects: opened alike, or children of one instance."""
+        if self._description is not None:
+            options = tuple(sorted(self._description.options.items(), key=itemgetter(0)))
+            with suppress(TypeError):
+                hash(options)
+                return self.url, options
+        bare = self._bare
+        while isinstance(bare, PrefixedBackend):
+            bare = bare.inner
+        return self.url, bare
 
     @property
     def capabilities(self) -> Capabilities:
