@@ -18,8 +18,8 @@ OVERDUE_TURNS_MAX = 3
 class Turns:
     """Threads take turns in the order in which they asked. Advice only: nothing may depend on being alone.
 
-    Nobody waits for a thread that hangs: after `OVERDUE_S` its turn passes on, and after `OVERDUE_TURNS_MAX` such turns a waiting thread goes
-    on without one. A thread that asks within its own turn, such as a signal handler, goes on at once. A forked process starts with an
+    Nobody waits for a thread that hangs: after `OVERDUE_S` its turn passes on, and after `OVERDUE_TURNS_MAX` such turns a waiting thread
+    goes on without one. A thread that asks within its own turn, such as a signal handler, goes on at once. A forked process starts with an
     empty queue.
     """
 

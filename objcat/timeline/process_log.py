@@ -3,9 +3,9 @@
 Threads that commit to one log take turns at its slots. Whoever has the turn judges the entries that the process has committed or read
 meanwhile, and claims the slot above them. So a slot is lost to other processes only.
 
-It is a cache of the log, which holds nothing that the store does not. An operation uses it only after a `BaseCheck`, the request which every
-operation sends anyway: the newest slot that the process knows must still hold the entry that the process knows. So a log that was deleted
-or restored by hand is seen.
+It is a cache of the log, which holds nothing that the store does not. An operation uses it only after a `BaseCheck`, the request that
+every operation sends anyway: the newest slot that the process knows must still hold the entry that it knows. So a log that was deleted or
+restored by hand is noticed.
 
 The parts: `Committer` claims slots, `Timeline` shares views, and both find the one object for their log by `process_log`.
 """
@@ -116,7 +116,7 @@ class ProcessLog:
             last = entries[-1]
             place = self._place(base)
             if place is None or base.slot < 0:
-                if 0 <= base.slot and last.slot <= self._state.slot:
+                if base.slot >= 0 and last.slot <= self._state.slot:
                     return  # The base is older than what is kept.
                 self._begin(base)
             elif last.slot <= self._state.slot:
