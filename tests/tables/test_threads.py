@@ -54,8 +54,7 @@ class Threads:
         def loop(number: int) -> None:
             try:
                 ready.wait()
-                for commit in range(COMMITS):
-                    done.append(write(self.handles[number], number, commit))
+                done.extend(write(self.handles[number], number, commit) for commit in range(COMMITS))
             except BaseException as error:  # noqa: BLE001 - for the test
                 errors.append(error)
 
