@@ -76,7 +76,11 @@ class ProcessLog:
         """Start anew: another thread may have been at work when the process forked."""
         self._lock = threading.RLock()  # A signal handler may commit too.
         self._generation = 0
-        self._begin(LogState())
+        self._start: LogState | None = None
+        self._state = LogState()
+        self._entries: list[Entry] = []
+        self._by_txn: dict[Txn, Entry] = {}
+        self._judged: list[Entry] = []
         self._views: dict[type, Any] = {}
 
     # ---- entries
@@ -145,11 +149,8 @@ class ProcessLog:
             self._views = {}
 
     def _begin(self, base: LogState) -> None:
-        self._start: LogState | None = base
-        self._state = base
-        self._entries: list[Entry] = []
-        self._by_txn: dict[Txn, Entry] = {}
-        self._judged: list[Entry] = []
+        self._start, self._state = base, base
+        self._entries, self._by_txn, self._judged = [], {}, []
 
     def _shorten(self) -> None:
         self._start = None

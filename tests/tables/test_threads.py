@@ -27,8 +27,8 @@ class Threads:
         properties = {"compact_after_commits": "1000", "auto_clean": "false"}
         backend, env = MemoryBackend("threads"), SystemEnv()
         self.lake = objcat.Lake(FileIO(backend, env=env))
-        settings = {"key": ["id"], "index": objcat.BucketIndex(2)} | settings
-        first = self.lake.create_table("t", SCHEMA, properties=properties, **settings)
+        layout: dict[str, Any] = {"key": ["id"], "index": objcat.BucketIndex(2)} | settings
+        first = self.lake.create_table("t", SCHEMA, properties=properties, **layout)
         lakes = [objcat.Lake(FileIO(backend, env=env)) for _ in range(THREADS)] if own else []
         self.handles = [lake.table("t") for lake in lakes] or [first] * THREADS
         self.table = first

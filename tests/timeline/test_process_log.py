@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fileio.contract import Create
 from fileio.env import SystemEnv
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
@@ -25,7 +24,7 @@ from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, SchemaChange, Txn, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState
-from objcat.timeline.process_log import ENTRIES_MAX, ProcessLog, only_adds, only_appends, process_log
+from objcat.timeline.process_log import ENTRIES_MAX, only_adds, only_appends, process_log
 from objcat.timeline.rollback import resolve
 from tests.timeline.toy import TABLE, commit, open_toy
 
@@ -399,6 +398,5 @@ def test_many_threads_lose_no_slot_and_send_two_requests_a_commit(kind: str) -> 
     sent = [(each.metrics.snapshot() - before[id(each)]).requests for each in {id(each): each for each in handles}.values()]
     assert {kind: sum(requests.get(kind, 0) for requests in sent) for kind in ("get", "put_create")} == {"get": 256, "put_create": 256}
     assert sum(sum(requests.values()) for requests in sent) == 512
-    assert isinstance(held, ProcessLog)
+    assert held is process_log(fileio)
     assert [entry.slot for entry in Log(fileio).read_after(-1)] == list(range(257))
-    assert fileio.put("log/probe", b"", Create())
