@@ -298,7 +298,7 @@ def _work_with_logs() -> Chain:
                 (ORDERS, LINEITEM),
                 f"join orders and lineitem{said}",
                 statement=JOIN,
-                warm=2,
+                warm=_WARM,
                 goals=(Goal("plain", share=1.3), shuffled),
             ),
             Step("statement", (LINEITEM,), f"aggregate by the key{said}", statement=AGGREGATE, warm=2, goals=(shuffled,)),

@@ -16,6 +16,8 @@ from benchmarks.peers.base import BenchTable, Rows, Settings, Side
 from benchmarks.peers.configuration import s3a, spark_session
 from benchmarks.works import BUCKETS, CHANGE_TYPE, Query, Statement, digest_query
 
+_INITIAL = re.compile(r"(?m)^\+- == Initial Plan ==$")
+"""The plan of the whole statement begins so before it ran; a part of it with a plan of its own has this line further in."""
 _EXCHANGE = re.compile(r"(?m)^[\s:+\-]*(?:\*\(\d+\) )?Exchange ")
 
 
@@ -140,7 +142,7 @@ def filtered(frame: DataFrame, where: str | None, columns: Sequence[str] | None)
 def exchanges(frame: DataFrame) -> int:
     """Shuffles in the plan that ran; broadcasts are none."""
     execution: Any = frame._jdf.queryExecution()
-    plan = str(execution.executedPlan().toString()).split("== Initial Plan ==")[0]
+    plan = _INITIAL.split(str(execution.executedPlan().toString()))[0]
     return len(_EXCHANGE.findall(plan))
 
 
