@@ -19,6 +19,8 @@ from objcat.ingest.requests import add_request
 from tests.ingest.shop import Shop
 
 TABLES: Mapping[str, tuple[str, ...]] = {"accounts": ("id",), "wallets": ("id",), "scratch": ("id", "part")}
+SILENT_S = 120
+"""Seconds without a commit after which a last run counts as one that does not end."""
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
@@ -184,10 +186,13 @@ def kill_once(shop: Shop, found: KilledRun, drawn: random.Random, before: int, b
 
 
 def run_to_the_end(shop: Shop, found: KilledRun, bug: str | None) -> None:
-    """The last run, which nobody kills, in a process of its own."""
+    """The last run, which nobody kills, in a process of its own. It may take as long as it commits something every two minutes."""
     last = _processes.Process(target=finish, args=(str(shop.config_path), shop.environment, bug))
     last.start()
-    last.join(240)
+    before, now = None, _version(shop.lake)
+    while last.is_alive() and now != before:
+        last.join(SILENT_S)
+        before, now = now, _version(shop.lake)
     if last.exitcode != 0:
         last.kill()
         found.problems.append(f"the last run ended with {last.exitcode}")
