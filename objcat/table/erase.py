@@ -22,10 +22,10 @@ from objcat.common.progress import shown_progress
 from objcat.datafile.batch_checks import key_values
 from objcat.datafile.casting import logical
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, has_order
-from objcat.datafile.parquet import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
+from objcat.datafile.parquet import as_of_schema, every_piece, txn_of_path
 from objcat.dml.computed_write import Work, run
 from objcat.engine.local import to_arrow_batch
-from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, SnapshotExpired
+from objcat.errors import Contention, InvalidInput, NotErased
 from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
 from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
@@ -41,6 +41,7 @@ from objcat.table.context import TableContext
 from objcat.table.delete import delete_scanned
 from objcat.table.erasure_adopted import adopted_before, check_gone, named_now, not_promised, pieces_of, remedy_of, still_there
 from objcat.table.erasure_positions import StateSearch, held_by_positions, sources_with
+from objcat.table.erasure_saved import check_saved, saved_with
 from objcat.table.erasure_search import (
     Examined,
     Finder,
@@ -56,8 +57,7 @@ from objcat.table.key_filters import Keyed, keys_text
 from objcat.table.maintenance import TableMaintenance
 from objcat.table.open_scan import open_scan
 from objcat.table.write_batch import write_batch
-from objcat.tasks.merged_rows import split_by_group
-from objcat.tasks.model import Filter, Operation
+from objcat.tasks.model import Operation
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.checkpoint_expiry import valid_roots
@@ -154,14 +154,14 @@ def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
         rows=rows,
         slots=view.slot - view.log.marks(table.id).bound,
         files=() if plan is None else tuple(sorted({*plan.removes, *plan.leftovers})),
-        saved=_saved_with(table, where),
+        saved=saved_with(table, where),
     )
 
 
 def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> ErasureCertificate:
     """See `Table.erase`. `reliably`: of the handle."""
     where, given = _meant(table, keys)
-    _check_saved(table, where, left="Nothing was erased.")
+    check_saved(table, where, left="Nothing was erased.")
     with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
         adopted = reliably(lambda: adopted_before(table))
         traces = reliably(lambda: _traces(table, where, given, adopted))
@@ -181,7 +181,7 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         forgotten = forget(table.timeline, table.id, advance=advance)
         reliably(lambda: _begin_mirrors_again(table))
         # Expired slots cannot be saved any more.
-        _check_saved(table, where, left="Everything that no savepoint retains is erased.")
+        check_saved(table, where, left="Everything that no savepoint retains is erased.")
         again = open_scan(table, where=where)
         named = reliably(lambda: named_now(table))
         check_gone(table, adopted, named)
@@ -442,63 +442,3 @@ def _meant(table: TableContext, keys: str | Any) -> tuple[str, pa.Table | None]:
         raise InvalidInput(f"erase() got {found}. Give 1 to {KEYS_MAX:,} keys of this process, or a filter.")
     known = key_values(batch, spec)
     return keys_text(spec, known), known
-
-
-def _check_saved(table: TableContext, where: str, *, left: str) -> None:
-    """Raises InvalidInput when savepoints retain such rows. `left`: what was done, as a sentence."""
-    kept = _saved_with(table, where)
-    if kept:
-        slots = ", ".join(map(str, kept))
-        raise InvalidInput(
-            f"Savepoints of {table.name} hold such rows, at slots {slots}. {left} Release them "
-            "(table.maintenance.release_savepoint, or `objcat release`), then erase again."
-        )
-
-
-def _saved_with(table: TableContext, where: str) -> tuple[int, ...]:
-    """Slots of savepoints whose files hold such rows, visible or not, or lack columns of the filter."""
-    return tuple(slot for slot in sorted(table.refresh().log.marks(table.id).saved) if _is_held_at(table, where, slot))
-
-
-def _is_held_at(table: TableContext, where: str, slot: int) -> bool:
-    try:
-        plan = open_scan(table, where=where, as_of=slot).plan
-        return any(_holds(table, snapshot, plan.where) for snapshot in (plan.snapshot, plan.snapshot.index) if snapshot is not None)
-    except InvalidInput:
-        return True
-    except SnapshotExpired:
-        return False
-    except CorruptTable:
-        if table.timeline.open().log.marks(table.id).is_readable(slot):
-            raise
-        return False  # It was released and cleaned while its files were read.
-
-
-def _holds(table: TableContext, snapshot: Snapshot, where: Filter | None) -> bool:
-    """Whether a file that a snapshot needs holds a row that passes.
-
-    Rows of a log file, and of a base file that was split, may also be of other file groups, which have rewritten them.
-    """
-    assert where is not None, "an erasure has a filter"
-    spec = snapshot.spec
-    names = spec.table_schema.names
-    if not set(where.columns) <= set(names):
-        return False  # An index holds only keys.
-    groups = snapshot.file_groups(table.manifests)
-    near = snapshot.file_groups(table.manifests, where=where.to_pruning())
-    shared = (group for group in groups if group.base is not None and group.is_shared(group.base.group_id))
-    bases = {group.base.path: group.base for group in (*near, *shared) if group.base is not None}
-    logs = {part.object.path: part.object for group in groups for part in group.logs}
-    columns = [spec.table_schema.column(name).physical for name in where.columns]
-
-    def passes(rows: pa.Table) -> bool:
-        return bool(logical(rows.select(columns), spec.table_schema).filter(where.to_arrow()).num_rows)
-
-    for base in bases.values():
-        if any(passes(rows) for rows in base_pieces(table.fileio, base, columns, where=where.to_pruning(), spec=spec)):
-            return True
-    for log in logs.values():
-        for rows in log_pieces(table.fileio, log, 0, log.rows, columns, spec.table_schema):
-            if passes(split_by_group(rows)[0]):
-                return True
-    return False

@@ -27,7 +27,7 @@ redacting: Any = import_module("objcat.timeline.redaction")
 cleaning: Any = import_module("objcat.maintenance.clean")
 performing: Any = import_module("objcat.write.service_commit")
 sessions: Any = import_module("objcat.timeline.commit_session")
-erasing: Any = import_module("objcat.table.erase")
+saved_rows: Any = import_module("objcat.table.erasure_saved")
 
 # ---- clustering --------------------------------------------------------------------------------------------------
 
@@ -192,9 +192,9 @@ def _erases_too_little(patch: pytest.MonkeyPatch) -> None:
 @bug("an erasure that asks readers what a savepoint holds", "P12", "erasure, save")
 def _erases_what_is_seen(patch: pytest.MonkeyPatch) -> None:
     def seen(table: Any, snapshot: Any, where: Any) -> bool:
-        return bool(erasing.open_scan(table, where="k = 2", as_of=snapshot.slot).count())
+        return bool(saved_rows.open_scan(table, where="k = 2", as_of=snapshot.slot).count())
 
-    patch.setattr(erasing, "_holds", seen)
+    patch.setattr(saved_rows, "_holds", seen)
 
 
 @bug("an erasure that takes the files of its entries away", "P1", "forgetting, scan")

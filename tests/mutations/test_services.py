@@ -61,8 +61,8 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch, Path], None]] = {
     ),
     "an erasure that does not look for savepoints that came meanwhile": planted(
         "objcat.table.erase",
-        "_check_saved",
-        partial(looks_once, erasing._check_saved),
+        "check_saved",
+        partial(looks_once, erasing.check_saved),
         lambda patch, _: erasures.test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(patch),
     ),
     "a compaction after a split that takes the rows of the sibling along": planted(
