@@ -360,7 +360,7 @@ def _before(fileio: FileIO, spec: TableSpec, group: FileGroup, keys: Sequence[pa
     if keys is None:
         yield current_rows(fileio, spec, group)
         return
-    wanted = _KeyFilter(spec, keys)
+    wanted = _ChangedKeys(spec, keys)
     if group.base is None or group.logs:
         yield wanted.of(current_rows(fileio, spec, group))
         return
@@ -410,7 +410,7 @@ def _concat(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(bare(table.select(names)).cast(schema) for table in tables)])
 
 
-class _KeyFilter:
+class _ChangedKeys:
     """Selects rows whose key is among those of some tables, and perhaps a few more."""
 
     def __init__(self, spec: TableSpec, keys: Sequence[pa.Table]) -> None:
