@@ -15,9 +15,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fileio.env import map_io
+from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.common.validation import whole_number
-from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, InvalidInput, UnsupportedFormat
+from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, InvalidInput, ObjcatError
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import BrokenRoot, FoundRoot, Hint, Root
 from objcat.timeline.entry import Entry, log_key
@@ -88,7 +89,7 @@ class TimelineReader(Generic[S]):
 
     def foresee(self, hint: FoundHint) -> LogView[S] | None:
         """The view that a hint carries, which may be stale or wrong: nothing was asked of the log. None when it carries none."""
-        return None if hint[0] is None or self._passes_over_all else self._carried_by(hint[0])
+        return None if hint[0] is None or self._passes_over_all else self._carried_by(hint[0])[0]
 
     @says_where
     def open(self, found: FoundHint | None = None) -> LogView[S]:
@@ -110,11 +111,13 @@ class TimelineReader(Generic[S]):
         reach = checkpoint.TAIL_SLOTS_MAX + 1
         if hint is None:
             return self._catch_up(self._empty(), window=HINT_SLOTS + 1, reach=reach, looks_beyond=True)
-        view = self._carried_by(hint)
+        view, root = self._carried_by(hint)
         if view is not None:
             above = self._hints.every
             entries = self.log.read_after(view.slot - 1, until=view.slot + above, window=above + 1)
             if entries and _ends_with(view, entries[0]):
+                if root is not None:
+                    self._hints.saw_root(root)
                 view = self._followed(view, entries[1:], reach)
                 if len(entries) > above:
                     view = self._catch_up(view, window=2 * above + 1, reach=reach, looks_beyond=True)
@@ -123,15 +126,16 @@ class TimelineReader(Generic[S]):
         # It carries nothing, something else than the log says, or a root that is gone meanwhile.
         return self._open_at_root(hint, reach)
 
-    def _carried_by(self, hint: Hint) -> LogView[S] | None:
-        """The view that a hint carries. None when it carries none, or one that cannot be used."""
+    def _carried_by(self, hint: Hint) -> tuple[LogView[S] | None, Root | None]:
+        """The view that a hint carries, and its root, if any. No view when it carries none, or one that cannot be used."""
         try:
             carried = checkpoint.decode_carried(hint)
             if carried is None or (carried[0] is not None and not self._is_usable(carried[0])):
-                return None
-            return self._advanced(self._empty() if carried[0] is None else self._standing_on(carried[0]), carried[1])
-        except (CorruptTable, CheckpointCollected, UnsupportedFormat):
-            return None  # The log itself says what is wrong, if anything is.
+                return None, None
+            root, entries = carried
+            return self._advanced(self._empty() if root is None else self._view_of(root), entries), root
+        except (ObjcatError, NotFound):
+            return None, None  # The log itself says what is wrong, if anything is. The hint may be of another one.
 
     def _open_at_root(self, hint: Hint, reach: int) -> LogView[S]:
         """The newest view, from the root that a hint names. It is read together with the entries above it."""
@@ -320,6 +324,9 @@ class TimelineReader(Generic[S]):
 
     def _standing_on(self, root: Root) -> LogView[S]:
         self._hints.saw_root(root)
+        return self._view_of(root)
+
+    def _view_of(self, root: Root) -> LogView[S]:
         return LogView(root.log, self.reducer.load(root.payload), root.slot, root.all_outcomes())
 
     def _catch_up(

@@ -298,3 +298,44 @@ def test_a_hint_whose_root_was_collected_is_not_followed() -> None:
     opened.append(open_toy(fileio).open())
     assert {one.checkpoint for one in opened} == {view.checkpoint}
     assert_same(timeline, opened)
+
+
+def test_a_hint_that_is_ahead_and_restores_a_slot_which_the_log_does_not_have_is_passed_over() -> None:
+    """A copy of a bucket whose hint was copied last: what it carries cannot be replayed on this log."""
+    fileio = store("restores")
+    timeline = open_toy(fileio)
+    view = grow(timeline, 75)
+    copied = clone(fileio, "copied", seed=99)
+    ahead = grow(timeline, 17, view=view)
+    ahead = timeline.advance(ahead, [commit(fileio, ahead.log, changes={}, footprint={TABLE: Footprint(restores=ahead.slot - 3)})])
+    grow(timeline, 3, view=ahead)
+    assert hint_at(fileio).slot > 92 and hint_at(fileio).carried != NULL
+    copied.put(HINT_KEY, fileio.read(HINT_KEY), Overwrite())
+    fresh = open_toy(copied)
+    assert_same(fresh, [view, fresh.open()])
+
+
+def test_the_root_of_another_log_is_carried_to_nobody() -> None:
+    """A hint that is ahead of its log names a root at a slot where this log gets another one, which another thread publishes."""
+    fileio = store("with another root")
+    timeline = open_toy(fileio)
+    view = grow(timeline, 70)
+    copied = clone(fileio, "without", seed=99)
+    ahead = timeline.advance(view, [commit(fileio, view.log, changes={TABLE: msgspec.Raw(b'{"stray": 1}')})])
+    timeline.publish(grow(timeline, 24, view=ahead))
+    assert hint_at(fileio).checkpoint == 80 and hint_at(fileio).carried != NULL
+    copied.put(HINT_KEY, fileio.read(HINT_KEY), Overwrite())
+    reader, writer = open_toy(copied), open_toy(copied)
+    seen = reader.open()
+    assert seen.slot == 69
+    published = writer.publish(grow(writer, 15, view=writer.open()))
+    writer.views.offer(published)
+    seen = reader.refresh(seen)
+    assert (seen.slot, seen.checkpoint) == (84, 80)
+    seen = grow(reader, 20, publish=False, view=seen)
+    reader.publish_hint(seen)
+    assert (hint_at(copied).slot, hint_at(copied).checkpoint) == (104, 80) and hint_at(copied).carried != NULL
+    fresh = open_toy(copied)
+    opened = fresh.open()
+    assert "stray" not in rows_of(copied, opened.state)
+    assert_same(fresh, [seen, opened])
