@@ -20,7 +20,7 @@ from fileio.contract import Create, OutcomeUnknown, PreconditionFailed, Update, 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.errors import Contention
-from objcat.timeline.checkpoint import HINT_KEY, NULL, Hint, Root, encode_carried, read_hint, root_key
+from objcat.timeline.checkpoint import HINT_KEY, NULL, SPACING_SLOTS, Hint, Root, encode_carried, floor_slot, read_hint, root_key
 from objcat.timeline.entry import Entry
 
 logger = logging.getLogger("objcat.timeline")
@@ -120,17 +120,22 @@ def forget_carried(fileio: FileIO, *, slot: int, checkpoint: int) -> None:
     """Replace a hint that may carry what was written below a checkpoint. It stays away.
 
     Args:
-        slot: Of an entry with a `root_bound`, which every writer above it has read.
+        slot: Of an entry with a `root_bound`, which every writer above it has read. Each slot below it that may have a root has one, which
+            may be void.
         checkpoint: A root at that bound, or -1 where there is none. A hint with a later one carries nothing from below.
 
     Raises:
         Contention: Others put hints as fast as they are replaced.
         FileIOError: It is not known whether it was replaced.
     """
-    bare = Hint(slot=slot, checkpoint=checkpoint, nonce=fileio.env.new_id())
+    # A root below the slot may have been published before it became void. A hint of its publisher, who is slow, must not be the newer one.
+    below = floor_slot(slot - 1)
+    fence = checkpoint if checkpoint >= 0 else below if below >= SPACING_SLOTS else -1
+    since = checkpoint if checkpoint >= 0 else slot
+    bare = Hint(slot=slot, checkpoint=fence, nonce=fileio.env.new_id())
     for _ in range(FORGET_ATTEMPTS_MAX):
         found, version = read_hint(fileio)
-        if found is not None and 0 <= checkpoint <= found.checkpoint and fileio.exists(root_key(found.checkpoint)):
+        if found is not None and found.checkpoint >= since and fileio.exists(root_key(found.checkpoint)):
             return
         match fileio.put(HINT_KEY, msgspec.json.encode(bare), Create() if version is None else Update(version)):
             case Written():

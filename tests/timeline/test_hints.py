@@ -15,7 +15,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import Contention
 from objcat.timeline.checkpoint import HINT_KEY, NULL, Hint, decode_carried, read_hint, read_root
-from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.checkpoint_expiry import collect_checkpoints, fence
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Footprint
 from objcat.timeline.hints import CARRIED_BYTES_MAX, HINT_SLOTS, PAUSE_S, Hints, forget_carried
@@ -339,3 +339,23 @@ def test_the_root_of_another_log_is_carried_to_nobody() -> None:
     opened = fresh.open()
     assert "stray" not in rows_of(copied, opened.state)
     assert_same(fresh, [seen, opened])
+
+
+def test_an_erasure_without_a_checkpoint_fences_the_hint_of_a_slow_publisher() -> None:
+    """The erasure found no root, and has made the one void that comes meanwhile. Its publisher knows nothing of that."""
+    fileio = store("slow")
+    timeline, slow = open_toy(fileio), open_toy(fileio)
+    published = slow._publish(grow(slow, 34, publish=False))
+    view = timeline.open()
+    view = timeline.advance(view, [commit(fileio, view.log, footprint={TABLE: Footprint(root_bound=34)})])
+    assert fence(fileio, view.log, lambda _: set()) == (32,)
+    forget_carried(fileio, slot=view.slot, checkpoint=-1)
+    slow._hint(published)
+    assert (hint_at(fileio).slot, hint_at(fileio).checkpoint, hint_at(fileio).carried) == (34, 32, NULL)
+    fresh = open_toy(fileio)
+    assert_same(fresh, [view, fresh.open()])
+    # From the next checkpoint on it is a hint again, which a second erasure leaves.
+    grown = grow(fresh, 40)
+    assert hint_at(fileio).checkpoint == grown.checkpoint > 34 and hint_at(fileio).carried != NULL
+    forget_carried(fileio, slot=view.slot, checkpoint=-1)
+    assert hint_at(fileio).carried != NULL
