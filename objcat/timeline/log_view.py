@@ -6,6 +6,7 @@ It extends `TimelineReader`, which opens, refreshes and rewinds views. Publishin
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -31,6 +32,9 @@ R = TypeVar("R")
 
 PUBLISHING_S_MAX = 60.0
 """Seconds. While a checkpoint is being published, no second one begins, unless publishing takes longer than this."""
+WAITING_MAX = 8
+"""Threads for calls to stores that wait at once to put a hint. Each waits up to a second, and other calls need such threads too."""
+_waiting = threading.BoundedSemaphore(WAITING_MAX)
 
 
 class Timeline(TimelineReader[S]):
@@ -51,7 +55,7 @@ class Timeline(TimelineReader[S]):
         """
         published = self._publish(view)
         if published.checkpoint > view.checkpoint:
-            self._hint(published)
+            self.publish_hint(published)
         return published
 
     def publish_afresh(self, slot: int, renew: Callable[[S, str], S]) -> Root | None:
@@ -73,7 +77,7 @@ class Timeline(TimelineReader[S]):
         match checkpoint.put_root(self.fileio, root, Create()):
             case Written():
                 self._hints.saw_root(root)
-                self._hint(LogView(target.log, target.state, slot, outcomes))
+                self.publish_hint(LogView(target.log, target.state, slot, outcomes))
                 return root
             case OutcomeUnknown(cause):
                 raise cause
@@ -83,8 +87,11 @@ class Timeline(TimelineReader[S]):
                 return None
 
     def publish_hint(self, view: LogView[S]) -> None:
-        """Put a hint of a view, unless a newer one is there. Best effort; waits up to a second."""
-        self._hint(view)
+        """Put a hint of a view, unless a newer one is there. Best effort: waits up to a second, logged, never raises."""
+        try:
+            self._hint(view)
+        except Exception as error:  # noqa: BLE001  (a reducer is not ours, and the hint is only advice)
+            logger.warning("no hint of %s was put at slot %d: %r", self.fileio.url, view.slot, error)
 
     def after_commit(self, view: LogView[S], keep: Callable[[LogView[S]], None]) -> None:
         """Publish a checkpoint if `view` is far enough above its own, or a hint: in the background, best effort, logged.
@@ -213,13 +220,20 @@ class Timeline(TimelineReader[S]):
             self._publishing.until_s = None
 
     def _hint_quietly(self, view: LogView[S]) -> None:
-        """Advance the hint in the background, to what has been committed and published until it is put."""
+        """Advance the hint in the background, to what has been committed and published until it is put.
+
+        A few at once wait for their second. The others put none, and their logs have one a few slots later: others need the threads.
+        """
+        waits = self._hints.pause_s(self.fileio.env.monotonic_s()) > 0
+        if waits and not _waiting.acquire(blocking=False):
+            self._is_hinting = False
+            return
         try:
-            self._hint(view)
-        except Exception as error:  # noqa: BLE001  (as above)
-            logger.warning("no hint of %s was put at slot %d: %r", self.fileio.url, view.slot, error)
+            self.publish_hint(view)
         finally:
             self._is_hinting = False
+            if waits:
+                _waiting.release()
 
     def _hint(self, view: LogView[S]) -> None:
         """Advance the hint to a view, at most once a second, or to a newer one that is there until then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from fileio.contract import Buffer, Overwrite, PutMode, PutOutcome
+from fileio.env import SystemEnv
 from fileio.errors import PermissionDenied
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
@@ -19,7 +21,7 @@ from objcat.timeline.checkpoint_expiry import collect_checkpoints, fence
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Footprint
 from objcat.timeline.hints import CARRIED_BYTES_MAX, HINT_SLOTS, PAUSE_S, Hints, forget_carried
-from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.log_view import WAITING_MAX, LogView, Timeline
 from tests.timeline.toy import TABLE, Toy, ToyReducer, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
 
@@ -359,3 +361,43 @@ def test_an_erasure_without_a_checkpoint_fences_the_hint_of_a_slow_publisher() -
     assert hint_at(fileio).checkpoint == grown.checkpoint > 34 and hint_at(fileio).carried != NULL
     forget_carried(fileio, slot=view.slot, checkpoint=-1)
     assert hint_at(fileio).carried != NULL
+
+
+def test_hints_that_wait_leave_threads_for_others() -> None:
+    class Patient(SystemEnv):
+        may_go = threading.Event()
+
+        def sleep(self, seconds: float) -> None:
+            if 0 < seconds <= PAUSE_S:
+                self.may_go.wait(60)
+
+    env = Patient(io_parallelism=WAITING_MAX + 1)
+    busy = []
+    try:
+        for number in range(WAITING_MAX + 4):
+            timeline = open_toy(FileIO(MemoryBackend(f"busy-{number}"), env=env))
+            timeline._hints._put_s = env.monotonic_s()
+            busy.append((timeline, grow(timeline, HINT_SLOTS)))
+        assert env.submit_io(lambda: "at once").result(timeout=20) == "at once"
+    finally:
+        env.may_go.set()
+    for timeline, view in busy:
+        timeline._hints._put_s = None
+        grow(timeline, 2 * HINT_SLOTS, view=view)
+
+
+def test_a_hint_that_cannot_be_put_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    class Denying(MemoryBackend):
+        denies = False
+
+        def get(self, key: str, *arguments: Any, **named: Any) -> Any:
+            if self.denies and key.endswith("root.json"):
+                raise PermissionDenied(f"{key} cannot be read")
+            return super().get(key, *arguments, **named)
+
+    backend = Denying("denied")
+    fileio = FileIO(backend, env=FakeEnv(7))
+    view = grow(open_toy(fileio), 100)
+    backend.denies = True
+    open_toy(fileio).publish_hint(view)
+    assert "no hint of" in caplog.text and "cannot be read" in caplog.text
