@@ -30,7 +30,7 @@ class Turns:
 
     def after_fork(self) -> None:
         """Forget the threads, which a fork does not copy, and the lock, which one of them may have held."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal handler may ask while its thread holds it.
         self._waiting: deque[_Turn] = deque()
         self._current: _Turn | None = None
         self._ended = 0

@@ -13,10 +13,12 @@ The parts: `Committer` claims slots, `Timeline` shares views, and both find the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from fileio.env import Env, on_fork
 from fileio.store import FileIO
@@ -59,6 +61,55 @@ class KnownEntries:
     state: LogState
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A part of the log without a gap. It is replaced as a whole, so a thread that is interrupted leaves nothing half done.
+
+    Args:
+        start: The log below the entries. None: it was forgotten, as they became too many.
+        state: The log after them.
+        by_txn: All of them.
+        judged: Those that may concern an attempt which only appends.
+    """
+
+    start: LogState | None = None
+    state: LogState = field(default_factory=LogState)
+    entries: tuple[Entry, ...] = ()
+    by_txn: Mapping[Txn, Entry] = field(default_factory=dict)
+    judged: tuple[Entry, ...] = ()
+
+    def place(self, base: LogState) -> int | None:
+        """How many of the entries the base includes. None when the entries do not follow it."""
+        if self.start is not None and base.slot == self.start.slot:
+            return 0 if base.committed_at_ms == self.start.committed_at_ms else None
+        place = base.slot - self.entries[0].slot if self.entries else -1
+        if not 0 <= place < len(self.entries) or self.entries[place].committed_at_ms != base.committed_at_ms:
+            return None
+        return place + 1
+
+    def contradicts(self, entry: Entry) -> bool:
+        """Whether another entry than this one is known in its slot."""
+        place = entry.slot - self.entries[0].slot if self.entries else -1
+        return 0 <= place < len(self.entries) and self.entries[place].txn != entry.txn
+
+    def followed(self, entries: Sequence[Entry]) -> _Known:
+        """With the entries above the state. Changes that are in side objects are read from there again, when somebody needs them."""
+        light = [each if each.side is None else msgspec.structs.replace(each, changes={}) for each in entries]
+        known = _Known(
+            self.start,
+            self.state.advance(light),
+            (*self.entries, *light),
+            {**self.by_txn, **{each.txn: each for each in light}},
+            (*self.judged, *(each for each in light if not only_adds(each))),
+        )
+        return known if len(known.entries) <= 2 * ENTRIES_MAX else known._shortened()
+
+    def _shortened(self) -> _Known:
+        kept = self.entries[-ENTRIES_MAX:]
+        judged = tuple(each for each in self.judged if each.slot >= kept[0].slot)
+        return _Known(None, self.state, kept, {each.txn: each for each in kept}, judged)
+
+
 class ProcessLog:
     """The newest part of one log, as this process knows it, and whose turn it is. Safe for many threads. Use `process_log`."""
 
@@ -76,11 +127,7 @@ class ProcessLog:
         """Start anew: another thread may have been at work when the process forked."""
         self._lock = threading.RLock()  # A signal handler may commit too.
         self._generation = 0
-        self._start: LogState | None = None
-        self._state = LogState()
-        self._entries: list[Entry] = []
-        self._by_txn: dict[Txn, Entry] = {}
-        self._judged: list[Entry] = []
+        self._known = _Known()
         self._views: dict[type, Any] = {}
 
     # ---- entries
@@ -88,9 +135,9 @@ class ProcessLog:
     def newest(self, base: LogState) -> tuple[int, int, int]:
         """The newest known slot at or above that of a base, its commit time in ms, and the generation, for `known_after`."""
         with self._lock:
-            if self._place(base) is None:
-                return base.slot, base.committed_at_ms, self._generation
-            return self._state.slot, self._state.committed_at_ms, self._generation
+            known = self._known
+            newest = base if known.place(base) is None else known.state
+            return newest.slot, newest.committed_at_ms, self._generation
 
     def known_after(self, candidate: CommitAttempt, generation: int | None) -> KnownEntries | None:
         """The entries above the base of an attempt. None when the process does not know them, or nothing newer.
@@ -100,72 +147,48 @@ class ProcessLog:
         """
         base = candidate.base
         with self._lock:
-            place = self._place(base)
-            if generation != self._generation or place is None or place == len(self._entries):
+            known = self._known
+            place = known.place(base)
+            if generation != self._generation or place is None or place == len(known.entries):
                 return None
-            entries = tuple(self._entries[place:])
-            if not only_appends(candidate):
-                return KnownEntries(entries, entries, self._state)
-            own = self._by_txn.get(candidate.txn)
-            to_judge = [entry for entry in self._judged if entry.slot > base.slot]
-            if own is not None and own.slot > base.slot and own not in to_judge:
-                to_judge = sorted([*to_judge, own], key=lambda entry: entry.slot)
-            return KnownEntries(entries, tuple(to_judge), self._state)
+        entries = known.entries[place:]
+        if not only_appends(candidate):
+            return KnownEntries(entries, entries, known.state)
+        own = known.by_txn.get(candidate.txn)
+        to_judge = [entry for entry in known.judged if entry.slot > base.slot]
+        if own is not None and own.slot > base.slot and own not in to_judge:
+            to_judge = sorted([*to_judge, own], key=lambda entry: entry.slot)
+        return KnownEntries(entries, tuple(to_judge), known.state)
 
     def extend(self, base: LogState, entries: Sequence[Entry]) -> None:
         """Note entries that were committed or read. They follow the base without a gap."""
         if not entries:
             return
         with self._lock:
-            last = entries[-1]
-            place = self._place(base)
-            if place is None or base.slot < 0:
-                if base.slot >= 0 and last.slot <= self._state.slot:
+            known = self._known
+            if known.place(base) is None or base.slot < 0:
+                if base.slot >= 0 and entries[-1].slot <= known.state.slot:
                     return  # The base is older than what is kept.
-                self._begin(base)
-            elif last.slot <= self._state.slot:
-                if self._entries[last.slot - self._entries[0].slot].txn == last.txn:
-                    return
-                self._begin(base)
-            for entry in entries[max(0, self._state.slot - base.slot) :]:
-                self._state = self._state.advance([entry])
-                self._entries.append(entry)
-                self._by_txn[entry.txn] = entry
-                if not only_adds(entry):
-                    self._judged.append(entry)
-            if len(self._entries) > 2 * ENTRIES_MAX:
-                self._shorten()
+                known = _Known(base, base)
+            elif any(known.contradicts(entry) for entry in entries):
+                known = _Known(base, base)  # The log was restored by hand, and went on.
+            above = entries[max(0, known.state.slot - base.slot) :]
+            if above:
+                self._known = known.followed(above)
 
     def note(self, base: LogState, entries: Sequence[Entry]) -> None:
         """`extend`, for a reader: a process that does not commit to the log keeps nothing."""
-        if self._entries:
+        if self._known.entries:
             self.extend(base, entries)
 
     def forget(self) -> None:
         """Forget everything: the store holds something else."""
         with self._lock:
             self._generation += 1
-            self._begin(LogState())
+            self._known = _Known()
             self._views = {}
-
-    def _begin(self, base: LogState) -> None:
-        self._start, self._state = base, base
-        self._entries, self._by_txn, self._judged = [], {}, []
-
-    def _shorten(self) -> None:
-        self._start = None
-        self._entries = self._entries[-ENTRIES_MAX:]
-        self._by_txn = {entry.txn: entry for entry in self._entries}
-        self._judged = [entry for entry in self._judged if entry.slot >= self._entries[0].slot]
-
-    def _place(self, base: LogState) -> int | None:
-        """How many of the entries the base includes. None when the entries do not follow it."""
-        if self._start is not None and base.slot == self._start.slot:
-            return 0 if base.committed_at_ms == self._start.committed_at_ms else None
-        place = base.slot - self._entries[0].slot if self._entries else -1
-        if not 0 <= place < len(self._entries) or self._entries[place].committed_at_ms != base.committed_at_ms:
-            return None
-        return place + 1
+            self.looked.clear()
+            self.publishing.failed_at_slot = None
 
     # ---- views
 
@@ -173,7 +196,7 @@ class ProcessLog:
         """The newest view of this log, if it is newer than `view` and known to follow it. Else `view`. kind: of reducer."""
         with self._lock:
             newest = self._views.get(kind)
-            if newest is None or newest.slot <= view.slot or self._place(view.log) is None or self._place(newest.log) is None:
+            if newest is None or newest.slot <= view.slot or self._known.place(view.log) is None or self._known.place(newest.log) is None:
                 return view
             return newest
 
@@ -181,13 +204,14 @@ class ProcessLog:
         """Share a view with the other threads, unless they have a newer one. kind: of reducer."""
         with self._lock:
             newest = self._views.get(kind)
-            if newest is None or view.slot >= newest.slot or self._place(newest.log) is None:
+            if newest is None or view.slot >= newest.slot or self._known.place(newest.log) is None:
                 self._views[kind] = view
 
-    def forget_views(self) -> None:
-        """Share no view until the next one is offered: what it is based on cannot be used."""
+    def withdraw_view(self, kind: type) -> Any:
+        """Share no view until the next one is offered: what it is based on cannot be used. Returns the one that was shared, or None."""
         with self._lock:
-            self._views = {}
+            views, self._views = self._views, {}
+        return views.get(kind)
 
 
 class BaseCheck:
@@ -267,12 +291,13 @@ class _Registry:
     """The one `ProcessLog` of each log that this process uses."""
 
     def __init__(self) -> None:
+        self._logs: WeakValueDictionary[tuple[int, Hashable], ProcessLog] = WeakValueDictionary()
         self.after_fork()
         on_fork(self)
 
     def after_fork(self) -> None:
+        """Forget the lock. Handles from before the fork hold their `ProcessLog`, and those that are opened now must find it."""
         self._lock = threading.RLock()
-        self._logs: WeakValueDictionary[tuple[int, Hashable], ProcessLog] = WeakValueDictionary()
 
     def of(self, fileio: FileIO) -> ProcessLog:
         key = id(fileio.env), fileio.identity

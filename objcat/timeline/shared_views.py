@@ -23,6 +23,9 @@ class _View(Protocol):
     @property
     def slot(self) -> int: ...
 
+    @property
+    def checkpoint(self) -> int: ...
+
 
 V = TypeVar("V", bound=_View)
 
@@ -37,13 +40,15 @@ class SharedViews:
         self._fileio = fileio
         self._kind: Any = kind
         self.shared: ProcessLog = process_log(fileio)
+        self._passed_over: set[int] = set()
+        """Checkpoints whose views are not taken from other threads, which may still offer them."""
 
     def checked(self, view: V) -> tuple[V, bool]:
         """The newest view of this process, and whether nothing is above it. `view` itself, and False, when there is no newer one.
 
         Sends nothing in that case, else two GETs at once: whether its slot is still there, and whether there is another.
         """
-        newer = self.shared.newer_view(self._kind, view)
+        newer = self._newer(view)
         if newer is view:
             return view, False
         there, above = map_io(self._fileio.env, Log(self._fileio).read_stub, (newer.slot, newer.slot + 1))
@@ -60,7 +65,7 @@ class SharedViews:
             advance: Replays entries. Its errors are raised.
         """
         with self.replaying():
-            view = self.shared.newer_view(self._kind, view)
+            view = self._newer(view)
             new = [entry for entry in entries if entry.slot > view.slot]
             if new and new[0].slot == view.slot + 1:
                 view = advance(view, new)
@@ -75,6 +80,16 @@ class SharedViews:
         """Share a view, unless another thread has a newer one."""
         self.shared.offer_view(self._kind, view)
 
-    def forget(self) -> None:
-        """Share no view until the next one is offered: what it is based on cannot be used."""
-        self.shared.forget_views()
+    def pass_over(self) -> None:
+        """Share no view until the next one is offered. From now on take none that stands on the checkpoint of the one that was shared.
+
+        Another thread that has not met the damage may offer such a view again and again.
+        """
+        newest = self.shared.withdraw_view(self._kind)
+        if newest is not None and newest.checkpoint >= 0:
+            self._passed_over.add(newest.checkpoint)
+
+    def _newer(self, view: V) -> V:
+        """The newest view of this process if it is newer and can be used, else `view`."""
+        newer: V = self.shared.newer_view(self._kind, view)
+        return view if newer.checkpoint in self._passed_over else newer

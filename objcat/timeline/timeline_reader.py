@@ -164,7 +164,7 @@ class TimelineReader(Generic[S]):
 
         Call this on such an error, before you open the log again.
         """
-        self.views.forget()
+        self.views.pass_over()
         if error.path and error.path not in self._unusable:
             self._unusable.add(error.path)
             if isinstance(error, CheckpointUnreadable):
@@ -172,7 +172,7 @@ class TimelineReader(Generic[S]):
 
     def pass_over_all(self) -> None:
         """Use no checkpoint until this process has published one: replay the log itself."""
-        self.views.forget()
+        self.views.pass_over()
         self._passes_over_all = True
 
     @says_where
@@ -184,7 +184,7 @@ class TimelineReader(Generic[S]):
 
         stubs: what the slots after the view were a moment ago, see `Log.read_after`.
         """
-        newest, is_newest = (view, False) if stubs else self.views.checked(view)
+        newest, is_newest = (view, False) if stubs or self._passes_over_all else self.views.checked(view)
         if not is_newest:
             newest = self._catch_up(newest, window=1, reach=REFRESH_SLOTS_MAX, stubs=stubs)
         if newest.slot == view.slot:

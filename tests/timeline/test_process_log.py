@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,21 +15,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import objcat.timeline.process_log
 from fileio.env import SystemEnv
 from fileio.memory import MemoryBackend
+from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.common.turns import OVERDUE_TURNS_MAX, Turns
-from objcat.errors import TableNotFound, WriterFenced
+from objcat.errors import CheckpointCollected, TableNotFound, WriterFenced
 from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
 from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, SchemaChange, Txn, new_txn
-from objcat.timeline.log import Log
+from objcat.timeline.log import Log, with_changes
 from objcat.timeline.log_state import LogState
 from objcat.timeline.process_log import ENTRIES_MAX, only_adds, only_appends, process_log
 from objcat.timeline.rollback import resolve
+from objcat.timeline.side_objects import INLINE_BYTES_MAX
 from tests.timeline.toy import TABLE, commit, open_toy
 
 
@@ -170,6 +177,38 @@ def test_a_forked_process_begins_with_an_empty_queue() -> None:
     assert turns._current is not None, "the end of a turn from before the fork ends no turn of the child"
 
 
+class _Signalled(deque[Any]):
+    """A queue of which the end of a turn is interrupted by a signal while it looks at it."""
+
+    def __len__(self) -> int:
+        signal.raise_signal(signal.SIGUSR1)
+        return 0
+
+
+def test_a_signal_handler_that_commits_within_the_end_of_a_turn_does_not_hang() -> None:
+    turns, handled = Turns(overdue_s=0.01), list[str]()
+    turns._waiting = _Signalled()
+    done = threading.Event()
+
+    def handler(*_: object) -> None:
+        if not handled:
+            handled.append("began")
+            with turns.turn():
+                handled.append("had its turn")
+
+    hanging = threading.Timer(20, lambda: None if done.is_set() else os._exit(1))  # It could not be interrupted.
+    hanging.start()
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with turns.turn():
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        done.set()
+        hanging.cancel()
+    assert handled == ["began", "had its turn"]
+
+
 # ---- what a process knows
 
 
@@ -262,7 +301,7 @@ def test_a_base_older_than_what_is_kept_reads_the_log(log: tuple[FileIO, LogStat
     done = committed(fileio, base)
     assert isinstance(done, Committed)
     assert (done.entry.slot, done.slots_lost) == (known + 1, 1 if known > 2 * ENTRIES_MAX else 0)
-    assert len(held._entries) <= 2 * ENTRIES_MAX
+    assert len(held._known.entries) <= 2 * ENTRIES_MAX
     assert len(done.read) == known
 
 
@@ -320,6 +359,97 @@ def test_a_view_of_a_log_that_was_restored_by_hand_is_not_shared(log: tuple[File
     assert other.refresh(old).slot == 1
 
 
+def test_a_log_that_was_restored_by_hand_and_went_on_is_judged_as_it_is(log: tuple[FileIO, LogState]) -> None:
+    """A reader of this process meets the newer log, which is longer than what the process knew of the older one."""
+    fileio, base = log
+    held = process_log(fileio)
+    for _ in range(3):
+        committed(fileio, base)
+    restored(fileio, to=0)
+    other = FileIO(fileio._bare, env=FakeEnv(2))
+    other.env.sleep(1)
+    foreign = base
+    for _ in range(5):
+        foreign = foreign.advance([commit(other, foreign)])
+    now = Log(fileio).read_after(base.slot)
+    held.note(base, now)
+    done = committed(fileio, base)
+    assert isinstance(done, Committed)
+    assert [entry.txn for entry in done.read] == [entry.txn for entry in now]
+
+
+def test_what_maintenance_has_looked_at_is_forgotten_with_the_log(log: tuple[FileIO, LogState]) -> None:
+    fileio, base = log
+    held = process_log(fileio)
+    committed(fileio, base)
+    held.looked[TABLE] = 1_000
+    restored(fileio, to=0)
+    committed(fileio, base)
+    assert not held.looked
+
+
+# ---- interruptions and memory
+
+
+def test_a_thread_that_is_interrupted_while_it_notes_its_commit_hides_nothing(
+    log: tuple[FileIO, LogState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fileio, base = log
+    held = process_log(fileio)
+
+    def interrupted(_: Entry) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objcat.timeline.process_log, "only_adds", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            committed(fileio, base, action=Action.COMMIT, footprint={TABLE: Footprint(overwrites=("",))})
+    assert isinstance(committed(fileio, base), Conflicted), "the overwrite is in the log, and appends conflict with it"
+    assert held is process_log(fileio)
+
+
+def test_changes_that_are_in_objects_are_not_kept_in_memory(log: tuple[FileIO, LogState]) -> None:
+    fileio, base = log
+    held = process_log(fileio)
+    large = {TABLE: msgspec.Raw(b'{"key":"' + b"x" * INLINE_BYTES_MAX + b'"}')}
+    first, second = committed(fileio, base, changes=large), committed(fileio, base)
+    assert isinstance(first, Committed)
+    assert isinstance(second, Committed)
+    assert first.entry.changes == large
+    assert [dict(entry.changes) for entry in second.read] == [{}]
+    assert with_changes(fileio, second.read)[0].changes == large
+    assert held is process_log(fileio)
+
+
+# ---- damaged checkpoints
+
+
+def test_views_on_a_damaged_checkpoint_are_not_taken_from_a_thread_that_offers_them_again(log: tuple[FileIO, LogState]) -> None:
+    fileio, base = log
+    mine, other = open_toy(fileio), open_toy(fileio)
+    head = base
+    for _ in range(3):
+        head = head.advance([commit(fileio, head)])
+    old = replace(mine.open(), checkpoint=2)
+    stands = replace(old, checkpoint=3)
+    held = process_log(fileio)
+    held.extend(head, [])
+
+    def busy() -> None:
+        nonlocal stands
+        stands = other.advance(stands, [commit(fileio, stands.log)])
+        other.views.offer(stands)
+
+    busy()
+    assert mine.refresh(old).checkpoint == 3
+    for _ in range(2):
+        mine.pass_over(CheckpointCollected("damaged", path=f"checkpoints/{stands.slot}"))
+        busy()
+        found = mine.refresh(old)
+        assert (found.slot, found.checkpoint) == (stands.slot, 2)
+    assert held is process_log(fileio)
+
+
 # ---- which process log
 
 
@@ -332,11 +462,23 @@ def test_instances_of_one_store_and_process_share_and_others_do_not() -> None:
         assert process_log(other) is not held
 
 
+def test_one_url_leads_to_several_stores_as_the_environment_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    one, same = open_store("memory://lake"), open_store("memory://lake")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:2")
+    other = open_store("memory://lake")
+    assert one.identity == same.identity
+    assert one.child("t").identity == same.child("t").identity
+    assert one.child("t").identity != other.child("t").identity
+
+
 def test_a_forked_process_knows_nothing(log: tuple[FileIO, LogState]) -> None:
     fileio, base = log
     held = process_log(fileio)
     committed(fileio, base)
     held.after_fork()
+    objcat.timeline.process_log._registry.after_fork()
+    assert process_log(fileio) is held, "handles from before the fork and after it belong together"
     done = committed(fileio, base)
     assert isinstance(done, Committed)
     assert (done.entry.slot, done.slots_lost) == (2, 1)
