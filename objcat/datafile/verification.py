@@ -120,15 +120,17 @@ def check_footers(
     So those readers find no replaced file, and none with another row count than its entry. Log objects are checked first, then base files,
     `FOOTERS_MAX` in all, one request per file. Raises CorruptTable and storage errors.
 
-    checked: files that were checked before, which are skipped; with the bounds of the ordering columns, of which the table has always the
-    same.
+    checked: files that were checked before, which are skipped; with the bounds of the ordering columns, which are read again once a column
+    has another type.
     """
+    types = tuple(column.type for column in ordering)
     found: dict[str, DataFile] = {}
     listed = list(groups)
     files: list[DataFile] = [part.object for group in listed for part in group.logs]
     files += [group.base for group in listed if group.base is not None]
     for file in files:
-        if file.path not in found and checked.get(file.path) is None:
+        known = checked.get(file.path)
+        if file.path not in found and (known is None or (types and known.types != types)):
             found[file.path] = file
         if len(found) == FOOTERS_MAX:
             break
@@ -140,7 +142,7 @@ def check_footers(
             check_rows(fileio, file, footer)
         is_own = isinstance(file, LogObject) or file.adopted is None
         bounds = ordering_bounds(footer, footer.schema.to_arrow_schema(), ordering) if ordering and is_own else None
-        checked.put(file.path, CheckedFooter(bounds), len(file.path) + _KEPT_BYTES)
+        checked.put(file.path, CheckedFooter(bounds, types), len(file.path) + _KEPT_BYTES)
 
     map_io(fileio.env, check, list(found.values()))
 

@@ -30,7 +30,7 @@ from objcat.metadata.column_defaults import default_bounds, initial_value
 from objcat.metadata.manifest_checks import check_rows
 from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, group_id_at
 from objcat.metadata.ordering import OrderingBounds
-from objcat.metadata.schema import arrow_type
+from objcat.metadata.schema import ColumnType, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Count, FileGroupId
 from objcat.timeline.error_location import says_where
@@ -310,9 +310,15 @@ def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFooter:
-    """What is kept of the verified footer of a data file. ordering: the bounds of its ordering values, None where they are not known."""
+    """What is kept of the verified footer of a data file.
+
+    Args:
+        ordering: The bounds of its ordering values, None where they are not known.
+        types: Of the ordering columns when the bounds were read. Those of a wider type may be other numbers.
+    """
 
     ordering: OrderingBounds | None = None
+    types: tuple[ColumnType, ...] = ()
 
 
 class Manifests:

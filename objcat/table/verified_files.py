@@ -23,9 +23,10 @@ def verified(fileio: FileIO, manifests: Manifests, plan: ScanPlan) -> LogOrder:
     check_footers(fileio, plan.groups, manifests.footers, ordering=ordering)
     if not ordering:
         return UNKNOWN
+    types = tuple(column.type for column in ordering)
 
     def bounds_of(path: str) -> OrderingBounds | None:
         found = manifests.footers.get(path)
-        return None if found is None else found.ordering
+        return None if found is None or found.types != types else found.ordering
 
     return log_order(plan.merged, bounds_of)
