@@ -162,7 +162,7 @@ def test_rows_in_any_order_are_merged_as_ever(small_pieces: None, kind: str, ord
 
 
 def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
-    """By the row groups that a filter leaves, also below log rows; and never where an ordering column lets a left out row win."""
+    """By the row groups that a filter leaves, also below log rows; and never where an ordering value lets a left out row win."""
     counted: list[int] = []
 
     def counting(*given: Any) -> list[int]:
@@ -188,6 +188,10 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
         assert read(keyed) <= 3
         for one in (keyed, ordered):
             one.upsert(range(790, 800), o=9)
+            one.check()
+            assert read(one) <= 3
+        for one in (keyed, ordered):
+            one.upsert(range(780, 790), o=-1)
             one.check()
         assert read(keyed) <= 3
         assert read(ordered) > 40
