@@ -116,7 +116,7 @@ def resnapshot(
     """Let the ingest read a table again, also one that was set aside.
 
     Rows of files, messages or slots that the source no longer has go from the table, unless you give --left-out.
-    A table kept as history (deletes = "history") keeps all its rows: each row that the source has now is appended once more.
+    A table kept as history (deletes = "history") keeps all its rows: each row that the source has now is appended to them.
     `_op` tells them: `read` where a database was read, and `truncate` before the first where files, messages or slots are.
     The request waits in the lake. A running ingest takes it in less than a minute, and the next start of one that does not run.
     """
@@ -135,7 +135,7 @@ def resnapshot(
     kind: RequestKind = "resnapshot_all" if all_tables else "left_out" if left_out else "resnapshot"
     kept = ""
     if not left_out and (Router(read).keeps_history(table) if table is not None else any(one.deletes == HISTORY for one in read.routes)):
-        kept = " A table kept as history keeps its rows: each row that the source has now is appended once more."
+        kept = " A table kept as history keeps its rows: each row that the source has now is appended to them."
     _tell_request(read, add_request(_lake(read), read, kind, table or ""), as_json=as_json, more=kept)
 
 
