@@ -8,8 +8,9 @@ is in no bound, or of a type that was widened.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +19,35 @@ import pyarrow.types as pt
 
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, has_order
 from objcat.datafile.statistics import leaves, reader_of
-from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.schema import FIELD_ID_KEY, Column, arrow_type
+
+Values: TypeAlias = tuple[Any, ...]
+"""Values of the first ordering columns, which compare as tuples: whole numbers, days, microseconds, unscaled decimals, bytes of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderingBounds:
+    """Between which ordering values the rows of a file lie.
+
+    Args:
+        least: No row has lesser values. None: no row has an ordering value.
+        greatest: No row has greater values. None like `least`.
+        is_whole: Whether the values are of all ordering columns. Else of the first ones, and rows may differ where these are equal.
+        has_nulls: Whether an ordering column has nulls.
+    """
+
+    least: Values | None
+    greatest: Values | None
+    is_whole: bool
+    has_nulls: bool
+
+    def follow(self, others: OrderingBounds) -> bool:
+        """Whether no row with an ordering value has a lesser one than a row of another file, so that it wins as a later row."""
+        if self.least is None or others.greatest is None:
+            return True
+        count = min(len(self.least), len(others.greatest))
+        mine, theirs = self.least[:count], others.greatest[:count]
+        return bool(mine > theirs or (mine == theirs and self.is_whole and others.is_whole))
 
 
 def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequence[Column]) -> OrderingBounds | None:

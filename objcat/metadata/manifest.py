@@ -29,8 +29,7 @@ from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTabl
 from objcat.metadata.column_defaults import default_bounds, initial_value
 from objcat.metadata.manifest_checks import check_rows
 from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, group_id_at
-from objcat.metadata.ordering import OrderingBounds
-from objcat.metadata.schema import ColumnType, arrow_type
+from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Count, FileGroupId
 from objcat.timeline.error_location import says_where
@@ -308,19 +307,6 @@ def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
     return shard
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFooter:
-    """What is kept of the verified footer of a data file.
-
-    Args:
-        ordering: The bounds of its ordering values, None where they are not known.
-        types: Of the ordering columns when the bounds were read. Those of a wider type may be other numbers.
-    """
-
-    ordering: OrderingBounds | None = None
-    types: tuple[ColumnType, ...] = ()
-
-
 class Manifests:
     """Reads and caches the manifests of snapshots, which never change. Safe for many threads.
 
@@ -332,7 +318,7 @@ class Manifests:
         self._fileio = fileio
         self._bytes_max = bytes_max
         self.of_files: BoundedCache[Any] = BoundedCache(bytes_max=FILES_BYTES_MAX)
-        self.footers: BoundedCache[CheckedFooter] = BoundedCache(bytes_max=FOOTERS_BYTES_MAX)
+        self.footers: BoundedCache[bool] = BoundedCache(bytes_max=FOOTERS_BYTES_MAX)
         self._kept: OrderedDict[str, Shard] = OrderedDict()
         self._of_states: OrderedDict[tuple[int, frozenset[int] | None], tuple[object, pa.Table]] = OrderedDict()
         self._lock = threading.Lock()
@@ -346,11 +332,6 @@ class Manifests:
     def url(self) -> str:
         """The URL of their store."""
         return self._fileio.url
-
-    def lacks(self, refs: Sequence[ShardRef]) -> bool:
-        """Whether some of the shards are not cached."""
-        with self._lock:
-            return any(ref.path not in self._kept for ref in refs)
 
     def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
         """The shards, in order. One GET, in parallel, for each that is not cached.

@@ -58,16 +58,13 @@ def scan_groups(fileio: FileIO, task: ScanTask, *, at_once: int = 1, lazy: bool 
     reader = _GroupReader(fileio, task)
     # Deletes that a compaction retained change nothing in the rows that it wrote.
     groups = [replace(group, logs=()) if group.is_plain else group for group in task.groups]
-    try:
-        if lazy:
-            for group in groups:
-                reader.logs.load([group])
-                yield from reader.rows(group)
-            return
-        reader.logs.load(groups)
-        yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
-    finally:
-        reader.logs.close()
+    if lazy:
+        for group in groups:
+            reader.logs.load([group])
+            yield from reader.rows(group)
+        return
+    reader.logs.load(groups)
+    yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
 
 
 def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
@@ -131,10 +128,9 @@ class _GroupReader:
         if self.logs.bytes_of(group) > GROUP_LOGS_BYTES_MAX:
             yield from self._replayed(group, self._base(group), [self._log_pieces(group, part, number) for part, number in numbered])
             return
-        # The base file, or its footer, is read while the log objects are.
+        parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
+        together = [sort_by_key(pa.concat_tables(parts), key=self._key)]
         with nullcontext() if group.base is None else open_parquet(self._fileio, group.base, self._spec.table_schema) as file:
-            parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
-            together = [sort_by_key(pa.concat_tables(parts), key=self._key)]
             by_key_alone = file is not None and self._are_settled(group, parts, file)
             base = self._base(group, opened=file, by_key_alone=by_key_alone)
             yield from self._replayed(group, base, [together], by_key_alone=by_key_alone)

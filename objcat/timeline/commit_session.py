@@ -23,7 +23,6 @@ from objcat.timeline.commit import Committer, outcome_unknown_after
 from objcat.timeline.entry import Action, Txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState
-from objcat.timeline.process_log import BaseCheck
 from objcat.timeline.side_objects import StoredChanges
 
 
@@ -53,14 +52,12 @@ class CommitSession:
         self._intent: Future[int] | None = None
         self._committed: Committed | None = None
         self._slot_may_be_own = False
-        self.check = BaseCheck(committer.fileio)
-        """Of the base. `announce` runs it; whoever calls `announce_if_slow` runs it beside its work."""
         self.superseded: list[str] = []
         """Keys of objects that the transaction wrote, and that its entry does not name."""
 
     def announce(self, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
         """See `Committer.announce`. Returns a function that waits for the store and returns the clock skew in ms."""
-        self._intent = self.committer.announce(self.txn, action, base, engine=engine, plan_of=self._plan, check=self.check)
+        self._intent = self.committer.announce(self.txn, action, base, engine=engine, plan_of=self._plan)
         return self._intent.result
 
     def announce_if_slow(self, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
@@ -72,7 +69,7 @@ class CommitSession:
     ) -> Committed | Conflicted:
         """See `Committer.try_commit` for arguments and errors."""
         self._slot_may_be_own = True
-        outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, check=self.check)
+        outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
         if isinstance(outcome, Committed):
             self._committed = outcome
         else:

@@ -30,7 +30,6 @@ from objcat.timeline.entry import Action, Footprint, Keys, Txn, new_txn
 from objcat.timeline.intents import HEARTBEAT_S
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
-from objcat.timeline.process_log import BaseCheck
 from objcat.timeline.rollback import CommittedAt, Resolution, resolve
 from objcat.timeline.side_objects import StoredChanges, put_digests
 from objcat.write.engine import EngineCapabilities
@@ -73,16 +72,10 @@ class WatchedCommitter(Committer):
         self.beaten: str | None = None
 
     def try_commit(
-        self,
-        candidate: CommitAttempt,
-        *,
-        skew_ms: int = 0,
-        changes: StoredChanges | None = None,
-        hurries: bool = False,
-        check: BaseCheck | None = None,
+        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
     ) -> Committed | Conflicted:
         try:
-            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, check=check)
+            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
         except CommitUnknown as error:
             self._me.note(Undecided(error.txn))
             raise

@@ -19,11 +19,8 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.datafile import open_files, parquet
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.ordering_bounds import are_later, ordering_bounds
-from objcat.metadata.ordering import OrderingBounds
+from objcat.datafile.ordering_bounds import OrderingBounds, are_later, ordering_bounds
 from objcat.metadata.schema import schema_from_arrow
-from objcat.planning.event_time import UNKNOWN, LogOrder
-from objcat.table.verified_files import verified
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort, few
 
@@ -257,27 +254,3 @@ def test_the_second_column_decides_where_the_first_are_equal(monkeypatch: pytest
     table.upsert([{"k": 1, "v": 13, "whole": 5, "day": day(10)}, {"k": 2, "v": 14, "whole": 6, "day": day(0)}])
     assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == {1: 13, 2: 14}
     assert (counted.settled, counted.compared) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("wider", "expected"),
-    [
-        ("decimal(12,2)", UNKNOWN),
-        ("double", UNKNOWN),
-        ("bigint", LogOrder(limit=OrderingBounds((10,), (10,), is_whole=True, has_nulls=False))),
-    ],
-)
-def test_what_a_handle_knows_of_files_ends_with_the_type_of_the_column(wider: str, expected: LogOrder) -> None:
-    table = created(ordering=["whole"], index=objcat.BucketIndex(1))
-
-    def order() -> LogOrder:
-        """What Spark plans by."""
-        return verified(table._context.fileio, table._context.manifests, table.scan().plan)
-
-    table.insert([{"k": 1, "v": 1, "whole": 10}])
-    table.upsert([{"k": 2, "v": 2, "whole": 11}])
-    assert order().is_commit_order
-    table.alter.widen_column("whole", wider)
-    # Late. As a decimal its bound is 500 hundredths.
-    table.upsert([{"k": 1, "v": 3, "whole": 5}])
-    assert order() == expected
