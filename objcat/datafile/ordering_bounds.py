@@ -27,27 +27,17 @@ Values: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class OrderingBounds:
-    """Between which ordering values the rows of a file lie.
+    """The greatest ordering values of a file.
 
     Args:
-        least: No row has lesser values. None: no row has an ordering value.
-        greatest: No row has greater values. None like `least`.
+        greatest: No row has greater values. None: no row has an ordering value.
         is_whole: Whether the values are of all ordering columns. Else of the first ones, and rows may differ where these are equal.
         has_nulls: Whether an ordering column has nulls.
     """
 
-    least: Values | None
     greatest: Values | None
     is_whole: bool
     has_nulls: bool
-
-    def follow(self, others: OrderingBounds) -> bool:
-        """Whether no row with an ordering value has a lesser one than a row of another file, so that it wins as a later row."""
-        if self.least is None or others.greatest is None:
-            return True
-        count = min(len(self.least), len(others.greatest))
-        mine, theirs = self.least[:count], others.greatest[:count]
-        return bool(mine > theirs or (mine == theirs and self.is_whole and others.is_whole))
 
 
 def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequence[Column]) -> OrderingBounds | None:
@@ -59,7 +49,6 @@ def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequen
         ordering: the ordering columns, one at least.
     """
     places = _places(schema)
-    least: list[Any] = []
     greatest: list[Any] = []
     has_nulls = is_empty = is_cut = False
     for column in ordering:
@@ -76,11 +65,10 @@ def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequen
         is_cut |= not _is_comparable(data_type, column) or not all(one.has_min_max for one in some)
         if some and not is_cut:
             read = _bytes if pt.is_string(data_type) else reader_of(data_type)
-            least.append(min(read(one.min_raw) for one in some))
             greatest.append(max(read(one.max_raw) for one in some))
     if is_empty:
-        return OrderingBounds(None, None, is_whole=True, has_nulls=has_nulls)
-    return OrderingBounds(tuple(least), tuple(greatest), is_whole=not is_cut, has_nulls=has_nulls) if least else None
+        return OrderingBounds(None, is_whole=True, has_nulls=has_nulls)
+    return OrderingBounds(tuple(greatest), is_whole=not is_cut, has_nulls=has_nulls) if greatest else None
 
 
 def are_later(rows: pa.Table, ordering: Sequence[Column], bounds: OrderingBounds) -> bool:

@@ -341,8 +341,8 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
 
 def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> pa.Table:
     read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], physical_columns(spec), spec.table_schema)
-    keys = None if any(step.replaces for step in changed.steps) else list(read.values())
-    state = _concat(spec, [rows for group in changed.before for rows in _before(fileio, spec, group, keys)])
+    wanted = None if any(step.replaces for step in changed.steps) else _ChangedKeys(spec, list(read.values()))
+    state = _concat(spec, [rows for group in changed.before for rows in _before(fileio, spec, group, wanted)])
     found = []
     for step in changed.steps:
         after = _replaced(fileio, state, step, spec)
@@ -355,12 +355,11 @@ def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> p
     return pa.concat_tables(found) if found else row_difference(state, state, ChangeStep(0, 0), spec)
 
 
-def _before(fileio: FileIO, spec: TableSpec, group: FileGroup, keys: Sequence[pa.Table] | None) -> Iterator[pa.Table]:
-    """The rows of a file group before the range. keys: of rows that are needed; None for all."""
-    if keys is None:
+def _before(fileio: FileIO, spec: TableSpec, group: FileGroup, wanted: _ChangedKeys | None) -> Iterator[pa.Table]:
+    """The rows of a file group before the range. wanted: which are needed; None for all."""
+    if wanted is None:
         yield current_rows(fileio, spec, group)
         return
-    wanted = _ChangedKeys(spec, keys)
     if group.base is None or group.logs:
         yield wanted.of(current_rows(fileio, spec, group))
         return

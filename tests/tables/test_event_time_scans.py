@@ -19,7 +19,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.datafile import open_files, parquet
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.ordering_bounds import OrderingBounds, are_later, ordering_bounds
+from objcat.datafile.ordering_bounds import are_later, ordering_bounds
 from objcat.metadata.schema import schema_from_arrow
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort, few
@@ -218,26 +218,6 @@ def test_bounds_of_floating_point_numbers_are_not_known(value: float) -> None:
     pq.write_table(pa.table([[value, 1.0]], schema=pa.schema([field])), sink)
     file = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
     assert ordering_bounds(file.metadata, file.schema_arrow, columns) is None
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "follow"),
-    [
-        ((5, 1), (5, 1), True),
-        ((5, 0), (5, 1), False),
-        ((6, 0), (5, 9), True),
-        ((5,), (5, 1), False),
-        ((6,), (5, 1), True),
-        ((5, 1), (5,), False),
-        (None, (5, 1), True),
-        ((5, 1), None, True),
-    ],
-)
-def test_bounds_compare_as_tuples(mine: tuple[int, ...] | None, theirs: tuple[int, ...] | None, follow: bool) -> None:
-    def bounds(values: tuple[int, ...] | None) -> OrderingBounds:
-        return OrderingBounds(values, values, is_whole=values is None or len(values) == 2, has_nulls=False)
-
-    assert bounds(mine).follow(bounds(theirs)) is follow
 
 
 def test_the_second_column_decides_where_the_first_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
