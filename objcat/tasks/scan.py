@@ -130,7 +130,8 @@ class _GroupReader:
             return
         parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
         together = [sort_by_key(pa.concat_tables(parts), key=self._key)]
-        with nullcontext() if group.base is None else open_parquet(self._fileio, group.base, self._spec.table_schema) as file:
+        base_schema = self._spec.table_schema
+        with open_parquet(self._fileio, group.base, base_schema) if group.base is not None and self._ordering else nullcontext() as file:
             by_key_alone = file is not None and self._are_settled(group, parts, file)
             base = self._base(group, opened=file, by_key_alone=by_key_alone)
             yield from self._replayed(group, base, [together], by_key_alone=by_key_alone)
@@ -157,7 +158,7 @@ class _GroupReader:
 
     def _are_settled(self, group: FileGroup, parts: Sequence[pa.Table], file: pq.ParquetFile | AdoptedParquet) -> bool:
         """Whether every log row is known to win over the base row of its key by its ordering value. parts: the rows of each slice."""
-        if not self._ordering or group.is_adopted:
+        if group.is_adopted:
             return False
         ordering = self._spec.ordering_columns
         bounds = ordering_bounds(file.metadata, file.schema_arrow, ordering)

@@ -257,7 +257,7 @@ def test_what_one_process_alone_does_is_refused(topics: TopicShop) -> None:
     topics.make("items")
     topics.put("items", [{"id": 1, "n": 1, "text": "a"}])
     topics.once()
-    add_request(topics.lake, topics.config(), "skip", "items/0@7")
+    add_request(topics.lake, topics.config(), "skip", f"{topics.topic('items')}/0@7")
     with pytest.raises(InvalidInput, match=r"items/0@7.*objcat ingest once"):
         ingest_topics(topics.config(), topics.lake, nothing)
     topics.configure(source=f'transactions = "x"\n{json_source()}')
