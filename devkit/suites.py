@@ -219,9 +219,10 @@ def _relative(path: str) -> str:
 
 
 def _named(paths: Sequence[str], asked: Asked) -> list[Run]:
-    runs = [_run(", ".join(asked.names), paths, asked)]
+    every = Asked(asked.names, asked.tiers, ["--every-case", *asked.options], asked.record)
+    runs = [_run(", ".join(asked.names), paths, every)]
     if oldest := _on_oldest(asked, table()):
-        runs.append(_oldest_run(oldest, asked, 0))
+        runs.append(_oldest_run(oldest, every, 0))
     return runs
 
 

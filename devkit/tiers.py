@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -34,16 +35,26 @@ class Table:
     """The parts of `tests/tiers.toml`. Entries are folders, files or tests, relative to `tests/`.
 
     tier: the first tier that runs a test. oldest: the same for a second run on the oldest PySpark. needs: what is installed before.
+    one_in: of how many cases of a test one runs before the last tier.
     """
 
     tier: Mapping[str, Tier]
     oldest: Mapping[str, Tier]
     needs: Mapping[str, Sequence[str]]
+    one_in: Mapping[str, int] = field(default_factory=dict)
 
     def tier_of(self, name: str) -> Tier | None:
         """The tier of a file or a test by its most exact entry; None without an entry."""
         found = closest(self.tier, name)
         return None if found is None else self.tier[found]
+
+    def is_chosen(self, name: str, first: bool) -> bool:
+        """Whether a case of a test is among those that run before the last tier. The first case of each test is.
+
+        Of the others a checksum of the name decides, so that no column of a table of cases is left out as a whole.
+        """
+        found = closest(self.one_in, name)
+        return first or found is None or zlib.crc32(name.encode()) % self.one_in[found] == 0
 
     def may_have(self, file: str, tiers: Sequence[Tier]) -> bool:
         """Whether a file may have tests of these tiers. A marker in the file can move a test to a later tier than the table, never to an
@@ -67,7 +78,10 @@ def table() -> Table:
         for entry, tier in parts[part].items():
             if tier not in TIERS:
                 raise BadTable(f"tests/tiers.toml, [{part}], {entry!r}: {tier!r} is no tier; there are {', '.join(TIERS)}")
-    return Table(parts["tier"], parts["oldest-pyspark"], parts["needs"])
+    for entry, number in parts["one-in"].items():
+        if not isinstance(number, int) or number < 2:
+            raise BadTable(f"tests/tiers.toml, [one-in], {entry!r}: {number!r} is no whole number above 1")
+    return Table(parts["tier"], parts["oldest-pyspark"], parts["needs"], parts["one-in"])
 
 
 def matches(entry: str, name: str) -> bool:

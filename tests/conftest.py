@@ -44,6 +44,7 @@ back in that time. At night they run as they do for users.
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--integration", action="store_true", help="run what is for before a merge too")
     parser.addoption("--all", action="store_true", help="run everything, as hard as it can, with fresh seeds")
+    parser.addoption("--every-case", action="store_true", help="run all cases of the tests of these tiers, also those that wait for --all")
     parser.addoption("--tiers", help=f"run only these of {','.join(TIERS)}; without it, what is named runs up to integration")
 
 
@@ -83,14 +84,22 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is of other tiers. The tier of a test is the later one of its entry in `tests/tiers.toml` and its markers."""
+    """Leave out what is of other tiers. The tier of a test is the later one of its entry in `tests/tiers.toml` and its markers.
+
+    Of a test with many cases, some wait for the last tier, unless every case is asked for.
+    """
     table = tiers.table()
+    begun: set[tuple[str, str]] = set()
     chosen: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:
         name = item.nodeid.removeprefix("tests/")
         marked = [mark.args[0] for mark in item.iter_markers("tier")]
         tier = max([table.tier_of(name) or "default", *marked], key=TIERS.index)
+        test = (name.partition("[")[0], tier)
+        if not config.option.every_case and not table.is_chosen(name, first=test not in begun):
+            tier = TIERS[-1]
+        begun.add(test)
         reason = item.get_closest_marker("reason")
         _times[item.nodeid] = {"tier": tier, "seconds": 0.0, "reason": reason.args[0] if reason else None}
         (chosen if tier in config.option.tiers else others).append(item)

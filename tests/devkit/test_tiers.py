@@ -20,12 +20,12 @@ def test_every_file_has_a_tier_by_its_name_or_its_folder() -> None:
 
 
 def test_every_folder_and_file_of_the_table_exists() -> None:
-    entries = [*table().tier, *table().oldest, *table().needs]
+    entries = [*table().tier, *table().oldest, *table().needs, *table().one_in]
     assert [entry for entry in entries if not (tiers.TESTS / entry.partition("::")[0]).exists()] == []
 
 
 def test_every_test_of_the_table_exists() -> None:
-    entries = [entry for entry in table().tier if "::" in entry]
+    entries = [entry for entry in (*table().tier, *table().one_in) if "::" in entry]
     some = sorted({str(tiers.TESTS / entry.partition("::")[0]) for entry in entries})
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
     listed = subprocess.run([*command, "--collect-only", "-q", "--all", *some], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -51,6 +51,21 @@ def test_the_longest_entry_that_fits_counts() -> None:
     assert found.tier_of("ab/test_x.py") is None
     assert closest(found.tier, "b") is None
     assert not matches("a/test_b.py::*[x]", "a/test_b.py::test_c[y]")
+
+
+def test_of_many_cases_the_first_and_some_others_run_early() -> None:
+    found = Table({}, {}, {}, {"a": 3, "a/test_b.py::test_c": 2})
+    names = [f"a/test_x.py::test_y[{store}-{number}]" for store in ("s3", "gs", "az") for number in range(100)]
+    chosen = [name for name in names if found.is_chosen(name, first=False)]
+    assert 80 < len(chosen) < 120 and all(any(store in name for name in chosen) for store in ("s3", "gs", "az"))
+    assert all(found.is_chosen(name, first=True) for name in names)
+    assert 130 < sum(found.is_chosen(f"a/test_b.py::test_c[{number}]", first=False) for number in range(300)) < 170
+    assert found.is_chosen("b/test_x.py::test_y[1]", first=False)
+
+
+def test_a_named_file_runs_with_every_case() -> None:
+    assert "--every-case" in suites._named(["tests/devkit"], suites.Asked(["devkit"], ("default",), []))[0].arguments
+    assert not any("--every-case" in run.arguments for run in batches(suites.Asked([], ("default",), []), table()))
 
 
 def test_a_file_with_one_entry_of_an_earlier_tier_takes_part_in_it() -> None:
