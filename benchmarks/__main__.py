@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 USAGE = """\
 Benchmark suites, each with --help:
@@ -11,6 +12,8 @@ Benchmark suites, each with --help:
   ./dev bench metadata    tables of very many files and commits
   ./dev bench mirrors     mirrors as Iceberg and Delta: their slots, what they add to commits, and scans by DuckDB and Spark
   ./dev bench ingest      databases into a lake: lag, snapshots, streams and memory, with the floor and with other tools
+  ./dev bench growth      operations beside more and more files, commits, partitions and tables, in simulated time
+  ./dev bench day         200 writers and 1,000 tables on a simulated store with rate limits
   ./dev bench index       upserts as a table grows, under each index
   ./dev bench commit      tiny commits, one by one and by many processes at once, with deltalake
   ./dev bench write       loads, upserts and deletes, under each index, with Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
@@ -21,34 +24,19 @@ Benchmark suites, each with --help:
   ./dev bench notes       writes benchmarks/results/configuration.md: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
+MODULES = {
+    **{name: f"{name}_bench" for name in ("fileio", "metadata", "ingest", "index", "commit", "growth", "day")},
+    "mirrors": "mirror_bench",
+    "smoke": "smoke",
+}
+
 
 def main(arguments: list[str]) -> int:
     """Run one suite and return its exit status."""
     match arguments:
-        case ["fileio", *rest]:
-            from benchmarks import fileio_bench
-
-            return fileio_bench.main(rest)
-        case ["metadata", *rest]:
-            from benchmarks import metadata_bench
-
-            return metadata_bench.main(rest)
-        case ["mirrors", *rest]:
-            from benchmarks import mirror_bench
-
-            return mirror_bench.main(rest)
-        case ["ingest", *rest]:
-            from benchmarks import ingest_bench
-
-            return ingest_bench.main(rest)
-        case ["index", *rest]:
-            from benchmarks import index_bench
-
-            return index_bench.main(rest)
-        case ["commit", *rest]:
-            from benchmarks import commit_bench
-
-            return commit_bench.main(rest)
+        case [suite, *rest] if suite in MODULES:
+            found: int = import_module(f"benchmarks.{MODULES[suite]}").main(rest)
+            return found
         case ["notes"]:
             from benchmarks.peers import fairness
             from devkit.paths import ROOT
@@ -56,10 +44,6 @@ def main(arguments: list[str]) -> int:
             page = ROOT / fairness.PAGE
             page.write_text(fairness.written(page.read_text()))
             return 0
-        case ["smoke", *rest]:
-            from benchmarks import smoke
-
-            return smoke.main(rest)
         case [("write" | "read" | "services" | "requests" | "local") as suite, *rest]:
             from benchmarks import tables_bench
 

@@ -29,6 +29,7 @@ from rich.table import Table
 
 from fileio.env import SystemEnv
 from fileio.registry import open_store
+from fileio.store import FileIO
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, TableDelta, encode_delta
 from objcat.metadata.replay import TablesReducer
@@ -75,8 +76,8 @@ class Hasty(SystemEnv):
 class Maker:
     """A table that grows by entries that name files that do not exist."""
 
-    def __init__(self, url: str, *, seed: int = 1) -> None:
-        self.fileio = open_store(url, env=Hasty())
+    def __init__(self, place: str | FileIO, *, seed: int = 1) -> None:
+        self.fileio = place if isinstance(place, FileIO) else open_store(place, env=Hasty())
         self.timeline: Timeline[Tables] = Timeline(self.fileio, TablesReducer())
         self.view: LogView[Tables] = self.timeline.open()
         ((self.table, state),) = self.view.state.items()

@@ -1,9 +1,9 @@
-"""The plots of the page, as SVG: ratios on one logarithmic axis, seconds as bars. Pure."""
+"""The plots of the pages, as SVG: ratios on one logarithmic axis, seconds as bars, growth on two logarithmic axes. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from benchmarks.figures import Spread, WorkResult, own_side, seconds_of, sides_of, times_faster
@@ -17,6 +17,8 @@ _ROW, _AXIS = 20, 24
 _WORK_LETTERS = 40
 _STEPS = (1, 2, 5)
 _TICKS_MAX = 11
+_COLOURS = ("#0b6e99", "#c8372d", "#1d7a3c", "#d9a441", "#7a4fa3", "#5b6776", "#c2558d", "#2aa198", "#8a5a2b", "#3b4cc0")
+_PANEL, _PANEL_HEIGHT, _MARGIN, _LEGEND_ROW = 300, 240, 44, 18
 
 
 def ratios(results: Sequence[WorkResult], bounds: tuple[float, float]) -> str:
@@ -105,3 +107,63 @@ def _text(x: float, y: float, text: str, kind: str = "") -> str:
 def _svg(shapes: Sequence[str], height: float) -> str:
     size = f'viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}"'
     return f'<div class="scroll"><svg {size} role="img">{"".join(shapes)}</svg></div>'
+
+
+def growth(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], across: str) -> str:
+    """Panels beside one another, each with lines on two logarithmic axes, as a file of its own.
+
+    Args:
+        panels: By title, the points of each line by its name. A name has one colour in all panels. Points at 0 are left out.
+        across: What grows along the horizontal axes.
+    """
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    shapes: list[str] = []
+    for number, (title, lines) in enumerate(panels.items()):
+        shapes += _panel(title, lines, names, left=number * (_PANEL + _MARGIN) + _MARGIN, across=across)
+    width, top = len(panels) * (_PANEL + _MARGIN) + _MARGIN, _PANEL_HEIGHT + 2 * _MARGIN + 8
+    for number, name in enumerate(names):
+        x, y = _MARGIN + number % 4 * (width - _MARGIN) / 4, top + number // 4 * _LEGEND_ROW
+        shapes.append(f'<rect x="{x:.0f}" y="{y:.0f}" width="12" height="4" fill="{_COLOURS[number % len(_COLOURS)]}"/>')
+        shapes.append(f'<text x="{x + 18:.0f}" y="{y + 6:.0f}">{escape(name)}</text>')
+    height = top + -(-len(names) // 4) * _LEGEND_ROW + 8
+    style = "text{font:12px sans-serif;fill:#1d2530}.tick{font-size:11px;fill:#69727f}.grid{stroke:#d9dee5}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+        f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>{"".join(shapes)}</svg>\n'
+    )
+
+
+def _panel(
+    title: str, lines: Mapping[str, Sequence[tuple[float, float]]], names: Sequence[str], *, left: float, across: str
+) -> Iterator[str]:
+    points = [point for line in lines.values() for point in line if min(point) > 0]
+    (left_power, right_power), (low_power, high_power) = (_powers([point[axis] for point in points]) for axis in (0, 1))
+    top, foot = _MARGIN, _MARGIN + _PANEL_HEIGHT
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (
+            left + (math.log10(x) - left_power) / (right_power - left_power) * _PANEL,
+            foot - (math.log10(y) - low_power) / (high_power - low_power) * _PANEL_HEIGHT,
+        )
+
+    yield f'<text x="{left:.0f}" y="{top - 14}">{escape(title)}</text>'
+    for power in range(left_power, right_power + 1):
+        x, _ = at(10.0**power, 10.0**low_power)
+        yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{foot}"/>'
+        yield f'<text class="tick" x="{x:.1f}" y="{foot + 15}" text-anchor="middle">{10**power:,}</text>'
+    for power in range(low_power, high_power + 1):
+        _, y = at(10.0**left_power, 10.0**power)
+        yield f'<line class="grid" x1="{left:.1f}" x2="{left + _PANEL:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text class="tick" x="{left - 5:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>'
+    yield f'<text class="tick" x="{left + _PANEL / 2:.1f}" y="{foot + 32}" text-anchor="middle">{escape(across)}</text>'
+    for name, line in lines.items():
+        colour = _COLOURS[names.index(name) % len(_COLOURS)]
+        places = [at(*point) for point in line if min(point) > 0]
+        yield f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
+        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
+
+
+def _powers(values: Sequence[float]) -> tuple[int, int]:
+    """The powers of ten around some values, at least one apart."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return low, max(high, low + 1)
