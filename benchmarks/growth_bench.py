@@ -41,7 +41,7 @@ SIZES: Mapping[str, Sequence[int]] = {
 }
 MOST = 100_000
 """The largest size unless the command names another."""
-PEERS_MOST = {"files": 100_000, "commits": 1_000, "partitions": 10_000}
+PEERS_MOST = {"files": 100_000, "commits": 100, "partitions": 10_000}
 """How far a peer goes in about a minute of CPU."""
 LOG_ROWS_COMMITS = 16
 """Commits of log rows that a round of maintenance finds."""
