@@ -62,14 +62,14 @@ def replace_partitions(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, t
 
 
 def renewed(
-    fileio: FileIO, proposal: ServiceResult, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
+    manifests: Manifests, proposal: ServiceResult, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
 ) -> ServiceResult | None:
     """The proposal of `replace_partitions` or `drop_partitions` for a later snapshot, with the same files.
 
     An overwrite reads no row that it replaces. So its files stay right whatever others write to these partitions, and only the set of file
     groups that end changes. None if rows may have to be written in another way or place. Raises as `ends`.
 
-    ends: returns the partitions that end, None for all.
+    manifests: the same ones for each lost slot, so that a checkpoint is read once. ends: returns the partitions that end, None for all.
     """
     spec, own = after.spec, proposal.footprint
     group_ids = (*own.creates, *own.appends)
@@ -78,7 +78,7 @@ def renewed(
     if any(before.table.bucket_count(group_id.partition) != after.table.bucket_count(group_id.partition) for group_id in group_ids):
         return None
     partitions = ends()
-    ended = _ended(after, Manifests(fileio), partitions)
+    ended = _ended(after, manifests, partitions)
     assert proposal.changes is not None
     delta = msgspec.structs.replace(decode_delta(proposal.changes), retires=ended)
     footprint = msgspec.structs.replace(own, overwrites=_overwrites(partitions), retires=ended)

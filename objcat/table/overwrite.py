@@ -50,7 +50,7 @@ def overwrite(
         return replace_partitions(table.fileio, snapshot, change, touched)
 
     def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
-        return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=whole))
+        return renewed(table.manifests, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=whole))
 
     result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app, spark=session_of(data), renew=renew)
     assert result is not None, "a batch has rows"
@@ -67,7 +67,7 @@ def delete_partition(table: WriteTarget, where: str | pc.Expression, *, metadata
         return drop_partitions(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
 
     def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
-        return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=False))
+        return renewed(table.manifests, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=False))
 
     return run(table, prepare, metadata=metadata, action=Action.REPLACE, renew=renew)
 

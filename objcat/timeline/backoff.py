@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fileio.env import Env
 from objcat.timeline.entry import Entry
@@ -34,7 +34,7 @@ class SlotBackoff:
 
     def saw(self, entries: Iterable[Entry]) -> None:
         """Note the entries above the base, in order."""
-        self._waited.extend(entry.slot - 1 - entry.base for entry in entries)
+        self._waited.extend(slots_waited(entries))
 
     def wait(self, lost_slot: int) -> int:
         """Wait for writers that have probably waited longer. Returns how many slots they may have taken meanwhile.
@@ -52,3 +52,8 @@ class SlotBackoff:
         slot_s = (self._env.monotonic_s() - self._began_s) / (lost_slot - self._base)
         self._env.sleep(min(self._pause_s_max, turns * slot_s))
         return round(turns)
+
+
+def slots_waited(entries: Iterable[Entry]) -> Iterator[int]:
+    """How many slots others took while the writer of each entry waited."""
+    return (entry.slot - 1 - entry.base for entry in entries)

@@ -8,18 +8,18 @@ and nothing else. So an expiry can fence every slot in which a slow publisher co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
-from fileio.contract import Create, GetResult, PutOutcome, Update, Version
+from fileio.contract import Create, GetResult, PreconditionFailed, PutOutcome, Update, Version
 from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import FORMAT_VERSION, POSITIONS, check_format, is_path, is_txn, log_key
+from objcat.timeline.entry import FORMAT_VERSION, POSITIONS, Count, Txn, check_format, is_path, is_txn, log_key
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
 from objcat.timeline.log_state import LogState
@@ -34,6 +34,10 @@ TAIL_SLOTS_MAX = 32
 PROBE_WINDOW_MAX = 32
 
 HINT_KEY = "head.json"
+HINT_PAUSE_S = 1.0
+TURN_REQUESTS_MAX = 8
+"""Requests for a turn that a hint holds: the newest ones."""
+ASKING_TRIES_MAX = 3
 
 
 class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -96,12 +100,26 @@ class _RootVersion(msgspec.Struct):
     digest: str | None = ""
 
 
-class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the log was when a writer last noted it. nonce: makes the bytes of two hints differ."""
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A writer that loses slot after slot asks the others to stand back. Advice only, see `objcat.timeline.turns`.
+
+    Args:
+        slot: The last slot that it had lost when it asked.
+        wait_ms: How long another writer may wait for it.
+    """
+
+    txn: Txn
+    slot: Count
+    wait_ms: Count
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the log was when a writer last noted it, and who asks for a turn. nonce: makes the bytes of two hints differ."""
 
     slot: int
     checkpoint: int
     nonce: str = ""
+    turns: tuple[TurnRequest, ...] = ()
 
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
@@ -282,17 +300,61 @@ def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
     return (hint if sensible else None), result.meta.version
 
 
-def advance_hint(fileio: FileIO, *, slot: int, checkpoint: int) -> None:
-    """Note where the log is, unless the hint names a later checkpoint. One try, best effort: another writer's hint is as good."""
+class HintWriter:
+    """Advances the hint of one log. Safe for many threads."""
+
+    def __init__(self, fileio: FileIO) -> None:
+        self._fileio = fileio
+        self._hinted_s: float | None = None
+
+    def advance(self, slot: int, root_slot: int, notice: Callable[[Sequence[TurnRequest]], Sequence[TurnRequest]]) -> None:
+        """Note where the log is, unless the hint names a later checkpoint. One try, best effort: another writer's hint is as good.
+
+        The hint is put at most once a second: a store may refuse to write one key more often.
+
+        Args:
+            slot: An existing slot, at or above the checkpoint.
+            root_slot: Of the checkpoint.
+            notice: Is shown the requests for a turn in the hint at once. Returns those that stay there.
+        """
+        fileio = self._fileio
+        try:
+            found, version = read_hint(fileio)
+            turns = () if found is None else tuple(notice(found.turns))
+            if (
+                found is not None
+                and found.checkpoint >= root_slot
+                and (found.checkpoint == root_slot or fileio.exists(root_key(found.checkpoint)))
+            ):
+                return
+            self._pause()
+            body = msgspec.json.encode(Hint(slot=slot, checkpoint=root_slot, nonce=fileio.env.new_id(), turns=turns))
+            fileio.put(HINT_KEY, body, Create() if version is None else Update(version))
+        except FileIOError as error:
+            logger.warning("The hint of %s could not be advanced to checkpoint %d: %s", fileio.url, root_slot, error)
+
+    def _pause(self) -> None:
+        env = self._fileio.env
+        if self._hinted_s is not None:
+            env.sleep(max(0.0, self._hinted_s + HINT_PAUSE_S - env.monotonic_s()))
+        self._hinted_s = env.monotonic_s()
+        env.give_way()
+
+
+def put_turn_request(fileio: FileIO, request: TurnRequest) -> None:
+    """Put a request for a turn into the hint, instead of an earlier one of the same transaction. Best effort.
+
+    A log without a hint is young: its first checkpoint, and with it a hint, is near.
+    """
     try:
-        found, version = read_hint(fileio)
-        if (
-            found is not None
-            and found.checkpoint >= checkpoint
-            and (found.checkpoint == checkpoint or fileio.exists(root_key(found.checkpoint)))
-        ):
-            return
-        body = msgspec.json.encode(Hint(slot=slot, checkpoint=checkpoint, nonce=fileio.env.new_id()))
-        fileio.put(HINT_KEY, body, Create() if version is None else Update(version))
+        for _ in range(ASKING_TRIES_MAX):
+            found, version = read_hint(fileio)
+            if found is None or version is None:
+                return
+            others = [one for one in found.turns if one.txn != request.txn]
+            turns = (*others[1 - TURN_REQUESTS_MAX :], request)
+            body = msgspec.json.encode(msgspec.structs.replace(found, nonce=fileio.env.new_id(), turns=turns))
+            if not isinstance(fileio.put(HINT_KEY, body, Update(version)), PreconditionFailed):
+                return
     except FileIOError as error:
-        logger.warning("The hint of %s could not be advanced to checkpoint %d: %s", fileio.url, checkpoint, error)
+        logger.info("%s could not ask for a turn: %s", request.txn, error)

@@ -58,6 +58,7 @@ from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion, LogState
 from objcat.timeline.position import check_position
 from objcat.timeline.side_objects import StoredChanges, get_digests, write_large_changes
+from objcat.timeline.turns import TurnSeeker
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,13 @@ class Committer:
         return outcome
 
     def try_commit(
-        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
+        self,
+        candidate: CommitAttempt,
+        *,
+        skew_ms: int = 0,
+        changes: StoredChanges | None = None,
+        hurries: bool = False,
+        seeker: TurnSeeker | None = None,
     ) -> Committed | Conflicted:
         """Claim a slot above the base of the attempt.
 
@@ -156,6 +163,7 @@ class Committer:
             changes: The changes as `write_large_changes` has stored them. None: they are stored here.
             hurries: After a lost slot, read that slot only and ask for the next one without a pause. For an attempt that others have
                 overtaken before.
+            seeker: Is told of lost slots over all tries of the transaction. None: nobody is asked for a turn.
 
         Returns:
             Committed, or Conflicted when a later entry conflicts.
@@ -167,7 +175,7 @@ class Committer:
             FileIOError: A storage error that certainly had no effect.
         """
         try:
-            return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries)
+            return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries, seeker=seeker)
         except CommitUnknown:
             self.intents.leave(candidate.txn)
             raise
@@ -181,7 +189,7 @@ class Committer:
         return write_large_changes(self.fileio, candidate.txn, candidate.changes)
 
     def _try_commit(
-        self, candidate: CommitAttempt, spilled: StoredChanges | None, *, skew_ms: int, hurries: bool
+        self, candidate: CommitAttempt, spilled: StoredChanges | None, *, skew_ms: int, hurries: bool, seeker: TurnSeeker | None
     ) -> Committed | Conflicted:
         env = self.fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
@@ -222,6 +230,8 @@ class Committer:
             if later.own is not None:
                 _check_is_ours(entry, later.own)
                 return Committed(later.own, tuple(read), slots_lost)
+            if seeker is not None:
+                seeker.lost(later.read)
             if later.overlaps:
                 return Conflicted(candidate.txn, later.overlaps, tuple(read), slots_lost)
             if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:

@@ -24,6 +24,7 @@ from objcat.timeline.entry import Action, Txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState
 from objcat.timeline.side_objects import StoredChanges
+from objcat.timeline.turns import TurnSeeker
 
 
 class CommitSession:
@@ -49,6 +50,7 @@ class CommitSession:
         self.txn = txn
         self._plan = plan
         self._waits = waits
+        self._seeker = TurnSeeker(committer.fileio, txn)
         self._intent: Future[int] | None = None
         self._committed: Committed | None = None
         self._slot_may_be_own = False
@@ -69,7 +71,7 @@ class CommitSession:
     ) -> Committed | Conflicted:
         """See `Committer.try_commit` for arguments and errors."""
         self._slot_may_be_own = True
-        outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
+        outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, seeker=self._seeker)
         if isinstance(outcome, Committed):
             self._committed = outcome
         else:

@@ -26,6 +26,7 @@ from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import Log, with_changes
 from objcat.timeline.log_reducer import LogReducer
 from objcat.timeline.log_state import LogState
+from objcat.timeline.turns import Turns
 from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcomes
 
 logger = logging.getLogger("objcat.timeline")
@@ -39,7 +40,6 @@ TAIL_ENTRIES_MAX = 96
 """Entries that a view remembers, to move to a newer checkpoint without reading them again."""
 PUBLISHING_S_MAX = 60.0
 """Seconds. While a checkpoint is being published, no second one begins, unless publishing takes longer than this."""
-HINT_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,10 @@ class Timeline(Generic[S]):
         self.fileio = fileio
         self.reducer = reducer
         self.log = Log(fileio)
+        self.turns = Turns(fileio)
         self._publishing_until_s: float | None = None
         self._failed_at_slot: int | None = None
-        self._hinted_s: float | None = None
+        self._hint_writer = checkpoint.HintWriter(fileio)
         self._unusable: set[str] = set()
         self._passes_over_all = False
 
@@ -95,6 +96,12 @@ class Timeline(Generic[S]):
         hint, _ = checkpoint.read_hint(self.fileio)
         if hint is None:
             return self._catch_up(self._empty(), window=1, reach=checkpoint.TAIL_SLOTS_MAX + 1)
+        opened = self._open_at(hint)
+        self.turns.notice(hint.turns, slot=opened.slot, outcomes=opened.outcomes)
+        return opened
+
+    def _open_at(self, hint: checkpoint.Hint) -> LogView[S]:
+        """The newest view, from where a hint says that the log is."""
         found = checkpoint.read_root(self.fileio, hint.checkpoint)
         if found is None or isinstance(found.root, VoidRoot) or not self._is_usable(found.root) or isinstance(found.root, BrokenRoot):
             known = hint.slot if self.fileio.exists(log_key(hint.slot)) else -1
@@ -218,7 +225,7 @@ class Timeline(Generic[S]):
         """
         published = self._publish(view)
         if published.checkpoint > view.checkpoint:
-            self._hint(published)
+            self._hint(published, view)
         return published
 
     def publish_afresh(self, slot: int, renew: Callable[[S, str], S]) -> Root | None:
@@ -239,7 +246,7 @@ class Timeline(Generic[S]):
         root = _root_of(target, payload, outcomes)
         match checkpoint.put_root(self.fileio, root, Create()):
             case Written():
-                self._hint(LogView(target.log, target.state, slot, outcomes))
+                self._hint(LogView(target.log, target.state, slot, outcomes), target)
                 return root
             case OutcomeUnknown(cause):
                 raise cause
@@ -461,21 +468,17 @@ class Timeline(Generic[S]):
             self._failed_at_slot = view.slot if published.checkpoint == view.checkpoint else None
             if published.checkpoint > view.checkpoint:
                 keep(published)
-                self._hint(published)
+                self._hint(published, view)
         except Exception as error:  # noqa: BLE001  (a reducer is not ours, and nobody waits for this)
             self._failed_at_slot = view.slot
             logger.warning("no checkpoint of %s was published at slot %d: %r", self.fileio.url, view.slot, error)
         finally:
             self._publishing_until_s = None
 
-    def _hint(self, view: LogView[S]) -> None:
-        """Advance the hint, at most once a second: a store may refuse to write one key more often."""
-        env = self.fileio.env
-        if self._hinted_s is not None:
-            env.sleep(max(0.0, self._hinted_s + HINT_PAUSE_S - env.monotonic_s()))
-        self._hinted_s = env.monotonic_s()
-        env.give_way()
-        checkpoint.advance_hint(self.fileio, slot=view.slot, checkpoint=view.checkpoint)
+    def _hint(self, published: LogView[S], view: LogView[S]) -> None:
+        """Advance the hint, and see who asks for a turn. view: which knows the outcomes that are not in segments yet."""
+        notice = partial(self.turns.notice, slot=view.slot, outcomes=view.outcomes)
+        self._hint_writer.advance(published.slot, published.checkpoint, notice)
 
 
 def _root_of(view: LogView[Any], payload: msgspec.Raw, outcomes: TxnOutcomes) -> Root:

@@ -101,6 +101,8 @@ def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[T
     """
     env = timeline.fileio.env
     committer = Committer(timeline.fileio)
+    if timeline.turns.stand_back(view.slot) and replans:
+        view = timeline.refresh(view)
     began_s, pause_s = env.monotonic_s(), 0.0
     for attempt in range(1, committer.policy.attempts_max + 1):
         again = replans and attempt < committer.policy.attempts_max
@@ -226,6 +228,8 @@ def _expired(fileio: FileIO, table: str, view: LogView[Tables]) -> SnapshotExpir
 
 HURRIED_TRIES = 4
 """So many slots in a row are tried without a read of the log after them. A read in between finds a head that is far away."""
+NEAR_SLOTS_MAX = 2
+"""Slots that a read of the log found. After more of them the next slot is taken as well, so no try does without."""
 
 
 class _Claim(Generic[P]):
@@ -253,15 +257,17 @@ class _Claim(Generic[P]):
         env, committer = self._timeline.fileio.env, self._session.committer
         policy = committer.policy
         began_s, lost, tries = env.monotonic_s(), 0, 0
+        is_near = True
         read: list[Entry] = []
         spilled, spilled_before = committer.write_large_changes(self._candidate), list[str]()
         while True:
-            hurries = self._service.renew is not None and tries % HURRIED_TRIES > 0
+            hurries = self._service.renew is not None and is_near and tries % HURRIED_TRIES > 0
             self._session.superseded[:] = [*sorted({*self._written} - {*self.proposal.files}), *spilled_before]
             outcome = self._session.try_commit(self._candidate, skew_ms=skew_ms, changes=spilled, hurries=hurries)
             tries, lost = tries + 1, lost + outcome.slots_lost
             if isinstance(outcome, Committed):
                 return Committed(outcome.entry, (*read, *outcome.read), lost)
+            is_near = hurries or len(outcome.read) <= NEAR_SLOTS_MAX
             proposal = self._narrowed(outcome) or self._renewed(outcome)
             if proposal is None:
                 return outcome

@@ -176,7 +176,11 @@ def commit_parts(  # noqa: PLR0913 - one for each part of a commit
     """
     fileio = timeline.fileio
     began = fileio.metrics.snapshot()
-    passed: list[Entry] = []
+    passed = timeline.turns.stand_back(view.slot)
+    if reads is None and txn is None:
+        view = timeline.advance(view, passed)
+    else:
+        passed = []  # What was computed from this view stays upon it, so the loop judges these entries.
     beginnings = 0
     while True:
         beginnings += 1

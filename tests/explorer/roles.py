@@ -32,6 +32,7 @@ from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import CommittedAt, Resolution, resolve
 from objcat.timeline.side_objects import StoredChanges, put_digests
+from objcat.timeline.turns import TurnSeeker
 from objcat.write.engine import EngineCapabilities
 from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import WriteOperation, commit_write
@@ -72,10 +73,16 @@ class WatchedCommitter(Committer):
         self.beaten: str | None = None
 
     def try_commit(
-        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
+        self,
+        candidate: CommitAttempt,
+        *,
+        skew_ms: int = 0,
+        changes: StoredChanges | None = None,
+        hurries: bool = False,
+        seeker: TurnSeeker | None = None,
     ) -> Committed | Conflicted:
         try:
-            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
+            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, seeker=seeker)
         except CommitUnknown as error:
             self._me.note(Undecided(error.txn))
             raise

@@ -24,9 +24,11 @@ BUSY = Path(__file__).with_name("overwrite_process.py")
 ROUNDS = 8
 ROWS = 50
 FIRST_OF_THEIRS = 1_000_000
-SLOTS_LOST_MAX = 40
-"""Of one replacement. An equal rival takes half of the slots, so that this many in a row are beyond chance, however slow the machine is.
-A replacement that begins again after each lost slot loses them all."""
+SLOTS_LOST_MAX = 64
+"""Of one replacement, however slow the machine is. After 8 slots it asks for a turn, and the other process looks once in 32 slots.
+
+Others may pass while the request and the look are under way. A replacement that begins again after each lost slot loses them all.
+"""
 
 Commit = dict[str, int]
 
