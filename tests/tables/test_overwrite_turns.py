@@ -19,7 +19,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.stri
 LATENCY_S = 0.02
 LOG_BEFORE = 50
 """Slots. The log has a checkpoint, and the hint."""
-THEIRS_MAX = 400
+THEIRS_MAX = 500
 """Commits after which the busy writers end, so that a replacement which never wins ends too."""
 ROWS = 20
 REPLACED = {(n, -1) for n in range(ROWS)}
@@ -73,11 +73,11 @@ def replaced_beside(seed: int, *, slower: int, busy: int, kind: TableType) -> ob
 
 
 @pytest.mark.parametrize("kind", [MERGE_ON_READ, COPY_ON_WRITE])
-@pytest.mark.parametrize(("slower", "lost_max"), [(3, 24), (20, 12)])
+@pytest.mark.parametrize(("slower", "lost_max"), [(3, 16), (10, 10)])
 def test_a_slow_replacement_wins_beside_a_busy_writer(slower: int, lost_max: int, kind: TableType) -> None:
     done = replaced_beside(1, slower=slower, busy=1, kind=kind)
     assert done.attempts == 1 and done.slots_lost <= lost_max
 
 
 def test_a_slow_replacement_wins_beside_three_busy_writers() -> None:
-    assert replaced_beside(1, slower=5, busy=3, kind=MERGE_ON_READ).slots_lost <= 60
+    assert replaced_beside(1, slower=5, busy=3, kind=MERGE_ON_READ).slots_lost <= 16
