@@ -1,9 +1,9 @@
-"""Turns for writers that others would starve: whoever loses slot after slot asks, and the others stand back until it has one.
+"""Turns for writers that others would starve: a writer that loses slot after slot asks, and the others stand back until it has one.
 
 Backoff (`objcat.timeline.backoff`) helps among writers that lose slots, since they read the entries of the others. A writer that wins every
 slot reads nothing. Beside it a writer that needs longer for a try than the other one for a whole commit would lose for ever, however fair
-both are. So it asks, in the hint: whoever opens the log reads that anyway, and a writer reads it after each checkpoint that it publishes,
-once in `checkpoint.TAIL_SLOTS_MAX` slots. Nobody sends a request to learn that nobody asks.
+both are. So it asks, in the hint: a client that opens the log reads that anyway, and a writer reads it after each checkpoint that it
+publishes, once in `checkpoint.TAIL_SLOTS_MAX` slots. Nobody sends a request to learn that nobody asks.
 
 This is advice only: the store decides who gets a slot, and a writer that never looks does no harm but to the one that waits.
 """
