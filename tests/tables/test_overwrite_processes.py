@@ -41,7 +41,7 @@ def replaced_beside_a_busy_process(url: str, options: dict[str, Any], kind: Tabl
     job = json.dumps({"url": url, "options": options, "city": "Rome", "first": FIRST_OF_THEIRS})
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, str(BUSY), job], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as busy:
-        assert busy.stdout is not None
+        assert busy.stdout is not None and busy.stdin is not None and busy.stderr is not None
         try:
             theirs: list[Commit] = [json.loads(busy.stdout.readline())]
             done = []
@@ -50,11 +50,15 @@ def replaced_beside_a_busy_process(url: str, options: dict[str, Any], kind: Tabl
                 # The other process has written since, so each round meets it at work.
                 while theirs[-1]["slot"] < done[-1].slot:
                     theirs.append(json.loads(busy.stdout.readline()))
-            output, errors = busy.communicate("enough\n", timeout=240)
+            busy.stdin.write("enough\n")
+            busy.stdin.flush()
+            # `communicate` would pass over the lines that `readline` has read ahead.
+            theirs += map(json.loads, busy.stdout)
+            errors = busy.stderr.read()
+            busy.wait(timeout=240)
         finally:
             busy.kill()
         assert busy.returncode == 0, errors
-        theirs += map(json.loads, output.splitlines())
 
     assert max(one.attempts for one in done) <= 2
     assert max(one.slots_lost for one in done) <= SLOTS_LOST_MAX
