@@ -163,7 +163,7 @@ class Turns:
 
     def _settle(self, entries: Sequence[Entry]) -> None:
         """Wait no longer for those that have a slot, or never will."""
-        ended = {txn for entry in entries for txn in (entry.txn, entry.rollback_of)}
+        ended = {txn for entry in entries for txn in (entry.txn, entry.rollback_of) if txn is not None}
         with self._lock:
             for txn in ended & self._noticed.keys():
                 self._noticed[txn] = replace(self._noticed[txn], until_s=0.0)

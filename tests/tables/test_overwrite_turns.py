@@ -25,8 +25,8 @@ ROWS = 20
 REPLACED = {(n, -1) for n in range(ROWS)}
 
 
-def rows(table: objcat.Table, **scan: int) -> set[tuple[int, int]]:
-    found = table.scan(columns=["id", "v"], where="city = 'Rome'", **scan).to_arrow().to_pylist()
+def rows(table: objcat.Table, *, as_of: int | None = None) -> set[tuple[int, int]]:
+    found = table.scan(columns=["id", "v"], where="city = 'Rome'", as_of=as_of).to_arrow().to_pylist()
     return {(row["id"], row["v"]) for row in found}
 
 
