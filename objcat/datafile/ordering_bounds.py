@@ -8,9 +8,8 @@ is in no bound, or of a type that was widened.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,25 +18,8 @@ import pyarrow.types as pt
 
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, has_order
 from objcat.datafile.statistics import leaves, reader_of
+from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.schema import FIELD_ID_KEY, Column, arrow_type
-
-Values: TypeAlias = tuple[Any, ...]
-"""Values of the first ordering columns, which compare as tuples: whole numbers, days, microseconds, unscaled decimals, bytes of text."""
-
-
-@dataclass(frozen=True, slots=True)
-class OrderingBounds:
-    """The greatest ordering values of a file.
-
-    Args:
-        greatest: No row has greater values. None: no row has an ordering value.
-        is_whole: Whether the values are of all ordering columns. Else of the first ones, and rows may differ where these are equal.
-        has_nulls: Whether an ordering column has nulls.
-    """
-
-    greatest: Values | None
-    is_whole: bool
-    has_nulls: bool
 
 
 def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequence[Column]) -> OrderingBounds | None:
@@ -49,6 +31,7 @@ def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequen
         ordering: the ordering columns, one at least.
     """
     places = _places(schema)
+    least: list[Any] = []
     greatest: list[Any] = []
     has_nulls = is_empty = is_cut = False
     for column in ordering:
@@ -65,10 +48,11 @@ def ordering_bounds(footer: pq.FileMetaData, schema: pa.Schema, ordering: Sequen
         is_cut |= not _is_comparable(data_type, column) or not all(one.has_min_max for one in some)
         if some and not is_cut:
             read = _bytes if pt.is_string(data_type) else reader_of(data_type)
+            least.append(min(read(one.min_raw) for one in some))
             greatest.append(max(read(one.max_raw) for one in some))
     if is_empty:
-        return OrderingBounds(None, is_whole=True, has_nulls=has_nulls)
-    return OrderingBounds(tuple(greatest), is_whole=not is_cut, has_nulls=has_nulls) if greatest else None
+        return OrderingBounds(None, None, is_whole=True, has_nulls=has_nulls)
+    return OrderingBounds(tuple(least), tuple(greatest), is_whole=not is_cut, has_nulls=has_nulls) if least else None
 
 
 def are_later(rows: pa.Table, ordering: Sequence[Column], bounds: OrderingBounds) -> bool:

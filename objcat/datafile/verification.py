@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -15,15 +15,18 @@ from fileio.read_stream import ReadStream
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
 from objcat.common.memory_errors import is_full
+from objcat.datafile.ordering_bounds import ordering_bounds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.metadata.file_digest import FileHash, digest_of, footer_digest_of, is_verifiable
 from objcat.metadata.files import OUTER, BaseFile, FileGroup, LogObject
+from objcat.metadata.manifest import CheckedFooter
+from objcat.metadata.schema import Column
 
 DataFile = BaseFile | LogObject
 
 FOOTERS_MAX = 64
 """Files whose footers are checked before another reader reads them. Base files beyond it are not checked."""
-_KEPT_BYTES = 100
+_KEPT_BYTES = 400
 TAIL_BYTES = 64 * 1024
 """Bytes read first from the end of a file. Most footers are shorter."""
 PIECE_BYTES = 8 * 1024**2
@@ -109,20 +112,25 @@ def read_footer(fileio: FileIO, file: DataFile, stream: ReadStream) -> pq.FileMe
         return pq.read_metadata(pa.BufferReader(_MAGIC + data))
 
 
-def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedCache[bool]) -> None:
+def check_footers(
+    fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedCache[CheckedFooter], *, ordering: Sequence[Column] = ()
+) -> None:
     """Verify the footers of some file groups before readers that are not ours read them.
 
     So those readers find no replaced file, and none with another row count than its entry. Log objects are checked first, then base files,
     `FOOTERS_MAX` in all, one request per file. Raises CorruptTable and storage errors.
 
-    checked: files that were checked before, which are skipped.
+    checked: files that were checked before, which are skipped; with the bounds of the ordering columns, which are read again once a column
+    has another type.
     """
+    types = tuple(column.type for column in ordering)
     found: dict[str, DataFile] = {}
     listed = list(groups)
     files: list[DataFile] = [part.object for group in listed for part in group.logs]
     files += [group.base for group in listed if group.base is not None]
     for file in files:
-        if file.path not in found and checked.get(file.path) is None:
+        known = checked.get(file.path)
+        if file.path not in found and (known is None or (types and known.types != types)):
             found[file.path] = file
         if len(found) == FOOTERS_MAX:
             break
@@ -130,8 +138,11 @@ def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedC
     def check(file: DataFile) -> None:
         """Check one file."""
         with reading(fileio, file), fileio.open_read(file.path, meta=ObjectMeta(file.path, file.bytes, Version(""), 0)) as stream:
-            check_rows(fileio, file, read_footer(fileio, file, stream))
-        checked.put(file.path, True, len(file.path) + _KEPT_BYTES)
+            footer = read_footer(fileio, file, stream)
+            check_rows(fileio, file, footer)
+        is_own = isinstance(file, LogObject) or file.adopted is None
+        bounds = ordering_bounds(footer, footer.schema.to_arrow_schema(), ordering) if ordering and is_own else None
+        checked.put(file.path, CheckedFooter(bounds, types), len(file.path) + _KEPT_BYTES)
 
     map_io(fileio.env, check, list(found.values()))
 

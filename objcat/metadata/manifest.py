@@ -29,7 +29,8 @@ from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTabl
 from objcat.metadata.column_defaults import default_bounds, initial_value
 from objcat.metadata.manifest_checks import check_rows
 from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, group_id_at
-from objcat.metadata.schema import arrow_type
+from objcat.metadata.ordering import OrderingBounds
+from objcat.metadata.schema import ColumnType, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Count, FileGroupId
 from objcat.timeline.error_location import says_where
@@ -307,6 +308,19 @@ def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
     return shard
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedFooter:
+    """What is kept of the verified footer of a data file.
+
+    Args:
+        ordering: The bounds of its ordering values, None where they are not known.
+        types: Of the ordering columns when the bounds were read. Those of a wider type may be other numbers.
+    """
+
+    ordering: OrderingBounds | None = None
+    types: tuple[ColumnType, ...] = ()
+
+
 class Manifests:
     """Reads and caches the manifests of snapshots, which never change. Safe for many threads.
 
@@ -318,7 +332,7 @@ class Manifests:
         self._fileio = fileio
         self._bytes_max = bytes_max
         self.of_files: BoundedCache[Any] = BoundedCache(bytes_max=FILES_BYTES_MAX)
-        self.footers: BoundedCache[bool] = BoundedCache(bytes_max=FOOTERS_BYTES_MAX)
+        self.footers: BoundedCache[CheckedFooter] = BoundedCache(bytes_max=FOOTERS_BYTES_MAX)
         self._kept: OrderedDict[str, Shard] = OrderedDict()
         self._of_states: OrderedDict[tuple[int, frozenset[int] | None], tuple[object, pa.Table]] = OrderedDict()
         self._lock = threading.Lock()

@@ -7,7 +7,8 @@ are late, and which deletes can be forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from fileio.options import nearest
 from objcat.common.validation import name_list, shown, text
@@ -22,6 +23,35 @@ WITHOUT_ORDER = ("binary", "boolean")
 """Plain types of columns that are no ordering columns."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
 """Types of ordering columns that a lateness can be measured by."""
+
+
+Values: TypeAlias = tuple[Any, ...]
+"""Values of the first ordering columns, which compare as tuples: whole numbers, days, microseconds, unscaled decimals, bytes of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderingBounds:
+    """Between which ordering values the rows of a file lie.
+
+    Args:
+        least: No row has lesser values. None: no row has an ordering value.
+        greatest: No row has greater values. None like `least`.
+        is_whole: Whether the values are of all ordering columns. Else of the first ones, and rows may differ where these are equal.
+        has_nulls: Whether an ordering column has nulls.
+    """
+
+    least: Values | None
+    greatest: Values | None
+    is_whole: bool
+    has_nulls: bool
+
+    def follow(self, others: OrderingBounds) -> bool:
+        """Whether no row with an ordering value has a lesser one than a row of another file, so that it wins as a later row."""
+        if self.least is None or others.greatest is None:
+            return True
+        count = min(len(self.least), len(others.greatest))
+        mine, theirs = self.least[:count], others.greatest[:count]
+        return bool(mine > theirs or (mine == theirs and self.is_whole and others.is_whole))
 
 
 def ordering_of(schema: TableSchema, ordering: Ordering | None) -> list[Column]:

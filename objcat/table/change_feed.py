@@ -17,7 +17,6 @@ from fileio.optional import library
 from fileio.store import FileIO
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import moment_ms, name_list, session, shown
-from objcat.datafile.verification import check_footers
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
 from objcat.maintenance.savepoint import check_readable
 from objcat.metadata.manifest import Manifests
@@ -27,8 +26,10 @@ from objcat.metadata.table_state import Tables
 from objcat.metadata.type_widening import under
 from objcat.planning.changes import ChangeRange, ChangesPlan, clusterings_of, plan_changes, with_widest
 from objcat.planning.commits import Commits
+from objcat.planning.event_time import LogOrder
 from objcat.planning.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
 from objcat.planning.scan import parse_filter
+from objcat.table.verified_files import verified
 from objcat.tasks.changes import bytes_of, read_changed
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
 from objcat.timeline.entry import Entry, Txn
@@ -130,8 +131,8 @@ class ChangeFeed:
         """
         from objcat.spark.native.changes import feed_dataframe
 
-        def verify(plan: IncrementalPlan) -> None:
-            check_footers(self._fileio, plan.groups, plan.manifests.footers)
+        def verify(plan: IncrementalPlan) -> LogOrder:
+            return verified(self._fileio, plan.manifests, plan.scan())
 
         return feed_dataframe(session(spark), self._fileio.describe(), self.plan, verify=verify)
 

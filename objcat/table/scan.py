@@ -15,7 +15,6 @@ from objcat.common.memory_errors import check_room, reporting, reports_full_memo
 from objcat.common.validation import nearest_name, session, shown, text
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.nested_slices import compact_nested_slices
-from objcat.datafile.verification import check_footers
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.inspection.explain import Explanation, explain_plan
 from objcat.inspection.snapshot_stats import UNKNOWN, ColumnBound, as_numbers, extremes_of
@@ -25,6 +24,7 @@ from objcat.planning.commits import CommitInfo, commits_table, txns_of, with_com
 from objcat.planning.scan import COMMIT_COLUMNS, HIDDEN, ScanPlan, hidden_field, narrow_plan, only_read
 from objcat.predicate.implied import implied_by
 from objcat.table.notebook import PREVIEW_ROWS, rows_html
+from objcat.table.verified_files import verified
 from objcat.tasks.scan import ahead_of, scan_groups
 from objcat.timeline.entry import Txn
 
@@ -197,7 +197,7 @@ class Scan:
             self.plan,
             bounds=lambda: self.plan.bounds(self._manifests),
             commits=self._commit_points,
-            verify=lambda: check_footers(self._fileio, self.plan.groups, self._manifests.footers),
+            verify=lambda plan: verified(self._fileio, self._manifests, plan),
         )
         return frame if self.limit is None else frame.limit(self.limit)
 

@@ -20,7 +20,10 @@ from fileio.store import FileIO
 from objcat.datafile import open_files, parquet
 from objcat.datafile.merge import OP_COLUMN
 from objcat.datafile.ordering_bounds import are_later, ordering_bounds
+from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.schema import schema_from_arrow
+from objcat.planning.event_time import UNKNOWN, LogOrder
+from objcat.table.verified_files import verified
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort, few
 
@@ -220,6 +223,26 @@ def test_bounds_of_floating_point_numbers_are_not_known(value: float) -> None:
     assert ordering_bounds(file.metadata, file.schema_arrow, columns) is None
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "follow"),
+    [
+        ((5, 1), (5, 1), True),
+        ((5, 0), (5, 1), False),
+        ((6, 0), (5, 9), True),
+        ((5,), (5, 1), False),
+        ((6,), (5, 1), True),
+        ((5, 1), (5,), False),
+        (None, (5, 1), True),
+        ((5, 1), None, True),
+    ],
+)
+def test_bounds_compare_as_tuples(mine: tuple[int, ...] | None, theirs: tuple[int, ...] | None, follow: bool) -> None:
+    def bounds(values: tuple[int, ...] | None) -> OrderingBounds:
+        return OrderingBounds(values, values, is_whole=values is None or len(values) == 2, has_nulls=False)
+
+    assert bounds(mine).follow(bounds(theirs)) is follow
+
+
 def test_the_second_column_decides_where_the_first_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     table = created(ordering=["whole", "day"])
@@ -234,3 +257,27 @@ def test_the_second_column_decides_where_the_first_are_equal(monkeypatch: pytest
     table.upsert([{"k": 1, "v": 13, "whole": 5, "day": day(10)}, {"k": 2, "v": 14, "whole": 6, "day": day(0)}])
     assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == {1: 13, 2: 14}
     assert (counted.settled, counted.compared) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("wider", "expected"),
+    [
+        ("decimal(12,2)", UNKNOWN),
+        ("double", UNKNOWN),
+        ("bigint", LogOrder(limit=OrderingBounds((10,), (10,), is_whole=True, has_nulls=False))),
+    ],
+)
+def test_what_a_handle_knows_of_files_ends_with_the_type_of_the_column(wider: str, expected: LogOrder) -> None:
+    table = created(ordering=["whole"], index=objcat.BucketIndex(1))
+
+    def order() -> LogOrder:
+        """What Spark plans by."""
+        return verified(table._context.fileio, table._context.manifests, table.scan().plan)
+
+    table.insert([{"k": 1, "v": 1, "whole": 10}])
+    table.upsert([{"k": 2, "v": 2, "whole": 11}])
+    assert order().is_commit_order
+    table.alter.widen_column("whole", wider)
+    # Late. As a decimal its bound is 500 hundredths.
+    table.upsert([{"k": 1, "v": 3, "whole": 5}])
+    assert order() == expected

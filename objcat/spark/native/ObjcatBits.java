@@ -264,7 +264,7 @@ public class ObjcatBits {
    * Spark's reader, which takes a few milliseconds where a job is planned and compiled in a hundred.
    */
   static class Files {
-    static final int COUNT_MAX = 128, THREADS_MAX = 16;
+    static final int COUNT_MAX = 128, THREADS_MAX = 16, KEPT_MIN = 1024;
     static final long PIECE_BYTES_MIN = 1L << 20;
 
     private HadoopFsRelation relation;
@@ -372,17 +372,30 @@ public class ObjcatBits {
       return result;
     }
 
-    /** The key of the cache for the files and what is read of them: files never change. Null where a filter leaves rows out. */
+    /** The key of the cache for the files and what is read of them: files never change. Null where a filter leaves rows out that may not be known by its text. */
     String name() {
-      if (passing != null) return null;
+      if (passing != null && !isKnownByText(passing)) return null;
       StringBuilder result = new StringBuilder(required.json());
       for (int e = 0; e < chosen.size(); e++) result.append('\n').append(((Expression) chosen.get(e)).sql());
+      if (passing != null) result.append("\nwhere ").append(passing.sql());
       for (int p = 0; p < pieces.size(); p++) {
         PartitionedFile piece = (PartitionedFile) pieces.get(p);
         result.append('\n').append(piece.urlEncodedPath()).append(' ').append(piece.start()).append(' ').append(piece.partitionValues());
       }
       return result.toString();
     }
+
+    /** Filters of ours that compare ordering values. No time zone and no setting changes what they mean, as it may for those of users. */
+    private static boolean isKnownByText(Expression e) {
+      if (e instanceof Literal && !(e.dataType() instanceof IntegralType) || e instanceof Cast && !(((Cast) e).child().dataType() instanceof IntegralType && e.dataType() instanceof IntegralType)) return false;
+      boolean plain = e instanceof And || e instanceof Or || e instanceof Not || e instanceof IsNull || e instanceof IsNotNull || e instanceof BinaryComparison;
+      if (!plain && !(e instanceof Attribute || e instanceof Literal || e instanceof Cast || e instanceof UnixMicros || e instanceof UnixDate)) return false;
+      for (int c = 0; c < e.children().size(); c++) if (!isKnownByText((Expression) e.children().apply(c))) return false;
+      return true;
+    }
+
+    /** Whether the keys are worth a place in the cache. Those that a filter of a lookup leaves are few, and read fast. */
+    boolean isKept(int count) { return passing == null || count >= KEPT_MIN; }
 
     /** Of the rows that come; null for all. Interpreted: a query's own literals would be compiled for it each time. */
     BasePredicate predicate() {
@@ -519,7 +532,7 @@ public class ObjcatBits {
         result = new Keys();
         if (files != null && files.addTo(result)) {
           result.measure();
-          if (name != null) Cache.put(name, result);
+          if (name != null && files.isKept(result.count)) Cache.put(name, result);
         } else if (byJob) {
           result.addJob(plan);
           result.measure();

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from fileio.store import StoreDescription
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.planning.changes import ChangesPlan
+from objcat.planning.event_time import LogOrder
 from objcat.planning.incremental import HIDDEN, IncrementalPlan
 from objcat.predicate.parse import Predicate
 from objcat.spark.native.column_names import quoted
@@ -37,20 +38,19 @@ def feed_dataframe(
     store: StoreDescription,
     plan: IncrementalPlan | ChangesPlan,
     *,
-    verify: Callable[[IncrementalPlan], None],
+    verify: Callable[[IncrementalPlan], LogOrder],
 ) -> DataFrame:
     """The rows of a feed, lazily, in no order.
 
     A filter that is an Arrow expression is applied in Python workers, and changes are found there. An incremental read is native where the
-    session can read the store. `verify`: checks the files that Spark reads itself. Raises MissingOnWorkers where Python workers give the
-    rows, and cannot.
+    session can read the store. `verify`: checks the files that Spark reads itself, and says what is known of the order of their rows.
+    Raises MissingOnWorkers where Python workers give the rows, and cannot.
     """
     schema = from_arrow_schema(pa.schema([field.remove_metadata() for field in plan.schema]), prefer_timestamp_ntz=True)
     if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
         root = native_root(spark, store)
         if root is not None and native_part(plan.scan())[1] is None and fills_defaults(plan.scan().columns_read):
-            verify(plan)
-            return _native(spark, root, plan)
+            return _native(spark, root, plan, verify(plan))
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)
     if not tasks:
         return spark.createDataFrame([], schema)
@@ -77,7 +77,7 @@ def dealt(tasks: Sequence[IncrementTask] | Sequence[ChangeTask]) -> list[list[In
     return parts
 
 
-def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan) -> DataFrame:
+def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan, order: LogOrder) -> DataFrame:
     """The merged rows of the groups that a transaction of the range wrote."""
     chosen = [quoted(name) for name in plan.columns]
     filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
@@ -87,8 +87,8 @@ def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan) -> Dat
         listed = ", ".join(f"'{txn}'" for txn in txns)
         filters.append(f"{TXN_COLUMN} IN ({listed or 'NULL'})")
     if is_listed and not any(name in HIDDEN for name in plan.columns):
-        return native_rows(spark, root, plan.scan(), plan.bounds(), then=[*filters, chosen])
-    rows = native_rows(spark, root, plan.scan(), plan.bounds(), then=filters)
+        return native_rows(spark, root, plan.scan(), plan.bounds(), order=order, then=[*filters, chosen])
+    rows = native_rows(spark, root, plan.scan(), plan.bounds(), order=order, then=filters)
     return rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN).select(chosen)
 
 

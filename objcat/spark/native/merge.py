@@ -28,6 +28,8 @@ _LAST_BARRIER = "_objcat_last_barrier"
 _BY_LOG = "_objcat_by_log"
 _TURN = "_objcat_turn"
 
+SURE = "true"
+"""For `MergeRows.sure`: all log rows."""
 BROADCAST_BYTES_MAX = 256 * 1024**2
 """Estimated bytes of log keys that are broadcast."""
 PAIRWISE_OBJECTS_MAX = 8
@@ -52,6 +54,8 @@ class MergeRows:
         spread: buckets, and the columns that choose them, to which remaining log rows are distributed, so that Spark sees one layout of all
             rows; None to leave them where they are read.
         dense: whether keys are whole numbers so close together that `ObjcatBits.java` replaces the joins by a bit set.
+        sure: SQL that tells the log rows that win over the base row of their key whatever it holds; all others have an ordering value.
+            None: not known of any.
     """
 
     base: Query | None
@@ -67,6 +71,7 @@ class MergeRows:
     width: Callable[[], int]
     spread: tuple[int, tuple[str, ...]] | None = None
     dense: bool = False
+    sure: str | None = None
 
     @property
     def is_small(self) -> bool:
@@ -103,13 +108,27 @@ def _broadcast(rows: MergeRows) -> list[Query]:
     else:
         winners = _newest(logs, rows)
     winners = winners.where(_EXISTS)
-    if base is None:
+    if base is None or rows.base is None:
         return [_spread(winners, rows)]
-    kept = keys.anti(base, log_keys, _SUPERSEDES_BASE if rows.has_ordering else _IS_LATER)
-    if rows.has_ordering:
-        late = keys.semi(base, log_keys, _IS_OLDER_THAN_BASE)
-        winners = keys.anti(winners, keys.of(late), f"{_THEIR_ORDER} > {ORDER}")
+    if not rows.has_ordering:
+        kept = keys.anti(base, log_keys, _IS_LATER)
+    elif rows.sure is None:
+        kept = keys.anti(base, log_keys, _SUPERSEDES_BASE)
+        winners = _without_older(winners, base, log_keys, keys)
+    else:
+        # By the key alone, without a look at ordering values; barriers are among them.
+        kept = keys.anti(rows.base, keys.of(rows.logs.where(rows.sure)), _IS_LATER)
+        if rows.sure != SURE:
+            doubtful = keys.of(rows.logs.where(f"NOT ({rows.sure})"))
+            kept = keys.anti(kept, doubtful, _SUPERSEDES_BASE)
+            winners = _without_older(winners, base, doubtful, keys)
     return [kept.selected(rows.columns), _spread(winners, rows)]
+
+
+def _without_older(winners: Query, base: Query, log_keys: Query, keys: _MergeKeys) -> Query:
+    """The winning log rows that no base row beats. base: without the rows that a barrier ends. log_keys: of all that one may beat."""
+    newer = keys.semi(base, log_keys, _IS_OLDER_THAN_BASE)
+    return keys.anti(winners, keys.of(newer), f"{_THEIR_ORDER} > {ORDER}")
 
 
 def _spread(winners: Query, rows: MergeRows) -> Query:
@@ -171,7 +190,7 @@ def _shuffled(rows: MergeRows) -> list[Query]:
     hint: Hint = "shuffle_hash" if rows.log_rows <= HASHED_ROWS_MAX * rows.width() else "merge"
     theirs = winners.selected(f"{name} AS {_log(name)}" for name in columns)
     same = " AND ".join(f"{name} = {_log(name)}" for name in rows.key)
-    if not rows.has_ordering:
+    if not rows.has_ordering or rows.sure == SURE:
         kept = rows.base.joined(theirs, same, "left_anti", hint)
         return [kept.selected(rows.columns), winners.shaped(_EXISTS, rows.columns)]
     barrier = f"{_log(_LAST_BARRIER)} IS NOT NULL" if rows.barriers else "false"

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from fileio.store import StoreDescription
 from objcat.datafile.hidden_columns import TXN_COLUMN
+from objcat.planning.event_time import LogOrder
 from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
 from objcat.predicate.parse import Predicate
 from objcat.spark.native.adopted import is_native, native_layouts
@@ -37,7 +38,7 @@ def scan_dataframe(
     *,
     bounds: Callable[[], pa.Table],
     commits: Callable[[], pa.Table],
-    verify: Callable[[], None],
+    verify: Callable[[ScanPlan], LogOrder],
 ) -> DataFrame:
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
@@ -47,7 +48,7 @@ def scan_dataframe(
     Args:
         bounds: gives the known bounds of file columns (`Snapshot.bounds`), by which Spark skips files.
         commits: gives the commit times of rows (`objcat.planning.commits.commits_table`).
-        verify: checks the files that Spark reads itself.
+        verify: checks the files of a plan that Spark reads itself, and says what is known of the order of its log rows.
     """
     root = native_root(spark, store)
     chosen = [quoted(name) for name in plan.columns]
@@ -61,8 +62,7 @@ def scan_dataframe(
                 return rest
             return scan_dataframe(spark, store, native, bounds=bounds, commits=commits, verify=verify).union(rest)
         filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
-        verify()
-        rows = native_rows(spark, root, plan, bounds(), then=filters if with_commits else [*filters, chosen])
+        rows = native_rows(spark, root, plan, bounds(), order=verify(plan), then=filters if with_commits else [*filters, chosen])
         return _with_commits(rows, commits()).select(chosen) if with_commits else rows
     return _by_workers(spark, store, plan, commits)
 

@@ -17,6 +17,7 @@ from objcat.datafile.merge import OP_COLUMN
 from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
+from objcat.planning.event_time import UNKNOWN, LogOrder
 from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
 from objcat.spark.native.adopted import AdoptedLayout, layout_of, text_of
 from objcat.spark.native.column_names import quoted
@@ -31,7 +32,8 @@ from objcat.spark.native.files import (
     sources_of,
     txn_of,
 )
-from objcat.spark.native.merge import ORDER, PART, RANK, MergeRows, merged
+from objcat.spark.native.merge import ORDER, PART, RANK, SURE, MergeRows, merged
+from objcat.spark.native.ordering import order_of, sure_to_win
 from objcat.spark.native.query import Expressions, Query, cast, of_frame, union
 from objcat.spark.native.relation import Constant, NativeRoot, Relation, internal, related, spark_schema, with_bounds
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
@@ -59,16 +61,23 @@ BEFORE_ALL = -(10**17)
 
 
 def native_rows(
-    spark: SparkSession, root: NativeRoot, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Expressions] = ()
+    spark: SparkSession,
+    root: NativeRoot,
+    plan: ScanPlan,
+    bounds: pa.Table | None,
+    *,
+    order: LogOrder = UNKNOWN,
+    then: Sequence[str | Expressions] = (),
 ) -> DataFrame:
     """The merged rows of a plan's file groups: its `columns_read` under logical names, and hidden columns. Lazy, without Python workers.
 
     Args:
         root: of `native_root`.
         bounds: of the files; None when they are unknown.
+        order: of the log rows of the merged file groups.
         then: filters and projections of these rows, see `Query.shaped`.
     """
-    return _SnapshotFrame(spark, root, plan, bounds).rows().shaped(*then).to_frame(spark)
+    return _SnapshotFrame(spark, root, plan, bounds, order).rows().shaped(*then).to_frame(spark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,7 @@ class _SnapshotFrame:
     root: NativeRoot
     plan: ScanPlan
     bounds: pa.Table | None
+    order: LogOrder
 
     @property
     def spec(self) -> TableSpec:
@@ -302,20 +312,23 @@ class _SnapshotFrame:
 
     def _merge(self, sources: Sources, buckets: int) -> MergeRows:
         spec = self.spec
-        ordering = spec.ordering_columns
+        ordering = [] if self.order.is_commit_order else spec.ordering_columns
+        sure = None if not ordering else SURE if self.order.wins_over_base else sure_to_win(ordering, self.order.limit)
 
         def ordered(rows: Query) -> Query:
-            return rows.selected(["*", f"{_order(ordering)} AS {ORDER}"]) if ordering else rows
+            return rows.selected(["*", f"{order_of(ordering)} AS {ORDER}"]) if ordering else rows
 
         scoped = (spec.key_scope == PARTITION_SCOPE or spec.is_located) and sources.parts > 1
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
         fields = self._whole_fields(sources.parts if scoped else 1)
         is_adopted = any(base.file.adopted is not None for base in sources.bases)
-        span = None if ordering or is_adopted else _span(fields, sum(base.file.rows for base in sources.bases))
+        by_key_alone = not ordering or sure is not None
+        span = _span(fields, sum(base.file.rows for base in sources.bases)) if by_key_alone and not is_adopted else None
+        is_dense = span is not None and not ordering
         return MergeRows(
             base=ordered(self._bases(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
-            logs=ordered(self._logs(sources.logs, row_by_row=span is not None and sources.log_objects > 1)),
+            logs=ordered(self._logs(sources.logs, row_by_row=is_dense and sources.log_objects > 1)),
             columns=self._kept(),
             key=tuple(key),
             packed=_packed(fields),
@@ -326,7 +339,8 @@ class _SnapshotFrame:
             layout=buckets if by_key else None,
             width=lambda: buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions"))),
             spread=self._spread(buckets),
-            dense=span is not None,
+            dense=is_dense,
+            sure=sure,
         )
 
     def _spread(self, buckets: int) -> tuple[int, tuple[str, ...]] | None:
@@ -357,16 +371,6 @@ class _SnapshotFrame:
             value = f"unix_date({internal(column)})" if column.type == "date" else internal(column)
             fields.append(_Whole(value, *limits))
         return fields
-
-
-def _order(columns: Sequence[TableColumn]) -> str:
-    """SQL for the one value by which the rows of a key are compared. Null for a barrier."""
-    names = [internal(column) for column in columns]
-    if len(names) == 1:
-        return names[0]
-    there = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    fields = ", ".join(f"'o{number}', {name}" for number, name in enumerate(names))
-    return f"CASE WHEN {there} THEN named_struct({fields}) END"
 
 
 @dataclass(frozen=True, slots=True)
