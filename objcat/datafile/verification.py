@@ -26,7 +26,7 @@ DataFile = BaseFile | LogObject
 
 FOOTERS_MAX = 64
 """Files whose footers are checked before another reader reads them. Base files beyond it are not checked."""
-_KEPT_BYTES = 400
+_KEPT_BYTES = 100
 TAIL_BYTES = 64 * 1024
 """Bytes read first from the end of a file. Most footers are shorter."""
 PIECE_BYTES = 8 * 1024**2
@@ -142,7 +142,8 @@ def check_footers(
             check_rows(fileio, file, footer)
         is_own = isinstance(file, LogObject) or file.adopted is None
         bounds = ordering_bounds(footer, footer.schema.to_arrow_schema(), ordering) if ordering and is_own else None
-        checked.put(file.path, CheckedFooter(bounds, types), len(file.path) + _KEPT_BYTES)
+        kept_bytes = _KEPT_BYTES + (0 if bounds is None else 2 * len(repr(bounds)))
+        checked.put(file.path, CheckedFooter(bounds, types), len(file.path) + kept_bytes)
 
     map_io(fileio.env, check, list(found.values()))
 

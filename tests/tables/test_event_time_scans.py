@@ -281,3 +281,27 @@ def test_what_a_handle_knows_of_files_ends_with_the_type_of_the_column(wider: st
     # Late. As a decimal its bound is 500 hundredths.
     table.upsert([{"k": 1, "v": 3, "whole": 5}])
     assert order() == expected
+
+
+@pytest.mark.parametrize("ordering", [None, "whole"])
+def test_bounds_of_ordering_values_cost_no_request_and_no_byte(ordering: str | None) -> None:
+    table = created(ordering=ordering)
+    table.insert(of(10, range(100)))
+    table.upsert(of(11, range(5)))
+    scan = table.scan()
+    (group,) = scan.plan.groups
+    assert group.base is not None
+    size = sum(file.bytes for file in (group.base, *(part.object for part in group.logs)))
+    fileio, manifests = table._context.fileio, table._context.manifests
+
+    def cost(read: Callable[[], Any]) -> tuple[dict[str, int], int]:
+        before = fileio.metrics.snapshot()
+        read()
+        sent = fileio.metrics.snapshot() - before
+        return {kind: count for kind, count in sent.requests.items() if count}, sent.bytes_read
+
+    # Files that are so small are read whole.
+    assert cost(lambda: verified(fileio, manifests, scan.plan)) == ({"get": 2}, size)
+    assert cost(lambda: verified(fileio, manifests, scan.plan)) == ({}, 0)
+    assert cost(scan.to_arrow) == ({"get": 2}, size)
+    assert verified(fileio, manifests, scan.plan).is_commit_order is (ordering is not None)
