@@ -40,8 +40,10 @@ WAIT_S_MIN = 5.0
 WAIT_S_MAX = 30.0
 POLL_S_MIN = 0.05
 POLL_S_MAX = 0.5
-REQUEST_SLOTS_MAX = 1024
-"""A request of so many slots before is one of the past."""
+REQUEST_SLOTS_MAX = 64
+"""A request so many slots away is one of the past: who still waits has asked again since. So a writer that died after it asked delays few
+of the processes that come later.
+"""
 
 
 class TurnSeeker:
@@ -111,7 +113,7 @@ class Turns:
         if not requests:
             return ()
         settled = {outcome.txn for outcome in outcomes.recent}
-        still_open = tuple(one for one in requests if one.txn not in settled and slot - one.slot < REQUEST_SLOTS_MAX)
+        still_open = tuple(one for one in requests if one.txn not in settled and abs(slot - one.slot) < REQUEST_SLOTS_MAX)
         now_s = self._fileio.env.monotonic_s()
         with self._lock:
             for one in still_open:

@@ -13,7 +13,7 @@ from fileio.testing.env import FakeEnv
 from objcat.timeline.checkpoint import HINT_KEY, TAIL_SLOTS_MAX, TURN_REQUESTS_MAX, TurnRequest, put_turn_request, read_hint
 from objcat.timeline.entry import Action, Entry, new_txn
 from objcat.timeline.log_view import LogView, Timeline
-from objcat.timeline.turns import WAIT_S_MAX, WAIT_S_MIN, TurnSeeker
+from objcat.timeline.turns import REQUEST_SLOTS_MAX, WAIT_S_MAX, WAIT_S_MIN, TurnSeeker
 from tests.timeline.toy import Toy, commit, grow, open_toy
 
 LONG = 40
@@ -152,6 +152,19 @@ def test_nobody_waits_longer_than_asked_nor_twice_for_one_request() -> None:
     timeline.open()
     timeline.turns.stand_back(view.slot)
     assert env.monotonic_s() - began_s == pytest.approx(4.0 + WAIT_S_MAX), "it lives, and asks again"
+
+
+@pytest.mark.parametrize("away", [-REQUEST_SLOTS_MAX, REQUEST_SLOTS_MAX, 10**9])
+def test_a_request_of_long_ago_or_of_no_slot_yet_delays_nobody(away: int) -> None:
+    env = Beside(3)
+    fileio = FileIO(MemoryBackend("past"), env=env)
+    view = grow(open_toy(fileio), REQUEST_SLOTS_MAX + 8)
+    env.sleeps_s.clear()
+    for distance in (away, 1 - REQUEST_SLOTS_MAX):
+        put_turn_request(fileio, TurnRequest(txn=STARVING, slot=view.slot + distance, wait_ms=5_000))
+        late = open_toy(fileio)
+        late.turns.stand_back(late.open().slot)
+        assert sum(env.sleeps_s) == pytest.approx(0.0 if distance == away else 5.0)
 
 
 def test_nobody_waits_for_one_that_has_its_slot() -> None:
