@@ -122,6 +122,8 @@ def _forget(timeline: Timeline[Tables], table: str, view: LogView[Tables], advan
         return None
     advance(1)
     voided = fence(timeline.fileio, log, partial(_from, bound))
+    if any(slot > bound for slot in valid_roots(timeline.fileio, log.slot - 1)):
+        return None  # Written without knowing of this, it depends on previous ones. From here on nobody can put another.
     view = timeline.refresh(view)
     if not _is_settled(view.log, log, bound):
         return None
@@ -285,9 +287,7 @@ def _claim(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound:
     done = run_service(timeline, service, view)
     assert done is not None, "a CLEAN of an erasure is never empty"
     remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {done.entry.slot}")
-    # A checkpoint written in between, without knowing of this, depends on previous ones.
-    between = [slot for slot in valid_roots(timeline.fileio, done.entry.slot - 1) if slot > bound]
-    return done.log if not between and (not rooted or bound in valid_roots(timeline.fileio, bound)) else None
+    return done.log if not rooted or bound in valid_roots(timeline.fileio, bound) else None
 
 
 def _is_settled(now: LogState, claimed: LogState, bound: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,8 @@ from fileio.testing import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.errors import NotErased
 from objcat.inspection.doctor import examine
+from objcat.maintenance import forget_erased
+from objcat.timeline.checkpoint_expiry import valid_roots
 from tests.effort import effort, few
 from tests.services.people import HER, NEEDLES, SCHEMA, lake_on, leaks, other
 from tests.services.test_forgetting import checkpoints, lived, made, write
@@ -82,6 +85,38 @@ def test_between_any_two_requests(who: str, partition_by: str) -> None:
             assert at > 100
             return
     pytest.fail(f"an erasure sends more than {REQUESTS_MAX} requests")
+
+
+def test_a_checkpoint_of_a_slow_publisher_that_comes_after_the_claim_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of a slot between the new checkpoint and the claim, and names manifests of the one before, which have her values."""
+    backend = MemoryBackend("slow publisher")
+    table = made(backend)
+    lived(table)
+    checkpoints(table, backend)
+    late = lake_on(backend, 73).table("people")
+    save, fence = forget_erased._save, forget_erased.fence
+    published: list[int] = []
+
+    def busy(*arguments: Any) -> bool:
+        saved = save(*arguments)
+        if not published:
+            for number in range(20):
+                write(table, [other(100 + number % 5)])
+            late.refresh()
+        return saved
+
+    def fenced(*arguments: Any) -> tuple[int, ...]:
+        if not published:
+            published.append(late._context.timeline._publish(late._context.view).checkpoint)
+        return fence(*arguments)
+
+    monkeypatch.setattr(forget_erased, "_save", busy)
+    monkeypatch.setattr(forget_erased, "fence", fenced)
+    erased = lake_on(backend, 60).table("people").erase("ssn = '123-45-6789'", older_than_s=0)
+    assert published and erased.found == 0
+    assert leaks(backend) == []
+    assert published[0] not in valid_roots(table._context.fileio, table.refresh().slot)
+    assert examine(table._context.timeline, deep=True).healthy
 
 
 def test_what_is_found_is_named_and_no_value_is_told() -> None:
