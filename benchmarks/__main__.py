@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Mapping
 
 USAGE = """\
 Benchmark suites, each with --help:
@@ -18,37 +20,27 @@ Benchmark suites, each with --help:
   ./dev bench services    compaction, clustering and cleaning, with Hudi, Iceberg and Delta Lake
   ./dev bench local       the works of read and services without Spark, with deltalake, pyiceberg and DuckDB
   ./dev bench requests    requests to S3 for small commits and for opening, counted at a proxy, with the same sides
+  ./dev bench lookup      a new process that reads one row from a distant bucket: round trips, with deltalake and pyiceberg
   ./dev bench notes       writes benchmarks/results/configuration.md: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
+
+
+SUITES: Mapping[str, str] = {
+    "fileio": "fileio_bench",
+    "metadata": "metadata_bench",
+    "mirrors": "mirror_bench",
+    "ingest": "ingest_bench",
+    "index": "index_bench",
+    "commit": "commit_bench",
+    "lookup": "lookup_bench",
+    "smoke": "smoke",
+}
+"""The module of each suite with a command of its own."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one suite and return its exit status."""
     match arguments:
-        case ["fileio", *rest]:
-            from benchmarks import fileio_bench
-
-            return fileio_bench.main(rest)
-        case ["metadata", *rest]:
-            from benchmarks import metadata_bench
-
-            return metadata_bench.main(rest)
-        case ["mirrors", *rest]:
-            from benchmarks import mirror_bench
-
-            return mirror_bench.main(rest)
-        case ["ingest", *rest]:
-            from benchmarks import ingest_bench
-
-            return ingest_bench.main(rest)
-        case ["index", *rest]:
-            from benchmarks import index_bench
-
-            return index_bench.main(rest)
-        case ["commit", *rest]:
-            from benchmarks import commit_bench
-
-            return commit_bench.main(rest)
         case ["notes"]:
             from benchmarks.peers import fairness
             from devkit.paths import ROOT
@@ -56,10 +48,8 @@ def main(arguments: list[str]) -> int:
             page = ROOT / fairness.PAGE
             page.write_text(fairness.written(page.read_text()))
             return 0
-        case ["smoke", *rest]:
-            from benchmarks import smoke
-
-            return smoke.main(rest)
+        case [suite, *rest] if suite in SUITES:
+            return int(importlib.import_module(f"benchmarks.{SUITES[suite]}").main(rest))
         case [("write" | "read" | "services" | "requests" | "local") as suite, *rest]:
             from benchmarks import tables_bench
 

@@ -436,7 +436,7 @@ def test_a_handle_that_knows_the_catalog_opens_a_table_with_one_request_for_its_
     assert requests_of(lake._context.catalog.fileio) == before, "a handle on a table asks nothing of the catalog"
 
 
-def test_a_change_of_names_is_two_conditional_writes_and_lists_nothing(memory: MemoryBackend) -> None:
+def test_a_change_of_names_is_two_conditional_writes_and_a_hint_and_lists_nothing(memory: MemoryBackend) -> None:
     lake = objcat.Lake(FileIO(memory, env=FakeEnv(1)))
     create(lake, "t")
     store = lake._context.catalog.fileio
@@ -444,8 +444,9 @@ def test_a_change_of_names_is_two_conditional_writes_and_lists_nothing(memory: M
     lake.rename_table("t", "s")
     asked = (store.metrics.snapshot() - before).requests
     assert asked["put_create"] == 2
+    assert asked["put_update"] == 1, "the hint, beside it"
     assert "list" not in asked
-    assert sum(asked.values()) <= 6
+    assert sum(asked.values()) <= 7
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------------
