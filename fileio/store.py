@@ -12,9 +12,12 @@ See `fileio.contract` for what a backend supplies, and `fileio.write_outcomes` f
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NoReturn, Self, TypeVar
 
 from fileio.contract import (
@@ -58,6 +61,11 @@ from fileio.write_stream import WriteStream
 T = TypeVar("T")
 
 DEFAULT_STREAM_SETTINGS = StreamSettings()
+ELSEWHERE = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
+    *("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_CONNECTION_STRING", "STORAGE_EMULATOR_HOST"),
+)
+"""Variables of the environment by which the same URL and options lead to another store."""
 
 
 class FileIO:
@@ -74,13 +82,16 @@ class FileIO:
         env: Env | None = None,
         policy: RetryPolicy | None = None,
         description: StoreDescription | None = None,
+        surroundings: Hashable = None,
     ) -> None:
+        """surroundings: of the environment, what leads to this store. None: what it says now."""
         self._env = env or default_env()
         self._policy = policy or RetryPolicy()
         self.metrics = Metrics()
         self._bare = backend
         self._backend: Backend = MeteredBackend(backend, self.metrics, self._env)
         self._description = description
+        self._surroundings = tuple(map(os.environ.get, ELSEWHERE)) if surroundings is None else surroundings
         self._clock = StoreClock(self._env)
 
     # ---- what it is
@@ -89,6 +100,22 @@ class FileIO:
     def url(self) -> str:
         """The URL of this store, without secrets."""
         return self._backend.url
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal only for instances of this process that lead to the same objects: opened alike, or children of one instance.
+
+        Alike means by the same URL and options, while the environment named the same servers, accounts and profiles.
+        """
+        if self._description is not None:
+            options = tuple(sorted(self._description.options.items(), key=itemgetter(0)))
+            with suppress(TypeError):
+                hash(options)
+                return self.url, options, self._surroundings
+        bare = self._bare
+        while isinstance(bare, PrefixedBackend):
+            bare = bare.inner
+        return self.url, bare
 
     @property
     def capabilities(self) -> Capabilities:
@@ -124,7 +151,13 @@ class FileIO:
         """
         check_key(prefix)
         description = None if self._description is None else self._description.child(prefix, outer=outer)
-        return FileIO(PrefixedBackend(self._bare, prefix, outer), env=self._env, policy=self._policy, description=description)
+        return FileIO(
+            PrefixedBackend(self._bare, prefix, outer),
+            env=self._env,
+            policy=self._policy,
+            description=description,
+            surroundings=self._surroundings,
+        )
 
     @property
     def outer_url(self) -> str | None:

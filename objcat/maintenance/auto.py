@@ -73,6 +73,9 @@ class AutoMaintenance:
         self.mirrors.after(timeline, view, table, name, manifests)
         # In a log that tables share, the writer of one may never be the one that passes such a slot.
         since_slot = min(since_slot, view.slot - len(view.state))
+        # Of many threads whose commits passed such a slot one looks.
+        looked = timeline.views.shared.looked
+        since_slot = max(since_slot, looked.get(table, -1))
         where = timeline.fileio.url
         try:
             if not may_be_due(view, table, since_slot=since_slot) or not self._begin(where, table):
@@ -80,6 +83,7 @@ class AutoMaintenance:
         except InvalidInput as error:
             logger.warning("Automatic maintenance of table %s at %s is off: %s", table, where, error)
             return
+        looked[table] = view.slot
         work = partial(maintain_after, timeline, view, table, manifests, since_slot=since_slot)
         try:
             timeline.fileio.env.submit(partial(self._quietly, where, table, view.slot, work, workers), idle=True)

@@ -67,20 +67,19 @@ class LatestView:
 
     def advance(self, entries: Sequence[Entry]) -> None:
         """Replay entries that may overlap those that another thread replayed meanwhile."""
-        view = self._view
-        new = [entry for entry in entries if entry.slot > view.slot]
-        if new and new[0].slot == view.slot + 1:
-            self.set_if_newer(self._timeline.advance(view, new))
+        self.set_if_newer(self._timeline.views.catch_up(self._view, entries, self._timeline.advance))
 
     def adopt_checkpoint(self, standing: LogView[Tables]) -> None:
         """Take over the checkpoint of `standing` when it is newer than the own one, whatever slot the handle has reached."""
-        while True:
-            view = self._view
-            rebased = self._timeline.adopt_checkpoint(view, standing)
-            with self._lock:
-                if self._view is view:
-                    self._view = rebased
-                    return
+        with self._timeline.views.replaying():
+            while True:
+                view = self._view
+                rebased = self._timeline.adopt_checkpoint(view, standing)
+                with self._lock:
+                    if self._view is view:
+                        self._view = rebased
+                        break
+            self._timeline.views.offer(rebased)
 
     def retry_on_new_checkpoint(self, work: Callable[[], R]) -> R:
         """Run `work`; again from another checkpoint when the handle's one was deleted meanwhile or is damaged.
@@ -94,6 +93,7 @@ class LatestView:
         with self._lock:
             if opened.slot >= self._view.slot:
                 self._view = opened
+        self._timeline.views.offer(opened)
 
 
 class TableContext:

@@ -11,8 +11,8 @@ from objcat.common.validation import whole_number
 from objcat.inspection.history import CommitHistory
 from objcat.inspection.snapshot_stats import TableStats, files_of, partitions_of_snapshot, stats_of
 from objcat.table.context import TableContext
-from objcat.timeline.commit import check_log_unchanged
 from objcat.timeline.log import with_changes
+from objcat.timeline.process_log import check_log_unchanged
 
 
 @reports_full_memory

@@ -23,6 +23,7 @@ from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFaile
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.common.memory_errors import is_full
+from objcat.common.turns import Turn
 from objcat.common.validation import instance
 from objcat.errors import (
     AlreadyApplied,
@@ -33,7 +34,6 @@ from objcat.errors import (
     CorruptTable,
     SharedTransaction,
     StreamRewound,
-    TableNotFound,
     WriterFenced,
 )
 from objcat.timeline.attempt import CommitAttempt, CommitRetryPolicy, Committed, Conflicted
@@ -54,9 +54,10 @@ from objcat.timeline.entry import (
     log_key,
 )
 from objcat.timeline.intents import Intents, remove_files
-from objcat.timeline.log import LOOK_BEYOND_S, Log
+from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion, LogState
 from objcat.timeline.position import check_position
+from objcat.timeline.process_log import BaseCheck, KnownEntries, process_log
 from objcat.timeline.side_objects import StoredChanges, get_digests, write_large_changes
 
 
@@ -67,11 +68,13 @@ class _ConflictCheck:
     Args:
         own: The entry that settles the attempt, if there is one.
         read: The entries before it.
+        state: The log after these.
     """
 
     own: Entry | None
     read: tuple[Entry, ...]
     overlaps: tuple[tuple[Entry, Conflict], ...]
+    state: LogState
 
 
 class Committer:
@@ -82,20 +85,25 @@ class Committer:
         self._log = Log(fileio)
         self.intents = Intents(fileio)
         self.policy = policy or CommitRetryPolicy()
+        self._shared = process_log(fileio)
 
-    def announce(self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
+    def announce(
+        self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None, check: BaseCheck | None = None
+    ) -> Future[int]:
         """Begin an operation that wants a slot: put its intent. See `Intents.announce`.
 
         The returned future raises TableNotFound when the log of the base is gone. Then nothing was written.
 
         Args:
             base: The log as the operation knows it.
+            check: Looks at the base. None: a check of its own.
 
         Raises:
             UnsupportedFormat: Only newer clients may write this log. Nothing was written.
         """
         check_writable(base.writer_features, where=self.fileio.url)
-        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=partial(self._look_at_base, base))
+        first = partial((check or BaseCheck(self.fileio)).run, base)
+        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=first)
 
     def announce_if_slow(self, txn: Txn, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
         """Begin a write. It puts an intent only when it is slow: see `Intents.announce_if_slow`.
@@ -142,9 +150,17 @@ class Committer:
         return outcome
 
     def try_commit(
-        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
+        self,
+        candidate: CommitAttempt,
+        *,
+        skew_ms: int = 0,
+        changes: StoredChanges | None = None,
+        hurries: bool = False,
+        check: BaseCheck | None = None,
     ) -> Committed | Conflicted:
         """Claim a slot above the base of the attempt.
+
+        Threads of one process that claim slots of one log take turns, see `objcat.timeline.process_log`.
 
         The commit time is the store's, whatever the local clock says, and at least 1 ms after the previous commit. A store without a clock
         cannot tell who is right, so the local clock is recorded. A clock that is behind records 1 ms after the previous commit. A clock
@@ -156,6 +172,7 @@ class Committer:
             changes: The changes as `write_large_changes` has stored them. None: they are stored here.
             hurries: After a lost slot, read that slot only and ask for the next one without a pause. For an attempt that others have
                 overtaken before.
+            check: The check of the base of the operation. With it, entries that this process knows are not read again.
 
         Returns:
             Committed, or Conflicted when a later entry conflicts.
@@ -167,7 +184,12 @@ class Committer:
             FileIOError: A storage error that certainly had no effect.
         """
         try:
-            return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries)
+            check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
+            _check_versions(candidate, candidate.base)
+            stored = changes or self.write_large_changes(candidate)
+            began_s = self.fileio.env.monotonic_s()
+            with self._shared.turns.turn() as turn:
+                return self._claim(candidate, stored, turn, began_s=began_s, skew_ms=skew_ms, hurries=hurries, check=check)
         except CommitUnknown:
             self.intents.leave(candidate.txn)
             raise
@@ -180,24 +202,39 @@ class Committer:
         """Store the changes where the entry will name them, once for several tries. Raises storage errors."""
         return write_large_changes(self.fileio, candidate.txn, candidate.changes)
 
-    def _try_commit(
-        self, candidate: CommitAttempt, spilled: StoredChanges | None, *, skew_ms: int, hurries: bool
+    def _claim(
+        self,
+        candidate: CommitAttempt,
+        stored: StoredChanges,
+        turn: Turn,
+        *,
+        began_s: float,
+        skew_ms: int,
+        hurries: bool,
+        check: BaseCheck | None,
     ) -> Committed | Conflicted:
         env = self.fileio.env
-        check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
-        _check_versions(candidate, candidate.base)
-        changes, side = spilled or self.write_large_changes(candidate)
-        began_s = env.monotonic_s()
-        turns = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
-        state = candidate.base
+        changes, side = stored
+        backoff = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
         read: list[Entry] = []
-        slots_lost = 0
+        slots_lost, lost_slot = 0, -1
+        later = self._judge_known(candidate, check)
         while True:
-            entry = _entry_of(candidate, state, changes, side, self._summary(candidate, slots_lost), now_ms=env.now_ms() + skew_ms)
+            read += later.read
+            summary = self._summary(candidate, slots_lost)
+            entry = _entry_of(candidate, later.state, changes, side, summary, now_ms=env.now_ms() + skew_ms)
+            if later.own is not None:
+                _check_is_ours(entry, later.own)
+                return Committed(later.own, tuple(read), slots_lost)
+            if later.overlaps:
+                return Conflicted(candidate.txn, later.overlaps, tuple(read), slots_lost)
+            if slots_lost >= self.policy.slots_max or (slots_lost and env.monotonic_s() - began_s > self.policy.deadline_s):
+                raise contended(candidate.txn, slots_lost=slots_lost, slot=lost_slot)
             taken_by: GetResult | None = None
+            is_own = False
             match self._put(entry):
                 case Written():
-                    return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
+                    is_own = True
                 case OutcomeUnknown(cause):
                     taken = self._look_at(entry.slot)
                     if taken is None:
@@ -208,24 +245,23 @@ class Committer:
                         ) from cause
                     if taken.txn == candidate.txn:
                         _check_is_ours(entry, taken)
-                        return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
+                        is_own = True
                 case PreconditionFailed(found=taken_by):
                     pass
+            if is_own:
+                own = msgspec.structs.replace(entry, changes=dict(candidate.changes))
+                self._shared.extend(later.state, [own])
+                return Committed(own, tuple(read), slots_lost)
             slots_lost += 1  # For certain: a slot never changes hands.
+            lost_slot = entry.slot
             # Pause before reading the log: a claim after a pause, from an older read, loses to every writer that does not pause.
-            before = 0 if hurries else turns.wait(entry.slot)
+            with self._shared.turns.outside(turn):  # Other threads need not wait with this one.
+                before = 0 if hurries else backoff.wait(entry.slot)
             until = entry.slot if hurries else None
+            state = later.state
             later = self._judge(candidate, state, first=taken_by, expected=before, until=until)
-            turns.saw(later.read)
-            read += later.read
-            state = state.advance(later.read)
-            if later.own is not None:
-                _check_is_ours(entry, later.own)
-                return Committed(later.own, tuple(read), slots_lost)
-            if later.overlaps:
-                return Conflicted(candidate.txn, later.overlaps, tuple(read), slots_lost)
-            if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
-                raise contended(candidate.txn, slots_lost=slots_lost, slot=entry.slot)
+            backoff.saw(later.read)
+            self._shared.extend(state, later.read)
 
     def recheck_conflicts(self, candidate: CommitAttempt, conflicted: Conflicted) -> Conflicted:
         """The conflicts of an attempt, with those of entries that came since. For a caller that waited before it repeats the work.
@@ -240,18 +276,27 @@ class Committer:
         self, candidate: CommitAttempt, state: LogState, *, first: GetResult | None = None, expected: int = 0, until: int | None = None
     ) -> _ConflictCheck:
         """Check every entry above `state`. first, expected, until: see `Log.read_after`. Raises when the attempt must stop."""
-        read: list[Entry] = []
+        entries = self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first)
+        return self._judged(candidate, KnownEntries(tuple(entries), tuple(entries), state.advance(entries)))
+
+    def _judge_known(self, candidate: CommitAttempt, check: BaseCheck | None) -> _ConflictCheck:
+        """Check the entries above the base that this process knows already. Sends no request for them."""
+        # Who gives up after one slot wants the one right above its base, and no later one.
+        generation = None if check is None or self.policy.slots_max <= 1 else check.generation
+        known = self._shared.known_after(candidate, generation)
+        return _ConflictCheck(None, (), (), candidate.base) if known is None else self._judged(candidate, known)
+
+    def _judged(self, candidate: CommitAttempt, known: KnownEntries) -> _ConflictCheck:
         overlaps: list[tuple[Entry, Conflict]] = []
-        for entry in self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first):
+        for entry in known.to_judge:
             own = _settled_by(candidate, entry)
             if own is not None:
-                return _ConflictCheck(own, tuple(read), tuple(overlaps))
+                read = tuple(found for found in known.entries if found.slot < own.slot)
+                return _ConflictCheck(own, read, tuple(overlaps), known.state)
             overlaps.extend((entry, overlap) for overlap in self._overlaps(candidate, entry))
-            read.append(entry)
-            state = state.advance([entry])
-        check_writable(state.writer_features, where=self.fileio.url)
-        _check_versions(candidate, state)
-        return _ConflictCheck(None, tuple(read), tuple(overlaps))
+        check_writable(known.state.writer_features, where=self.fileio.url)
+        _check_versions(candidate, known.state)
+        return _ConflictCheck(None, known.entries, tuple(overlaps), known.state)
 
     def pause(self, before_s: float, *, took_s: float) -> float:
         """Let others go first: between half of a try's time and three times the previous pause, at random.
@@ -282,12 +327,6 @@ class Committer:
     def _put(self, entry: Entry) -> PutOutcome:
         return self.fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
-    def _look_at_base(self, base: LogState) -> None:
-        """Check that the log is still there. Raises as `check_log_unchanged`."""
-        if base.slot >= 0:
-            found = self._log.read_base(base.slot, is_old=is_old(base, self.fileio))
-            check_log_unchanged(base, found, where=self.fileio.url)
-
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, to see whose it is. None when it cannot be read now."""
         try:
@@ -299,31 +338,6 @@ class Committer:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
             return [Conflict("another table was created here first", ())]
         return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self.fileio))
-
-
-def is_old(base: LogState, fileio: FileIO) -> bool:
-    """Whether the last slot that a writer knows is so old that it looks for a later one before it asks for the next."""
-    return fileio.env.now_ms() - base.committed_at_ms >= 1000 * LOOK_BEYOND_S
-
-
-def check_log_unchanged(base: LogState, found: Entry | None, *, where: str) -> None:
-    """Check that the log was not deleted or replaced by hand since it was read. No reader would come that far.
-
-    Deleting objects by hand is outside of the protocol. This check finds it, unless it happens between this look and the commit.
-
-    Args:
-        base: The log as it was read.
-        found: The entry that is in the slot of the base now.
-        where: The URL of the log, for the error.
-
-    Raises:
-        TableNotFound: The slot is gone, or holds another entry.
-    """
-    if found is None or found.committed_at_ms != base.committed_at_ms:
-        raise TableNotFound(
-            f"Slot {base.slot} of the log at {where} is gone, or holds another entry. The log was deleted by hand or replaced. "
-            "Nothing was written. Open the table again."
-        )
 
 
 def _entry_of(

@@ -45,8 +45,7 @@ class Timeline(TimelineReader[S]):
         self._committed: LogView[S] | None = None
         self._published: LogView[S] | None = None
         self._is_hinting = False
-        self._publishing_until_s: float | None = None
-        self._failed_at_slot: int | None = None
+        self._publishing = self.views.shared.publishing
 
     def publish(self, view: LogView[S]) -> LogView[S]:
         """Save the newest slot up to `view.slot` that may have a root as a checkpoint. Returns the same view, based on it.
@@ -107,13 +106,13 @@ class Timeline(TimelineReader[S]):
         if self._committed is None or self._committed.slot < view.slot:
             self._committed = view
         publishes = view.milestone is not None and view.slot - view.checkpoint >= checkpoint.TAIL_SLOTS_MAX
-        if self._failed_at_slot is not None and view.slot < self._failed_at_slot + checkpoint.SPACING_SLOTS:
+        if self._publishing.failed_at_slot is not None and view.slot < self._publishing.failed_at_slot + checkpoint.SPACING_SLOTS:
             publishes = False
-        if self._publishing_until_s is not None and env.monotonic_s() < self._publishing_until_s:
+        if self._publishing.until_s is not None and env.monotonic_s() < self._publishing.until_s:
             publishes = False
         try:
             if publishes:
-                self._publishing_until_s = env.monotonic_s() + PUBLISHING_S_MAX
+                self._publishing.until_s = env.monotonic_s() + PUBLISHING_S_MAX
                 env.submit_io(partial(self._publish_quietly, view, keep))
             if self._hints.is_due(view.slot) and not self._is_hinting:
                 self._is_hinting = True
@@ -206,17 +205,17 @@ class Timeline(TimelineReader[S]):
         try:
             self.fileio.env.give_way()
             published = self._publish(view)
-            self._failed_at_slot = view.slot if published.checkpoint == view.checkpoint else None
+            self._publishing.failed_at_slot = view.slot if published.checkpoint == view.checkpoint else None
             if published.checkpoint > view.checkpoint:
                 self._published = published
                 keep(published)
                 if not self._is_hinting:
                     self._hint(published)
         except Exception as error:  # noqa: BLE001  (a reducer is not ours, and nobody waits for this)
-            self._failed_at_slot = view.slot
+            self._publishing.failed_at_slot = view.slot
             logger.warning("no checkpoint of %s was published at slot %d: %r", self.fileio.url, view.slot, error)
         finally:
-            self._publishing_until_s = None
+            self._publishing.until_s = None
 
     def _hint_quietly(self, view: LogView[S]) -> None:
         """Advance the hint in the background, to what has been committed and published until it is put.

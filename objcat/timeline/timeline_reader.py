@@ -27,6 +27,7 @@ from objcat.timeline.hints import HINT_SLOTS, FoundHint, Hints, small
 from objcat.timeline.log import LOOK_BEYOND_S, Log, absent_slot, with_changes
 from objcat.timeline.log_reducer import LogReducer
 from objcat.timeline.log_state import LogState
+from objcat.timeline.shared_views import SharedViews
 from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcomes
 
 logger = logging.getLogger("objcat.timeline")
@@ -77,6 +78,7 @@ class TimelineReader(Generic[S]):
         self.reducer = reducer
         self.log = Log(fileio)
         self._hints = hints or Hints()
+        self.views = SharedViews(fileio, type(reducer))
         self._looked_s = fileio.env.monotonic_s()
         self._unusable: set[str] = set()
         self._passes_over_all = False
@@ -163,6 +165,7 @@ class TimelineReader(Generic[S]):
 
         Call this on such an error, before you open the log again.
         """
+        self.views.pass_over()
         if error.path and error.path not in self._unusable:
             self._unusable.add(error.path)
             if isinstance(error, CheckpointUnreadable):
@@ -170,17 +173,21 @@ class TimelineReader(Generic[S]):
 
     def pass_over_all(self) -> None:
         """Use no checkpoint until this process has published one: replay the log itself."""
+        self.views.pass_over()
         self._passes_over_all = True
 
     @says_where
     def refresh(self, view: LogView[S], stubs: Sequence[Entry | None] = ()) -> LogView[S]:
         """The newest view. One GET when nothing is new. Far behind, it begins at a newer checkpoint than `view`. Raises as `open`.
 
-        Once in `LOOK_BEYOND_S`, when nothing is new, one request more makes sure of it.
+        Once in `LOOK_BEYOND_S`, when nothing is new, one request more makes sure of it. Where another thread has a newer view, it begins
+        there, and sends two GETs instead of one.
 
         stubs: what the slots after the view were a moment ago, see `Log.read_after`.
         """
-        newest = self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX, stubs=stubs)
+        newest, is_newest = (view, False) if stubs or self._passes_over_all else self.views.checked(view)
+        if not is_newest:
+            newest = self._catch_up(newest, window=1, reach=REFRESH_SLOTS_MAX, stubs=stubs)
         if newest.slot == view.slot:
             self.look_beyond(view)
         return newest
@@ -329,6 +336,7 @@ class TimelineReader(Generic[S]):
 
     def _followed(self, view: LogView[S], entries: Sequence[Entry], reach: int) -> LogView[S]:
         """The newest view, from the entries after `view`, of which up to `reach` were read."""
+        self.views.shared.note(view.log, entries)
         try:
             advanced = self.advance(view, entries)
         except CheckpointCollected:

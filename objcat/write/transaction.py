@@ -33,7 +33,7 @@ from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import Predicate
 from objcat.tasks.model import Operation, WriteLayout
 from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
-from objcat.timeline.commit import Committer, check_app_version, check_log_unchanged, fenced_by, is_old, outcome_unknown_after
+from objcat.timeline.commit import Committer, check_app_version, fenced_by, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log
@@ -296,7 +296,7 @@ class _WriteTransaction:
         """
         session = CommitSession(self._committer, self.txn)
         skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
-        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_base, self.view.slot, is_old=is_old(self.view.log, self._fileio)))
+        base = self._fileio.env.submit_io(partial(session.check.run, self.view.log))
         with session:
             return self._run(session, skew_ms, base)
 
@@ -338,14 +338,14 @@ class _WriteTransaction:
             winner_slot=cleans[0],
         )
 
-    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed | None:
+    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[None]) -> Committed | None:
         env = self._fileio.env
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
             part.write(self._snapshot(table), self.txn)
         if self._asked is not None:
             self._position = write_position(self._fileio, self.txn, self._asked)
-        check_log_unchanged(self.view.log, base.result(), where=self._fileio.url)
+        base.result()
         policy = self._committer.policy
         pause_s = 0.0
         while True:

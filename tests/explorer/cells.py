@@ -30,6 +30,7 @@ from tests.explorer.cells_mirrors import MIRROR_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
 from tests.explorer.cells_ordering import ORDERING_CELLS
 from tests.explorer.cells_positions import POSITION_CELLS
+from tests.explorer.cells_process import PROCESS_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.cells_without_key import WITHOUT_KEY_CELLS
@@ -323,6 +324,7 @@ CELLS = (
     *MOVE_CELLS,
     *ORDERING_CELLS,
     *POSITION_CELLS,
+    *PROCESS_CELLS,
     *BLOCK_CELLS,
     *INDEX_CELLS,
     *WITHOUT_KEY_CELLS,

@@ -30,6 +30,7 @@ from objcat.timeline.entry import Action, Footprint, Keys, Txn, new_txn
 from objcat.timeline.intents import HEARTBEAT_S
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.process_log import BaseCheck
 from objcat.timeline.rollback import CommittedAt, Resolution, resolve
 from objcat.timeline.side_objects import StoredChanges, put_digests
 from objcat.write.engine import EngineCapabilities
@@ -72,10 +73,16 @@ class WatchedCommitter(Committer):
         self.beaten: str | None = None
 
     def try_commit(
-        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
+        self,
+        candidate: CommitAttempt,
+        *,
+        skew_ms: int = 0,
+        changes: StoredChanges | None = None,
+        hurries: bool = False,
+        check: BaseCheck | None = None,
     ) -> Committed | Conflicted:
         try:
-            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
+            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, check=check)
         except CommitUnknown as error:
             self._me.note(Undecided(error.txn))
             raise

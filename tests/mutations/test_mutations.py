@@ -8,6 +8,7 @@ import tests.mutations.bugs_blocks
 import tests.mutations.bugs_mirrors
 import tests.mutations.bugs_ordering
 import tests.mutations.bugs_positions
+import tests.mutations.bugs_process
 import tests.mutations.bugs_services
 import tests.mutations.bugs_tables
 from objcat.metadata import consistency, replay

@@ -15,6 +15,7 @@ from fileio.store import FileIO
 from objcat.metadata.files import BaseFile, LogObject, LogRows, decode_delta, encode_delta
 from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.entry import decode_entry, encode_entry, log_key
+from objcat.timeline.process_log import process_log
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("v", pa.int64())])
 ROWS = {"small": 1_000, "large": 200_000}
@@ -77,7 +78,10 @@ def flip(fileio: FileIO, path: str, at: int) -> None:
 
 
 def change_entry(table: objcat.Table, slot: int, change: Callable[[Any], Any]) -> None:
-    """Let the entry of a slot say other things of its files, those of a record index too. The hint, which may carry it, goes."""
+    """Let the entry of a slot say other things of its files, those of a record index too.
+
+    The hint, which may carry it, goes, and what this process knows of the log.
+    """
 
     def changed(delta: Any) -> Any:
         index = None if delta.index is None else changed(delta.index)
@@ -89,6 +93,7 @@ def change_entry(table: objcat.Table, slot: int, change: Callable[[Any], Any]) -
     made = {name: encode_delta(changed(decode_delta(raw))) for name, raw in entry.changes.items()}
     table._context.fileio.put(key, encode_entry(msgspec.structs.replace(entry, changes=made)))
     table._context.fileio.delete([HINT_KEY])
+    process_log(table._context.fileio).forget()
 
 
 def without_digests(file: Any) -> Any:

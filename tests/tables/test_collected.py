@@ -9,6 +9,7 @@ import pytest
 
 import objcat
 from fileio.contract import Overwrite
+from fileio.env import SystemEnv
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType
@@ -22,7 +23,8 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())
 
 def until_published(table: objcat.Table) -> None:
     """What is published beside the last writes is there."""
-    while table._context.timeline._publishing_until_s is not None:
+    timeline = table._context.timeline
+    while timeline._publishing.until_s is not None or timeline._is_hinting:
         pass
 
 
@@ -33,7 +35,7 @@ def grown(name: str, kind: TableType) -> tuple[objcat.Table, objcat.Table]:
     for i in range(40):
         writer.upsert([{"k": i, "v": i}])
     until_published(writer)
-    stale = objcat.table_at(FileIO(store._bare))
+    stale = objcat.table_at(FileIO(store._bare, env=SystemEnv()))  # Of another process: it shares nothing with the writer.
     assert stale._context.timeline.open().checkpoint > 0
     for i in range(40, 80):
         writer.upsert([{"k": i, "v": i}])

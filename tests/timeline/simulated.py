@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from fileio.contract import Buffer, ByteRange, GetResult, NotModified, ObjectMeta, PutMode, PutOutcome, Version
-from fileio.env import MEMORY_BYTES
+from fileio.env import MEMORY_BYTES, Env
 from fileio.memory import MemoryBackend
 
 T = TypeVar("T")
@@ -100,6 +100,10 @@ class Simulation:
         """Nothing comes again: no writer here lives long enough."""
         return lambda: None
 
+    def process(self) -> Env:
+        """The world of one process: writers with different ones share nothing but stores."""
+        return cast("Env", _Process(self))
+
     # ---- whose turn it is
 
     def _begin(self, function: Callable[[], None]) -> None:
@@ -130,6 +134,16 @@ class Simulation:
             return
         self._now_s, _, turn = heapq.heappop(self._waiting)
         turn.set()
+
+
+class _Process:
+    """The simulation under another identity."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulation, name)
 
 
 class _Later(Future[R]):

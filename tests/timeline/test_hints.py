@@ -254,7 +254,7 @@ def test_of_many_writers_one_puts_a_hint_for_each_few_slots() -> None:
         number = turn % len(writers)
         writer, view = writers[number], writers[number].refresh(views[number])
         views[number] = writer.advance(view, [commit(writer.fileio, view.log)])
-        writer._publishing_until_s = 10.0**9  # so that only hints are counted
+        writer._publishing.until_s = 10.0**9  # so that only hints are counted
         writer.after_commit(views[number], lambda _: None)
     assert backend.puts == 25
     assert hint_at(writers[0].fileio).slot == 99
