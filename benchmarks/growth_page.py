@@ -68,8 +68,9 @@ Memory is the most that the process held beyond what it held before, less what i
 pyiceberg runs on the same store with a catalog in memory, whose requests are not counted; it appends where objcat upserts.
 deltalake is not here: its store is inside of its library, and takes no clock.
 
-Two costs do not grow, and are larger than they need be.
-A round of maintenance sends some 400 requests, 350 of them for log entries, because each of its services opens the log by itself.
+Two costs did not grow, and were larger than they need be.
+A round of maintenance sent some 400 requests here, 350 of them for log entries, because each of its services opened the log by itself.
+Since then a round opens the log once: an idle one of a table with 100 commits in its log sends 102 requests instead of 852.
 To create a table takes 20 round trips in sequence, the check of the store among them.
 """
 DAY = """\

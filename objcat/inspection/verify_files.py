@@ -15,7 +15,7 @@ from objcat.metadata.file_digest import unpacked
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
-from objcat.timeline.log_view import Timeline
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
 
 VERIFIED_BYTES = 16 * 1024**2
@@ -39,27 +39,42 @@ class Verified:
     unknown: int = 0
 
 
-def verify_some(timeline: Timeline[Tables], table: str, *, bytes_max: int, is_late: Callable[[], bool] = lambda: False) -> Verified:
+def verify_some(
+    timeline: Timeline[Tables],
+    table: str,
+    *,
+    bytes_max: int,
+    view: LogView[Tables] | None = None,
+    is_late: Callable[[], bool] = lambda: False,
+) -> Verified:
     """Read live files of a table and its index, drawn at random, and compare their digests. Changes nothing.
 
     Files that a clean deletes meanwhile are not damage. Raises TableClosed and storage errors.
 
     Args:
         bytes_max: no file is started beyond it. The last one may exceed it.
+        view: where to begin; a new one when None.
         is_late: called before each file. True ends the run.
     """
     manifests = Manifests(timeline.fileio)
 
     def current() -> Snapshot:
         """The current snapshot."""
-        return snapshot_of(timeline.open(), table, where=timeline.fileio.url)
+        nonlocal view
+        view = timeline.open() if view is None else timeline.refresh(view)
+        return snapshot_of(view, table, where=timeline.fileio.url)
+
+    def forget() -> None:
+        """Open the log again: the checkpoint of the view was deleted, or is damaged."""
+        nonlocal view
+        view = None
 
     def listed() -> pa.Table:
         """The files of the table and its index."""
         snapshot = current()
         return pa.concat_tables([one.live(manifests).files() for one in (snapshot, snapshot.index) if one is not None])
 
-    found = reopening(timeline, listed)
+    found = reopening(timeline, listed, forget)
     known = found.filter(found.column("xxh3").is_valid())
     unknown = found.num_rows - known.num_rows
     files = size = 0
@@ -72,7 +87,7 @@ def verify_some(timeline: Timeline[Tables], table: str, *, bytes_max: int, is_la
         if wrong is not None:
             damaged[path] = wrong
     if damaged:
-        live = reopening(timeline, lambda: current().paths(manifests))
+        live = reopening(timeline, lambda: current().paths(manifests), forget)
         damaged = {path: wrong for path, wrong in damaged.items() if path in live}
     return Verified(files=files, bytes=size, damaged=tuple(f"{path}: {wrong}" for path, wrong in damaged.items()), unknown=unknown)
 

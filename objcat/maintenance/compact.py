@@ -277,10 +277,13 @@ def compact(
 
 
 def compact_index(
-    timeline: Timeline[Tables], table: str, manifests: Manifests, *, workers: Workers | None = None
+    timeline: Timeline[Tables], table: str, manifests: Manifests, *, view: LogView[Tables] | None = None, workers: Workers | None = None
 ) -> CompactionResult | None:
-    """Compact only the record index of a table; None when it has little to merge. Raises as `compact` of a plan."""
-    view = timeline.open()
+    """Compact only the record index of a table; None when it has little to merge. Raises as `compact` of a plan.
+
+    view: the newest one; the log is opened when None.
+    """
+    view = timeline.open() if view is None else view
     file_groups = index_due(snapshot_of(view, table, where=timeline.fileio.url), manifests)
     return compact(timeline, table, plan=CompactionPlan(view.slot, file_groups), workers=workers) if file_groups else None
 

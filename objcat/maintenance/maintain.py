@@ -37,7 +37,7 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.dead_writers import has_dead, rollback_dead_writers
 from objcat.timeline.entry import Action, Intent
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
-from objcat.timeline.log_view import Timeline
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
 
 COMPACT_AFTER_COMMITS = 16
@@ -140,8 +140,9 @@ def maintain(
     if seconds_max is not None:
         seconds(seconds_max, what="seconds_max")
     whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
-    snapshot_of(timeline.open(), table, where=timeline.fileio.url)
-    done = _Round(timeline, table, name or table, io_bytes_max, seconds_max, workers)
+    view = timeline.open()
+    snapshot_of(view, table, where=timeline.fileio.url)
+    done = _Round(timeline, view, table, name or table, io_bytes_max=io_bytes_max, seconds_max=seconds_max, workers=workers)
     done.run()
     verified = done.verify(verify_bytes_max)
     return MaintenanceReport(
@@ -158,8 +159,10 @@ class _Round:
     def __init__(
         self,
         timeline: Timeline[Tables],
+        view: LogView[Tables],
         table: str,
         name: str,
+        *,
         io_bytes_max: int | None,
         seconds_max: float | None,
         workers: Workers | None,
@@ -167,6 +170,7 @@ class _Round:
         self._timeline, self._table, self._name, self._workers = timeline, table, name, workers
         self._fileio, self._env = timeline.fileio, timeline.fileio.env
         self._manifests = Manifests(timeline.fileio)
+        self._view: LogView[Tables] | None = view
         self._names_mirrors: bool | None = None
         self._io_bytes_max = io_bytes_max
         self.io_bytes = 0
@@ -191,7 +195,7 @@ class _Round:
                 self._leave(service, "there is no time left to look")
                 continue
             try:
-                reopening(self._timeline, work)
+                reopening(self._timeline, work, self._forget_view)
             except TableClosed:
                 raise
             except (ObjcatError, FileIOError) as error:
@@ -202,7 +206,7 @@ class _Round:
         if not bytes_max:
             return Verified()
         try:
-            verified = verify_some(self._timeline, self._table, bytes_max=bytes_max, is_late=self._is_late)
+            verified = verify_some(self._timeline, self._table, bytes_max=bytes_max, view=self._view, is_late=self._is_late)
         except (ObjcatError, FileIOError) as error:
             self._leave("verify", str(error), failed=True)
             return Verified()
@@ -220,15 +224,24 @@ class _Round:
     def _is_late(self) -> bool:
         return self._until_s is not None and self._env.monotonic_s() >= self._until_s
 
+    def _latest(self) -> LogView[Tables]:
+        """The newest view. A round opens the log once, and each service reads on from there."""
+        self._view = self._timeline.open() if self._view is None else self._timeline.refresh(self._view)
+        return self._view
+
+    def _forget_view(self) -> None:
+        """Open the log again: the checkpoint of the view was deleted, or is damaged."""
+        self._view = None
+
     def _policy(self) -> Policy:
-        spec = snapshot_of(self._timeline.open(), self._table, where=self._fileio.url).spec
+        spec = snapshot_of(self._latest(), self._table, where=self._fileio.url).spec
         self._names_mirrors = MIRRORS in spec.properties
         return policy_of(spec.properties)
 
     # ---- the services, each of which finds out whether it is due
 
     def _roll_back(self) -> None:
-        view = self._timeline.open()
+        view = self._latest()
         if has_dead(self._timeline, view, older_than_s=DEAD_AFTER_S, begun_within_s=LOOKED_BACK_S):
             swept = rollback_dead_writers(self._timeline, view, older_than_s=DEAD_AFTER_S, names_of=files_named_by)
             self._did("rollback", f"{len(swept)} transactions of dead writers were rolled back")
@@ -247,7 +260,7 @@ class _Round:
         above_bytes = self._policy().split_above_bytes
         if above_bytes is None:
             return
-        snapshot = snapshot_of(self._timeline.open(), self._table, where=self._fileio.url)
+        snapshot = snapshot_of(self._latest(), self._table, where=self._fileio.url)
         for partition in partitions_to_split(snapshot, self._manifests, above_bytes=above_bytes):
             count = 2 * snapshot.table.bucket_count(partition)
             done = split_buckets(self._timeline, self._table, partition=partition, count=count)
@@ -255,7 +268,7 @@ class _Round:
                 self._did("split", f"buckets of {partition or 'the table'} held more than {above_bytes:,} bytes each", slot=done.slot)
 
     def _compact(self) -> None:
-        view = self._timeline.open()
+        view = self._latest()
         snapshot = snapshot_of(view, self._table, where=self._fileio.url)
         policy = policy_of(snapshot.spec.properties)
         groups = compactable(snapshot, self._manifests, policy)
@@ -289,12 +302,12 @@ class _Round:
 
     def _reindex(self) -> None:
         """A copy-on-write table has no compaction that would take the index along, so the index is compacted alone."""
-        done = compact_index(self._timeline, self._table, self._manifests, workers=self._workers)
+        done = compact_index(self._timeline, self._table, self._manifests, view=self._latest(), workers=self._workers)
         if done is not None:
             self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
 
     def _cluster(self) -> None:
-        small = small_groups_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url), self._manifests)
+        small = small_groups_of(snapshot_of(self._latest(), self._table, where=self._fileio.url), self._manifests)
         if small < SMALL_GROUPS_MAX:
             return
         why = f"a partition has {small:,} small file groups"
@@ -329,9 +342,9 @@ class _Round:
         return None
 
     def _clean(self) -> None:
-        policy, view = self._policy(), self._timeline.open()
+        policy, view = self._policy(), self._latest()
         if is_clean_due(self._timeline, view, self._table, policy.retention, since_slot=None):
-            done = clean(self._timeline, self._table, retention=policy.retention)
+            done = clean(self._timeline, self._table, retention=policy.retention, view=view)
             if done.slot is not None:
                 left = f", {done.failed:,} are left to the next clean" if done.failed else ""
                 self._did("clean", f"nothing needs slots below {done.bound}; {done.files:,} files{left}", slot=done.slot)
@@ -342,7 +355,7 @@ class _Round:
         # A table that never had mirrors costs no request here.
         if self._names_mirrors is False:
             return
-        view = self._timeline.open()
+        view = self._latest()
         mirrors = TableMirrors(self._timeline, self._table, self._name, self._manifests)
         removed = mirrors.remove_unnamed(view)
         if removed:
@@ -357,7 +370,7 @@ class _Round:
             self._did("mirror", f"no readable slot named {expired:,} objects of mirrors")
 
     def _archive(self) -> None:
-        slot = self._timeline.open().slot - KEPT_SLOTS - FILE_SLOTS_MAX
+        slot = self._latest().slot - KEPT_SLOTS - FILE_SLOTS_MAX
         entry = self._timeline.log.read_stub(slot) if slot >= 0 else None
         if entry is None or entry.history is not None:
             return
@@ -366,7 +379,7 @@ class _Round:
             self._did("archive", f"{done.tombstones:,} entries below slot {done.end_slot} are no longer replayed")
 
     def _collect(self) -> None:
-        view = self._timeline.open()
+        view = self._latest()
         if view.slot - view.log.root_bound < COLLECTED_SLOTS_MIN:
             return
         done = collect_checkpoints(self._timeline, Committer(self._fileio), keep=KEPT_CHECKPOINTS)

@@ -91,7 +91,7 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
         "objcat_oldest_intent_seconds": max([0, *under_way]) / 1000,
         "objcat_scheduled_plans": len(intents) - len(under_way),
     }
-    verified = verify_some(timeline, table, bytes_max=verify_bytes_max)
+    verified = verify_some(timeline, table, bytes_max=verify_bytes_max, view=view)
     values["objcat_files_without_digest"] = verified.unknown
     if verify_bytes_max:
         values |= {

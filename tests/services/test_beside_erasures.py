@@ -19,7 +19,7 @@ from fileio.testing.faults import FaultyBackend, Request
 from objcat.errors import NotErased
 from objcat.inspection.doctor import examine
 from objcat.maintenance import forget_erased
-from objcat.timeline.checkpoint_expiry import valid_roots
+from objcat.timeline.checkpoint_expiry import fence, valid_roots
 from tests.effort import effort, few
 from tests.services.people import HER, NEEDLES, SCHEMA, lake_on, leaks, other
 from tests.services.test_forgetting import checkpoints, lived, made, write
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_a_slow_publisher_that_comes_after_the_claim_is_not_kept
     lived(table)
     checkpoints(table, backend)
     late = lake_on(backend, 73).table("people")
-    save, fence = forget_erased._save, forget_erased.fence
+    save = forget_erased._save
     published: list[int] = []
 
     def busy(*arguments: Any) -> bool:

@@ -15,6 +15,7 @@ from objcat.errors import InvalidInput, TableClosed
 from objcat.inspection.doctor import examine
 from objcat.maintenance.maintain import maintain
 from objcat.timeline.entry import Action
+from objcat.timeline.log_view import LogView, Timeline
 from tests.services.world import World, history, once, rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -208,3 +209,27 @@ def test_a_record_index_that_has_much_to_merge_is_merged_without_the_rows(tmp_pa
     assert table.upsert([{"id": 7, "v": 1}]).updated in (1, None)
     assert table.scan().count() == 20
     assert examine(table._context.timeline, deep=True).healthy
+
+
+def test_a_round_opens_the_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for number in range(40):
+        world.upsert(*rows(2, value=number, order=number))
+    maintain(world.timeline(), world.id)
+    opened: list[int] = []
+    open_log = Timeline.open
+
+    def counted(timeline: Timeline[Any]) -> LogView[Any]:
+        before = timeline.fileio.metrics.snapshot()
+        view = open_log(timeline)
+        opened.append((timeline.fileio.metrics.snapshot() - before).request_count)
+        return view
+
+    monkeypatch.setattr(Timeline, "open", counted)
+    timeline = world.timeline()
+    opened.clear()
+    before = timeline.fileio.metrics.snapshot()
+    done = maintain(timeline, world.id, verify_bytes_max=0)
+    assert not done.steps and len(opened) == 1
+    # Each service looks for newer entries, and some list what writers left.
+    assert (timeline.fileio.metrics.snapshot() - before).request_count - opened[0] <= 20
