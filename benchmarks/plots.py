@@ -18,7 +18,8 @@ _WORK_LETTERS = 40
 _STEPS = (1, 2, 5)
 _TICKS_MAX = 11
 _COLOURS = ("#0b6e99", "#c8372d", "#1d7a3c", "#d9a441", "#7a4fa3", "#5b6776", "#c2558d", "#2aa198", "#8a5a2b", "#3b4cc0")
-_PANEL, _PANEL_HEIGHT, _MARGIN, _LEGEND_ROW = 300, 240, 44, 18
+_PANEL, _PANEL_HEIGHT, _MARGIN, _LEGEND_ROW, _LEGEND_COLUMNS = 300, 240, 44, 18, 3
+_PEER_DASH = "5 3"
 
 
 def ratios(results: Sequence[WorkResult], bounds: tuple[float, float]) -> str:
@@ -113,7 +114,8 @@ def growth(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], ac
     """Panels beside one another, each with lines on two logarithmic axes, as a file of its own.
 
     Args:
-        panels: By title, the points of each line by its name. A name has one colour in all panels. Points at 0 are left out.
+        panels: By title, the points of each line by its name. A name has one colour in all panels. Points at 0 are left out. Lines of
+            pyiceberg are dashed.
         across: What grows along the horizontal axes.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
@@ -122,10 +124,10 @@ def growth(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], ac
         shapes += _panel(title, lines, names, left=number * (_PANEL + _MARGIN) + _MARGIN, across=across)
     width, top = len(panels) * (_PANEL + _MARGIN) + _MARGIN, _PANEL_HEIGHT + 2 * _MARGIN + 8
     for number, name in enumerate(names):
-        x, y = _MARGIN + number % 4 * (width - _MARGIN) / 4, top + number // 4 * _LEGEND_ROW
-        shapes.append(f'<rect x="{x:.0f}" y="{y:.0f}" width="12" height="4" fill="{_COLOURS[number % len(_COLOURS)]}"/>')
-        shapes.append(f'<text x="{x + 18:.0f}" y="{y + 6:.0f}">{escape(name)}</text>')
-    height = top + -(-len(names) // 4) * _LEGEND_ROW + 8
+        x, y = _MARGIN + number % _LEGEND_COLUMNS * (width - _MARGIN) / _LEGEND_COLUMNS, top + number // _LEGEND_COLUMNS * _LEGEND_ROW
+        shapes.append(f'<line x1="{x:.0f}" x2="{x + 24:.0f}" y1="{y + 2:.0f}" y2="{y + 2:.0f}" {_stroke(name, names)}/>')
+        shapes.append(f'<text x="{x + 30:.0f}" y="{y + 6:.0f}">{escape(name)}</text>')
+    height = top + -(-len(names) // _LEGEND_COLUMNS) * _LEGEND_ROW + 8
     style = "text{font:12px sans-serif;fill:#1d2530}.tick{font-size:11px;fill:#69727f}.grid{stroke:#d9dee5}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
@@ -150,17 +152,30 @@ def _panel(
     for power in range(left_power, right_power + 1):
         x, _ = at(10.0**power, 10.0**low_power)
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{foot}"/>'
-        yield f'<text class="tick" x="{x:.1f}" y="{foot + 15}" text-anchor="middle">{10**power:,}</text>'
+        yield f'<text class="tick" x="{x:.1f}" y="{foot + 15}" text-anchor="middle">{_power(power)}</text>'
     for power in range(low_power, high_power + 1):
         _, y = at(10.0**left_power, 10.0**power)
         yield f'<line class="grid" x1="{left:.1f}" x2="{left + _PANEL:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text class="tick" x="{left - 5:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>'
     yield f'<text class="tick" x="{left + _PANEL / 2:.1f}" y="{foot + 32}" text-anchor="middle">{escape(across)}</text>'
     for name, line in lines.items():
-        colour = _COLOURS[names.index(name) % len(_COLOURS)]
         places = [at(*point) for point in line if min(point) > 0]
-        yield f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
-        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
+        yield f'<polyline fill="none" {_stroke(name, names)} points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
+        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_colour(name, names)}"/>' for x, y in places)
+
+
+def _colour(name: str, names: Sequence[str]) -> str:
+    return _COLOURS[names.index(name) % len(_COLOURS)]
+
+
+def _stroke(name: str, names: Sequence[str]) -> str:
+    dash = f' stroke-dasharray="{_PEER_DASH}"' if name.startswith("pyiceberg,") else ""
+    return f'stroke="{_colour(name, names)}" stroke-width="2"{dash}'
+
+
+def _power(power: int) -> str:
+    """A power of ten, in as few letters as an axis has room for."""
+    return f'10<tspan dy="-4" font-size="8">{power}</tspan>'
 
 
 def _powers(values: Sequence[float]) -> tuple[int, int]:
