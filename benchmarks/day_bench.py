@@ -52,8 +52,8 @@ PART_BYTES, PARTS_AT_ONCE = 8 << 20, 4
 BUCKETS = 16
 COMMIT_GOAL_S = 10.0
 PRICE_WRITES, PRICE_READS = 0.005 / 1000, 0.0004 / 1000
-"""Dollars for a PUT, COPY, POST or LIST, and for a GET or HEAD: public list prices of S3 Standard in us-east-1, as published in 2026.
-Those of Google's regional Standard class are the same for operations of class A and B. A DELETE is free."""
+"""Dollars for a PUT, COPY, POST or LIST, and for a GET or HEAD: list prices of S3 Standard in us-east-1, as pages about it gave them in
+2026. Those of Google's regional Standard class are the same for operations of class A and B. A DELETE is free."""
 
 OTHERS: Mapping[str, tuple[Mapping[str, float], str]] = {
     "Iceberg": (

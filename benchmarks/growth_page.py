@@ -81,7 +81,8 @@ These are 3,500 writes and 5,500 reads a second, as S3 has them for a prefix; he
 Google's limit of one write a second to an object holds too, and Azure's of 20,000 requests a second.
 Commits, checkpoints and hints are real; the bytes of data files are not, and compaction is not part of it."""
 PRICES = """\
-Prices are list prices of S3 Standard in us-east-1, as published in 2026: $0.005 for 1,000 PUT or LIST, $0.0004 for 1,000 GET.
+Prices are list prices of S3 Standard in us-east-1: $0.005 for 1,000 PUT or LIST, $0.0004 for 1,000 GET.
+They and the limits come from pages about the stores, read in 2026, and not from the vendors' own.
 Files of 128 MB go up in 16 parts, and cost every side the same.
 The requests of the others are the least that their formats ask for, without a conflict; they were not measured here:
 """

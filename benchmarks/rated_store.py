@@ -1,6 +1,6 @@
 """A simulated store with the rate limits that stores publish: what exceeds them is answered with 503, like a busy store would.
 
-The limits are those of the vendors' documentation, read in 2026, all of them at once:
+The limits are those that pages about the stores gave in 2026, all of them at once. The vendors' own pages were not read:
 
 - S3: at least 3,500 PUT, COPY, POST and DELETE and 5,500 GET and HEAD a second for each partitioned prefix. Here all tables are one
   prefix, as in a new bucket.
