@@ -62,14 +62,13 @@ INDEX_CELLS: tuple[Cell, ...] = (
         name="update, round of maintenance: record, copy on write",
         actors=(PLACES[0], play("maintenance", 3, Maintain())),
         prelude=placed("record", COPY_ON_WRITE),
-        states_min=2_670,
-        slow=True,
+        states_min=801,
     ),
     Cell(
         name="place elsewhere, round of maintenance: record, copy on write",
         actors=(OTHER, play("maintenance", 3, Maintain())),
         prelude=placed("record", COPY_ON_WRITE),
-        states_min=3_440,
+        states_min=1_032,
     ),
     Cell(
         name="compaction, compaction: record",
