@@ -19,6 +19,10 @@ from objcat.ingest.requests import add_request
 from tests.ingest.shop import Shop
 
 TABLES: Mapping[str, tuple[str, ...]] = {"accounts": ("id",), "wallets": ("id",), "scratch": ("id", "part")}
+PATIENCE_S = 30
+"""Seconds until a process is killed that does not come to the commits that are waited for."""
+BEHIND_S = 10
+"""Seconds after which the writers slow down for an ingest that cannot finish its reading: the source is faster than this machine."""
 SILENT_S = 120
 """Seconds without a commit after which a last run counts as one that does not end."""
 _processes = multiprocessing.get_context("forkserver")
@@ -110,8 +114,9 @@ def killed_run(shop: Shop, load: Any, folder: Path, seed: int, *, kills: int, bu
         ]
         writers = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         try:
-            _kill(shop, found, drawn, kills, bug)
-            stop.with_name("calm").touch()
+            calm = stop.with_name("calm")
+            _kill(shop, found, drawn, kills, bug, calm)
+            calm.touch()
             _follow_whole(shop, kills // 2, bug)
         finally:
             stop.touch()
@@ -135,7 +140,7 @@ def finish(path: str, environment: dict[str, str], bug: str | None) -> None:
     _follow(path, is_once=True, as_json=True)
 
 
-def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: str | None) -> None:
+def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: str | None, calm: Path) -> None:
     """Kill while tables are read, then while the stream is followed, then both again with tables that are read a second time."""
     before = -1
     lake = shop.lake
@@ -145,10 +150,12 @@ def _kill(shop: Shop, found: KilledRun, drawn: random.Random, kills: int, bug: s
             for table in ("wallets", "scratch", "accounts"):
                 add_request(lake, shop.config(), "resnapshot", shop.source_name(table))
         streams = kills * 3 // 10 <= number < again or number >= kills * 8 // 10
-        before = kill_once(shop, found, drawn, before, bug, streams=streams)
+        before = kill_once(shop, found, drawn, before, bug, streams=streams, calm=calm)
 
 
-def kill_once(shop: Shop, found: KilledRun, drawn: random.Random, before: int, bug: str | None, *, streams: bool) -> int:
+def kill_once(
+    shop: Shop, found: KilledRun, drawn: random.Random, before: int, bug: str | None, *, streams: bool, calm: Path | None = None
+) -> int:
     """Start an ingest and kill it after some commits.
 
     Args:
@@ -158,6 +165,7 @@ def kill_once(shop: Shop, found: KilledRun, drawn: random.Random, before: int, b
         before: the version of the position before it.
         bug: a planted one.
         streams: whether commits count only from when all tables have been read.
+        calm: a file at which the writers slow down, until all tables have been read.
 
     Returns:
         The version of the position after it.
@@ -165,15 +173,21 @@ def kill_once(shop: Shop, found: KilledRun, drawn: random.Random, before: int, b
     lake = shop.lake
     process = _processes.Process(target=follow, args=(str(shop.config_path), shop.environment, bug))
     process.start()
-    wanted, end = drawn.choice([0, 1, 1, 2, 3, 5]), time.monotonic() + 30
-    start = before
+    wanted, began, start = drawn.choice([0, 1, 1, 2, 3, 5]), time.monotonic(), before
+    end = began + PATIENCE_S * (4 if streams else 1)
     while process.is_alive() and time.monotonic() < end:
         version, is_reading = _version(lake)
         if streams and is_reading:
             start = version
+            if calm and time.monotonic() > began + BEHIND_S:
+                calm.touch()
         elif version - start >= wanted:
             break
+        elif calm:
+            calm.unlink(missing_ok=True)
         time.sleep(0.05)
+    if calm:
+        calm.unlink(missing_ok=True)
     time.sleep(drawn.uniform(0, 0.2))
     if not process.is_alive():
         said = _log(shop.config_path).read_text()[-2000:]
