@@ -12,7 +12,7 @@ from tests.ingest import load
 from tests.ingest.killing import killed_run
 from tests.ingest.shop import Shop
 
-KILLS = effort(10, with_all=40)
+KILLS = effort(6, with_all=40)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(7, marks=INTEGRATION), pytest.param(11, marks=ALL), pytest.param(23, marks=ALL)])

@@ -12,7 +12,7 @@ from tests.ingest import maria_load
 from tests.ingest.killing import killed_run
 from tests.ingest.maria_shop import MariaShop
 
-KILLS = effort(10, with_all=40)
+KILLS = effort(6, with_all=40)
 
 
 @pytest.fixture
