@@ -209,6 +209,7 @@ class PrefixedBackend(Backend):
         self._inner = inner
         self._prefix = prefix.strip("/") + "/"
         self._outer = None if outer is None else outer.strip("/") + "/"
+        self._url = inner.url.rstrip("/") + "/" + quote_path(self._prefix.rstrip("/"))
 
     @property
     def outer_url(self) -> str | None:
@@ -218,7 +219,7 @@ class PrefixedBackend(Backend):
     @property
     def url(self) -> str:
         """The URL of the inner backend, with the prefix."""
-        return self._inner.url.rstrip("/") + "/" + quote_path(self._prefix.rstrip("/"))
+        return self._url
 
     @property
     def capabilities(self) -> Capabilities:

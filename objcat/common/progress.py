@@ -86,35 +86,57 @@ def shown_progress(env: Env, what: str, total: int | None, *, unit: str) -> Iter
         with _as_current(_told(listener, what, total, unit)) as advance:
             yield advance
         return
-    is_part = _current.get() is not None
-    if is_part or sys.stderr is None or not sys.stderr.isatty():
+    if _current.get() is not None or sys.stderr is None:
         # For work that is part of other work, only the whole is drawn.
         with _as_current(_nobody) as advance:
             yield advance
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress as Bar
-
-    bar = Bar(console=Console(stderr=True), transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    task = bar.add_task(escape(visible(what)), total=total)
-    began_s, lock = env.monotonic_s(), threading.Lock()
-
-    def draw(steps: int) -> None:
-        with lock, suppress(OSError):
-            bar.advance(task, steps)
-            if not bar.live.is_started and env.monotonic_s() - began_s >= QUIET_S:
-                bar.start()
-            if bar.live.is_started:
-                bar.refresh()
-
+    bar = _Bar(env, what, total)
     try:
-        with _as_current(draw) as advance:
+        with _as_current(bar.advance) as advance:
             yield advance
     finally:
-        if bar.live.is_started:
-            with suppress(OSError):
-                bar.stop()
+        bar.stop()
+
+
+class _Bar:
+    """A bar on stderr, which is made at the first step after `QUIET_S` seconds if stderr is a terminal. Most work ends before."""
+
+    def __init__(self, env: Env, what: str, total: int | None) -> None:
+        self._env, self._what, self._total = env, what, total
+        self._began_s, self._lock = env.monotonic_s(), threading.Lock()
+        self._done = 0
+        self._draw: Callable[[int], None] | None = None
+        self._stop: Callable[[], None] | None = None
+
+    def advance(self, steps: int) -> None:
+        """Count steps, and draw them."""
+        with self._lock, suppress(OSError):
+            self._done += steps
+            if self._draw is None and self._env.monotonic_s() - self._began_s >= QUIET_S:
+                self._draw = _nobody
+                if sys.stderr.isatty():
+                    self._draw = self._begin()
+            if self._draw is not None:
+                self._draw(self._done)
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        with self._lock, suppress(OSError):
+            if self._stop is not None:
+                self._stop()
+
+    def _begin(self) -> Callable[[int], None]:
+        """Show the bar. Returns what draws it with so many units done."""
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import Progress as RichBar
+
+        bar = RichBar(console=Console(stderr=True), transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        task = bar.add_task(escape(visible(self._what)), total=self._total)
+        self._stop = bar.stop
+        bar.start()
+        return lambda done: bar.update(task, completed=done, refresh=True)
 
 
 def current_advance() -> Advance:
