@@ -47,10 +47,11 @@ from objcat.maintenance.clean import CleanResult
 from objcat.maintenance.maintain import MaintenanceReport
 from objcat.maintenance.metrics import Sample, prometheus_text, samples_of
 from objcat.metadata.table_spec import Index
+from objcat.sql.call import OF_LAKES, OF_TABLES, call
 from objcat.sql.context import Context
 from objcat.sql.duckdb_runner import LocalRunner
 from objcat.sql.runner import Runner
-from objcat.sql.statements import run_statement
+from objcat.sql.statements import run_row_statement, run_statement
 from objcat.table.maintenance import maintain_tables
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
@@ -264,6 +265,23 @@ class Lake(SharedLogsLake):
 
             runner = SparkRunner(session(spark))
         return run_statement(text, Context(self, runner))
+
+    def _run_in_spark(self, text: str, spark: SparkSession, *, before: str, table: str) -> None:
+        """Run an UPDATE, DELETE or MERGE of `spark.sql` on a table, see `run_row_statement`."""
+        from objcat.spark.sql import SparkRunner
+
+        run_row_statement(text, self.table(table), SparkRunner(spark), before=before)
+
+    def _call_in_spark(self, text: str, spark: SparkSession) -> DataFrame:
+        """Run a service of CALL, `name(argument => value, ...)`, in a session. Raises as `sql`."""
+        from objcat.spark.sql import SparkRunner
+
+        found: DataFrame = call(Context(self, SparkRunner(spark)), text)
+        return found
+
+    def _services(self) -> list[str]:
+        """The names of all services of CALL."""
+        return sorted({*OF_TABLES, *OF_LAKES})
 
     def table(self, name: str) -> Table:
         """Open a table at its newest slot.

@@ -58,6 +58,14 @@ class SparkRunner:
             raise _refused(error) from error
         return found
 
+    def session_rows(self, text: str) -> DataFrame:
+        """The rows of a query of the session's own tables and views. Raises InvalidSql."""
+        try:
+            found: DataFrame = self.spark.sql(text)
+        except (AnalysisException, ParseException) as error:
+            raise _refused(error) from error
+        return found
+
     def result(self, query: sql.Query, sources: Sequence[NamedTable]) -> DataFrame:
         """See `Runner.result`."""
         return self.rows(query, sources)

@@ -1,4 +1,4 @@
-"""A lake as a catalog of a Spark session: `spark.sql` sees its tables, and every query reads the newest slots.
+"""A lake as a catalog of a Spark session: `spark.sql` reads and writes its tables, and every query reads the newest slots.
 
 The catalog, `ObjcatCatalog.java`, is compiled by the Janino that Spark ships. While Spark analyses a query it asks here, once for each
 table, in the thread of the query, and gets the lazy frame of a scan. So a query is pinned to the slots that are newest when it is analysed.
@@ -7,35 +7,19 @@ Nothing of a table is cached between queries.
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import re
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fileio.errors import FileIOError
 from objcat.common.validation import session, shown
-from objcat.errors import InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
+from objcat.errors import InvalidInput
+from objcat.spark.catalog_answers import Answers, CatalogLake
 from objcat.spark.native.janino import compiled
 
 _SOURCE = "ObjcatCatalog"
 _TAKEN = frozenset({"spark_catalog", "system", "session", "builtin", "global_temp"})
 """Names that have another meaning in Spark."""
-
-
-class TableNames(Protocol):
-    """Where a catalog looks tables up: a lake."""
-
-    def table(self, name: str) -> Any:
-        """See `Lake.table`."""
-
-    def tables(self, namespace: str | None = None) -> list[str]:
-        """See `Lake.tables`."""
-
-    @property
-    def namespaces(self) -> Any:
-        """See `Lake.namespaces`."""
 
 
 class Views:
@@ -58,17 +42,18 @@ class Views:
         return self._spark._jsparkSession
 
 
-def views(spark: SparkSession, lake: TableNames, *, catalog: str = "lake") -> Views:
-    """Make every table of a lake visible to `spark.sql`, each query at the newest slots. Read only.
+def views(spark: SparkSession, lake: CatalogLake, *, catalog: str = "lake") -> Views:
+    """Make a lake a catalog of `spark.sql`, `spark.table` and `df.writeTo`: tables are read at the newest slots, and written to.
 
         objcat.spark.views(spark, lake)
         spark.sql("SELECT city, count(*) FROM lake.shop.orders GROUP BY city")
+        spark.sql("MERGE INTO lake.shop.orders t USING news n ON t.id = n.id WHEN MATCHED THEN UPDATE SET *")
         spark.sql("USE lake")
 
     Tables and namespaces are looked up while a query is analysed: later ones are seen, dropped ones are gone, and a commit between two
     queries is in the second. A query sees one slot of a table however often it names it; a DataFrame stays at the slots of its creation,
-    like `scan().to_spark(spark)`. `VERSION AS OF` a slot and `TIMESTAMP AS OF` read the past. A statement that writes is refused; use
-    `lake.sql(text, spark)`.
+    like `scan().to_spark(spark)`. `VERSION AS OF` a slot and `TIMESTAMP AS OF` read the past. A statement that writes is
+    one commit, made by the method of the table; `docs/how-to/spark-sql.md` lists the statements.
 
     Args:
         spark: the session. Other sessions of the application, also those of `newSession` and of streams, do not know the catalog: call this
@@ -94,72 +79,12 @@ def views(spark: SparkSession, lake: TableNames, *, catalog: str = "lake") -> Vi
     made = Views(spark, catalog)
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
     spark.conf.set(_setting(catalog), _SOURCE)
-    _catalogs(spark).register(spark._jsparkSession, catalog, _Answers(spark, lake))
+    _catalogs(spark).register(spark._jsparkSession, catalog, Answers(spark, lake))
     return made
 
 
 def _setting(catalog: str) -> str:
     return f"spark.sql.catalog.{catalog}"
-
-
-class _Answers:
-    """Answers the catalog's questions: JSON for JSON, or the frame of a table."""
-
-    def __init__(self, spark: SparkSession, lake: TableNames) -> None:
-        self._spark = spark
-        self._lake = lake
-
-    def apply(self, question: str) -> Any:
-        """Answer the question `what` about the dotted name `of`. Never raises: errors are part of the answer."""
-        asked = json.loads(question)
-        try:
-            found = getattr(self, f"_{asked['what']}")(asked)
-        except (TableNotFound, NamespaceNotFound):
-            found = {"missing": True}
-        except InvalidInput as error:
-            found = {"refused": str(error)}
-        except (ObjcatError, FileIOError) as error:
-            found = {"failed": f"{type(error).__name__}: {error}"}
-        except Exception as error:  # noqa: BLE001 - Spark would show Python's stack as a text
-            found = {"failed": f"{type(error).__name__}: {error}"}
-        return json.dumps(found) if isinstance(found, dict) else found
-
-    def _load(self, asked: dict[str, Any]) -> Any:
-        as_of: int | dt.datetime | None = None
-        if asked["version"] is not None:
-            if not re.fullmatch(r"\d{1,15}", asked["version"]):
-                raise InvalidInput(f"VERSION AS OF {asked['version']!r} is no slot. Write a whole number, or use TIMESTAMP AS OF.")
-            as_of = int(asked["version"])
-        elif asked["micros"] is not None:
-            as_of = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=asked["micros"])
-        return self._lake.table(asked["of"]).scan(as_of=as_of).to_spark(self._spark)._jdf
-
-    def _exists(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._lake.table(asked["of"])
-        return {}
-
-    def _tables(self, asked: dict[str, Any]) -> dict[str, Any]:
-        above = asked["of"]
-        found = self._lake.tables(above or None)
-        return {"names": _children(found, above)}
-
-    def _namespaces(self, asked: dict[str, Any]) -> dict[str, Any]:
-        above = asked["of"] or ""
-        return {"names": _children(self._lake.namespaces.list(above or None), above)}
-
-    def _properties(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return {"properties": self._lake.namespaces.properties(asked["of"]) if asked["of"] else {}}
-
-    class Java:
-        """What Java takes it for."""
-
-        implements = ("java.util.function.Function",)
-
-
-def _children(names: list[str], above: str) -> list[str]:
-    """The last parts of the names directly in a namespace, out of names somewhere below it."""
-    depth = above.count(".") + 1 if above else 0
-    return [name.rpartition(".")[2] for name in names if name.count(".") == depth]
 
 
 def _catalogs(spark: SparkSession) -> Any:

@@ -25,6 +25,7 @@ from objcat.sql.ddl import ALTERS, alter, alter_by_text, create, drop, undrop
 from objcat.sql.dml import delete, insert, merge, truncate, update
 from objcat.sql.names import table_name
 from objcat.sql.runner import bind
+from objcat.sql.session_context import SessionContext, SessionRunner
 from objcat.sql.show import describe, show
 
 KNOWN = (
@@ -34,6 +35,8 @@ KNOWN = (
 
 _BY_TEXT: Mapping[str, Callable[[Context, str], Any]] = {"CALL": call, "SHOW": show, "UNDROP": undrop}
 """Statements that the parser does not know, or that differ from product to product."""
+_OF_ROWS: tuple[type[sql.Expr], ...] = (sql.Delete, sql.Merge, sql.Update)
+"""Statements for which Spark has no plan of its own."""
 _DONE_BY: Mapping[type[sql.Expr], Callable[[Context, Any], Any]] = {
     sql.Alter: alter,
     sql.Create: create,
@@ -81,6 +84,24 @@ def run_reading(statement: str, context: Context) -> pa.RecordBatchReader | pa.T
         f"{shown(statement)} does not only read. Nothing was done. Run SELECT, SHOW and DESCRIBE here, and other "
         "statements with lake.sql in Python."
     )
+
+
+def run_row_statement(statement: str, table: Any, runner: SessionRunner, *, before: str) -> None:
+    """Run an UPDATE, DELETE or MERGE that Spark has parsed and resolved. Raises InvalidSql, else what its operations raise.
+
+    Args:
+        statement: its text.
+        table: the table that it writes to, as Spark resolved its name.
+        runner: of the session, whose own tables and views the source of a MERGE may name.
+        before: what comes before it: WITH and its queries, or nothing.
+    """
+    tree = _parsed(statement)
+    if not isinstance(tree, _OF_ROWS):
+        raise InvalidSql(f"{shown(statement)} is no UPDATE, DELETE or MERGE. Nothing was done. Write one of them.")
+    placeholder = next(tree.find_all(sql.Placeholder, sql.Parameter), None)
+    if placeholder is not None:
+        raise InvalidSql(f"The parameter {placeholder.sql('spark')} is not supported in this statement. Nothing was done. Write its value.")
+    _DONE_BY[type(tree)](SessionContext(table, runner, before), tree)
 
 
 def _alter_by_text(context: Context, tree: sql.Command) -> Any:

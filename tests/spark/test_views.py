@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 
 import objcat
@@ -142,27 +142,13 @@ def test_the_past_is_read_by_slot_and_by_time(spark: SparkSession, asked: Asked)
             spark.sql(f"SELECT * FROM lake.shop.orders {moment}")
 
 
-def test_what_writes_is_refused_and_nothing_is_done(spark: SparkSession, asked: Asked, lake: objcat.Lake) -> None:
+def test_what_is_not_supported_is_refused_and_nothing_is_done(spark: SparkSession, asked: Asked, lake: objcat.Lake) -> None:
     for statement in (
-        "INSERT INTO lake.shop.orders VALUES (1, 'x', 2.0)",
-        "INSERT OVERWRITE lake.shop.orders SELECT * FROM lake.cities",
-        "DELETE FROM lake.shop.orders WHERE id = 1",
-        "UPDATE lake.shop.orders SET amount = 1",
-        "MERGE INTO lake.shop.orders t USING lake.cities s ON t.id = s.id WHEN MATCHED THEN DELETE",
-        "CREATE TABLE lake.shop.more (id INT)",
-        "CREATE TABLE lake.shop.more AS SELECT 1 AS id",
-        "ALTER TABLE lake.shop.orders ADD COLUMNS (more INT)",
-        "ALTER TABLE lake.shop.orders RENAME TO lake.shop.others",
-        "DROP TABLE lake.shop.orders",
-        "CREATE NAMESPACE lake.more",
-        "DROP NAMESPACE lake.shop CASCADE",
+        "SHOW PARTITIONS lake.shop.orders",
+        "CREATE VIEW lake.shop.view AS SELECT 1 AS one",
     ):
-        with pytest.raises(UnsupportedOperationException, match=r"by spark\.sql: use lake\.sql\(text, spark\); nothing was done"):
+        with pytest.raises(PySparkException):
             spark.sql(statement)
-    with pytest.raises(UnsupportedOperationException, match=r"not written to by spark\.sql"):
-        spark.table("lake.cities").writeTo("lake.shop.orders").append()
-    with pytest.raises(AnalysisException):
-        spark.sql("TRUNCATE TABLE lake.shop.orders")
     assert lake.tables() == ["cities", "shop.orders"] and lake.table("shop.orders").refresh().slot == 2
 
 
