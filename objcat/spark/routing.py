@@ -131,6 +131,9 @@ def _expected_bytes(plan: Any) -> int:
 
 def _bytes_of_source(leaf: Any) -> int:
     """Nobody knows the size of an RDD; its partitions count like those of files."""
+    if leaf.getClass().getSimpleName() == "ResolvedInlineTable":
+        # VALUES with the time of the query, which Spark cannot estimate before it optimizes. A text has few rows.
+        return 0
     size = _expected_bytes(leaf)
     if size < UNKNOWN_BYTES_MIN:
         return size

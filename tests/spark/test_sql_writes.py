@@ -154,6 +154,13 @@ def test_columns_go_by_position_and_by_name(spark: SparkSession, lake: objcat.La
     assert slot(lake) == before
 
 
+def test_values_may_have_the_time_of_the_query(spark: SparkSession, lake: objcat.Lake) -> None:
+    text = "VALUES (7, date_format(current_timestamp(), 'y') || 'x', 1.0D)"
+    spark.sql(f"INSERT INTO lake.shop.orders {text}")
+    lake.table("shop.twins").insert(spark.sql(f"SELECT col1 AS id, col2 AS city, col3 AS amount FROM ({text})"))
+    assert rows(lake) == rows(lake, "shop.twins") and rows(lake)[6]["city"].endswith("x")
+
+
 def test_a_table_is_read_and_written_in_one_statement(spark: SparkSession, lake: objcat.Lake) -> None:
     spark.sql(
         "INSERT INTO lake.shop.orders SELECT a.id + 100, b.city, a.amount FROM lake.shop.orders a JOIN lake.shop.orders b ON a.id = b.id"
