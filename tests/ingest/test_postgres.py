@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from decimal import Decimal
+from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2.extras import LogicalReplicationConnection
 
 from objcat.errors import IngestStopped, PositionGone
+from objcat.ingest.postgres.visibility import lsn_number
 from objcat.ingest.requests import add_request
 from objcat.ingest.sources import open_source
 from tests.ingest.shop import Shop
@@ -372,6 +375,38 @@ def test_a_commit_is_confirmed_after_it_is_durable(shop: Shop) -> None:
     shop.sql("update items set n = 2")
     shop.once(opener=opened)
     assert seen and all(seen)
+
+
+def test_only_what_is_confirmed_is_forgotten_by_the_server(shop: Shop) -> None:
+    """The server names places up to which it has sent everything, and a sign of life confirms none of them by itself."""
+    shop.sql("create table items(id int primary key, n int); insert into items values (1, 1); create schema aside")
+    shop.once()
+    known: list[Any] = []
+
+    def remember(*given: Any) -> Any:
+        known.extend(given)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        shop.once(opener=remember)
+    stored = shop.lake.source_position("shop", shared_log="shop")
+    assert stored is not None
+    source: Any = open_source(*known)
+    sent = confirmed = stored.state["position"]
+    stream = source.transactions(sent)
+    for turn in range(6):
+        shop.sql(f"create table aside.noise{turn} as select generate_series(1, 10000) i")
+        sent = next(stream).position
+        if turn < 3:
+            confirmed = sent
+            source.confirm(confirmed)
+        assert lsn_number(sent["lsn"]) >= lsn_number(confirmed["lsn"])
+        source._keep_alive()
+    assert sent != confirmed
+    time.sleep(0.5)  # The server hears it in a moment.
+    asked = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s"
+    assert shop.sql(asked, shop.slot) == [(confirmed["lsn"],)]
+    source.close()
 
 
 def test_transactions_stay_whole(shop: Shop) -> None:

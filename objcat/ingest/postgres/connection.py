@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL by psycopg2, whose errors become those of an ingest."""
+"""Connections to PostgreSQL, by psycopg2 for SQL and by `replication` for the stream. Their errors become those of an ingest."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fileio.optional import library
 from objcat.errors import SourceAway, SourceUnfit
 from objcat.ingest.config import IngestConfig
+from objcat.ingest.postgres.replication import ReplicationStream, StreamError
 from objcat.ingest.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -35,31 +36,39 @@ class PostgresConnector:
         self._settings = settings
 
     def connect(self, *, replication: bool = False) -> Connection:
-        """Open a connection: for SQL in autocommit, or for the stream. Raises SourceAway and SourceUnfit."""
+        """Open a connection: for SQL in autocommit, or for commands of replication. Raises SourceAway and SourceUnfit."""
         with self.errors(CONNECTING):
-            try:
-                given = self.psycopg2.extensions.parse_dsn(self._settings.connection)
-            except self.psycopg2.ProgrammingError as error:
-                raise SourceUnfit(
-                    f"The connection of [source] in {self._config.path} is no connection string of PostgreSQL. Write "
-                    "host=... dbname=... user=..., or postgresql://user@host/database."
-                ) from error
-            options = f"{given.pop('options', '')} {_SESSION}".strip()
-            given.setdefault("connect_timeout", str(self._settings.connect_s))
-            given.setdefault("keepalives_idle", "30")
-            given.setdefault("fallback_application_name", f"objcat ingest {self._config.name}")
             factory = self._extras.LogicalReplicationConnection if replication else None
-            opened: Connection = self.psycopg2.connect(**given, options=options, connection_factory=factory)
+            opened: Connection = self.psycopg2.connect(**self._given(), connection_factory=factory)
             if not replication:
                 opened.autocommit = True
             return opened
 
+    def connect_stream(self) -> ReplicationStream:
+        """Open a connection for the stream. Raises as `connect`."""
+        with self.errors(CONNECTING):
+            return ReplicationStream(self.psycopg2.extensions.make_dsn(**self._given(), replication="database"))
+
+    def _given(self) -> dict[str, str]:
+        try:
+            given: dict[str, str] = self.psycopg2.extensions.parse_dsn(self._settings.connection)
+        except self.psycopg2.ProgrammingError as error:
+            raise SourceUnfit(
+                f"The connection of [source] in {self._config.path} is no connection string of PostgreSQL. Write "
+                "host=... dbname=... user=..., or postgresql://user@host/database."
+            ) from error
+        given["options"] = f"{given.get('options', '')} {_SESSION}".strip()
+        given.setdefault("connect_timeout", str(self._settings.connect_s))
+        given.setdefault("keepalives_idle", "30")
+        given.setdefault("fallback_application_name", f"objcat ingest {self._config.name}")
+        return given
+
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """A block whose errors of psycopg2 become SourceAway, where it helps to connect again, and SourceUnfit. Secrets are hidden."""
+        """A block whose errors become SourceAway, where it helps to connect again, and SourceUnfit. Secrets are hidden."""
         try:
             yield
-        except self.psycopg2.Error as error:
+        except (self.psycopg2.Error, StreamError) as error:
             said = self._config.hide(" ".join(str(error).split())) or type(error).__name__
             if _is_away(self.psycopg2, error):
                 if doing != CONNECTING:
@@ -74,11 +83,11 @@ class PostgresConnector:
 
 
 def _is_away(psycopg2: Any, error: Any) -> bool:
-    code = error.pgcode or ""
+    code = error.code if isinstance(error, StreamError) else error.pgcode or ""
     if code:
         return _AWAY.fullmatch(code) is not None
     # Without a code it comes from the client: wrong passwords too, which a server may still accept later.
-    return isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError, psycopg2.DatabaseError))
+    return isinstance(error, (StreamError, psycopg2.OperationalError, psycopg2.InterfaceError, psycopg2.DatabaseError))
 
 
 def rows_of(connection: Connection, query: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

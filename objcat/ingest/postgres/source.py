@@ -33,6 +33,7 @@ from objcat.ingest.postgres.chunks import PostgresChunks
 from objcat.ingest.postgres.connection import PostgresConnector, rows_of, run
 from objcat.ingest.postgres.decoder import TransactionDecoder
 from objcat.ingest.postgres.exported_snapshot import ExportedSnapshot, jdbc_address, parts_of, session_statement, text_query
+from objcat.ingest.postgres.replication import ReplicationStream, StreamError
 from objcat.ingest.postgres.settings import PostgresSettings, postgres_settings
 from objcat.ingest.postgres.slot import PostgresSlot
 from objcat.ingest.postgres.visibility import VisibleTransactions, lsn_number, lsn_text
@@ -51,6 +52,10 @@ READ_MESSAGES_MAX, READ_BYTES_MAX = 1_000, 4 * 1024 * 1024
 KEEP_ALIVE_S = 10.0
 """Seconds between two signs of life. The server ends connections that are silent for `wal_sender_timeout`, a minute by default."""
 MESSAGE_PREFIX = "objcat"
+IN_USE = "55006"
+"""The SQLSTATE of a slot that another connection reads."""
+GONE = ("55000", "42704", "58P01")
+"""Those of a slot that cannot go on, that is missing, and whose log is missing."""
 _HEAD = "select pg_current_wal_insert_lsn()::text, (extract(epoch from clock_timestamp()) * 1000)::int8"
 _BEAT = f"select pg_logical_emit_message(true, '{MESSAGE_PREFIX}', '')"
 
@@ -96,7 +101,7 @@ class PostgresSource:
         self._connector = PostgresConnector(config, settings)
         self._is_closed = False
         self._lock = threading.Lock()
-        self._cursor: Any = None
+        self._stream: ReplicationStream | None = None
         self._confirmed = 0
         self._connections: list[Connection] = []
         self._known: dict[str, PostgresTable] = {}
@@ -288,7 +293,9 @@ class PostgresSource:
         self._is_closed = True
         self._stop_alive()
         with self._lock:
-            self._cursor = None
+            if self._stream is not None:
+                self._stream.close()
+            self._stream = None
             for opened in self._connections:
                 opened.close()
 
@@ -299,56 +306,69 @@ class PostgresSource:
         found: list[bytes] = []
         size = 0
         with self._connector.errors("reading its stream"), self._lock:
-            if self._cursor is None:
+            if self._stream is None:
                 return found, 0
-            read = self._cursor.read_message
+            now_ms = self._env.now_ms()
             while size < READ_BYTES_MAX and len(found) < READ_MESSAGES_MAX:
-                message = read()
+                message = self._stream.read(now_ms)
                 if message is None:
-                    return found, int(self._cursor.wal_end or 0)
-                found.append(message.payload)
-                size += len(message.payload)
+                    return found, self._stream.sent_lsn
+                found.append(message)
+                size += len(message)
         return found, None
 
-    def _connect(self, *, replication: bool = False) -> Connection:
-        opened = self._connector.connect(replication=replication)
+    def _connect(self) -> Connection:
+        opened = self._connector.connect()
         self._connections.append(opened)
         return opened
 
     def _start(self, at: int) -> None:
         """Open the stream. Raises PositionGone, SourceAway, and IngestStopped when another process has the slot."""
-        errors = self._connector.psycopg2.errors
-        connection = self._connect(replication=True)
+        with self._lock:
+            if self._stream is not None:
+                self._stream.close()
+            self._stream = None
+        stream = self._connector.connect_stream()
         end_s = self._env.monotonic_s() + self._settings.slot_wait_s
         options = {"proto_version": "1", "publication_names": self._settings.publication, "messages": "true"}
-        while True:
-            cursor: Any = connection.cursor()
+        is_started = False
+        try:
             with self._connector.errors("opening its stream"):
-                try:
-                    cursor.start_replication(slot_name=self._settings.slot, decode=False, start_lsn=at, options=options)
-                    break
-                except errors.ObjectInUse as error:
-                    if self._env.monotonic_s() >= end_s:
-                        raise IngestStopped(
-                            f"Another process reads the slot {self._settings.slot!r} of {self._config.name!r}. This one stops. "
-                            "Let one process run."
-                        ) from error
-                except (errors.ObjectNotInPrerequisiteState, errors.UndefinedObject, errors.UndefinedFile) as error:
-                    raise PositionGone(
-                        f"The slot {self._settings.slot!r} of {self._config.name!r} cannot go on at {lsn_text(at)}: {error} Nothing was "
-                        f"left out in the lake. Run `objcat ingest resnapshot {self._config.path} --all`, which reads all tables again."
-                    ) from error
-            # The server has not noticed yet that its last reader is gone.
-            self._env.sleep(WAIT_S)
+                while not is_started:
+                    is_started = self._has_started(stream, at, options, end_s)
+        finally:
+            if not is_started:
+                stream.close()
         with self._lock:
-            self._cursor = cursor
+            self._stream = stream
+
+    def _has_started(self, stream: ReplicationStream, at: int, options: Mapping[str, str], end_s: float) -> bool:
+        try:
+            stream.start(self._settings.slot, at, options)
+        except StreamError as error:
+            if error.code == IN_USE:
+                if self._env.monotonic_s() >= end_s:
+                    raise IngestStopped(
+                        f"Another process reads the slot {self._settings.slot!r} of {self._config.name!r}. This one stops. "
+                        "Let one process run."
+                    ) from error
+                # The server has not noticed yet that its last reader is gone.
+                self._env.sleep(WAIT_S)
+                return False
+            if error.code in GONE:
+                raise PositionGone(
+                    f"The slot {self._settings.slot!r} of {self._config.name!r} cannot go on at {lsn_text(at)}: {error} Nothing was "
+                    f"left out in the lake. Run `objcat ingest resnapshot {self._config.path} --all`, which reads all tables again."
+                ) from error
+            raise
+        return True
 
     def _wait(self) -> None:
         """Wait until the stream has something."""
         with self._lock:
-            if self._cursor is None:
+            if self._stream is None:
                 return
-            descriptor = self._cursor.fileno()
+            descriptor = self._stream.fileno()
         try:
             select.select([descriptor], [], [], WAIT_S)
         except (OSError, ValueError) as error:
@@ -359,12 +379,10 @@ class PostgresSource:
         """Called by a thread of its own, so that the server hears something while a commit takes long."""
         try:
             self._send_feedback()
-        except self._connector.psycopg2.Error:
+        except StreamError:
             return  # The thread that reads meets the error.
 
     def _send_feedback(self) -> None:
         with self._lock:
-            if self._cursor is not None:
-                at = self._confirmed
-                # Without `force` the library keeps it for ten seconds.
-                self._cursor.send_feedback(write_lsn=at, flush_lsn=at, apply_lsn=at, reply=False, force=True)
+            if self._stream is not None:
+                self._stream.confirm(self._confirmed, self._env.now_ms())
