@@ -21,11 +21,12 @@ Benchmark suites, each with --help:
   ./dev bench services    compaction, clustering and cleaning, with Hudi, Iceberg and Delta Lake
   ./dev bench local       the works of read and services without Spark, with deltalake, pyiceberg and DuckDB
   ./dev bench requests    requests to S3 for small commits and for opening, counted at a proxy, with the same sides
+  ./dev bench lookup      a new process that reads one row from a distant bucket: round trips, with deltalake and pyiceberg
   ./dev bench notes       writes benchmarks/results/configuration.md: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
 MODULES = {
-    **{name: f"{name}_bench" for name in ("fileio", "metadata", "ingest", "index", "commit", "growth", "day")},
+    **{name: f"{name}_bench" for name in ("fileio", "metadata", "ingest", "index", "commit", "lookup", "growth", "day")},
     "mirrors": "mirror_bench",
     "smoke": "smoke",
 }

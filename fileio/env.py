@@ -126,8 +126,8 @@ def map_io(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 class SystemEnv:
     """The real world: system clocks, `secrets`, and two pools of threads per process, for tasks and for calls to stores.
 
-    The threads start on first use. No thread of a pool waits for the same pool: a task runs the tasks that it submits at once, in its own
-    thread, and so does a call.
+    The threads start on first use. No thread of a pool waits for what is submitted later: a task runs the tasks that it submits at once,
+    in its own thread, and so does a call. It may wait for what was submitted before it, since tasks begin in that order.
 
     Args:
         parallelism: The number of threads for tasks.

@@ -6,7 +6,7 @@ The rows themselves are gone before: files that held them are deleted, and live 
    to forget.
 2. A checkpoint that depends on no previous one is written there.
 3. A CLEAN says that slots below it are not readable any more, and that checkpoints below it may be gone.
-4. The older checkpoints become void, and their objects are deleted.
+4. The older checkpoints become void, and their objects are deleted. So does what the hint carries.
 5. Entries below the bound are redacted.
 
 A writer below the bound finds that its commit cannot be judged, or finds file groups as before. A reader below it opens the checkpoint of
@@ -33,6 +33,7 @@ from objcat.timeline import checkpoint
 from objcat.timeline.archive import read_back
 from objcat.timeline.checkpoint_expiry import fence, sweep_objects, valid_roots
 from objcat.timeline.entry import Action, Entry, Footprint, Summary, Txn
+from objcat.timeline.hints import forget_carried
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
 from objcat.timeline.log_state import LogState
@@ -128,6 +129,7 @@ def _forget(timeline: Timeline[Tables], table: str, view: LogView[Tables], advan
     if not _is_settled(view.log, log, bound):
         return None
     sweep_objects(timeline, log)
+    forget_carried(timeline.fileio, slot=log.slot, checkpoint=bound if rooted else -1)
     advance(1)
     at_bound = replace(at_bound, log=view.log)
     live = _live_partitions(timeline, at_bound, table, bound)

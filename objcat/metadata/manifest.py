@@ -347,6 +347,11 @@ class Manifests:
         """The URL of their store."""
         return self._fileio.url
 
+    def lacks(self, refs: Sequence[ShardRef]) -> bool:
+        """Whether some of the shards are not cached."""
+        with self._lock:
+            return any(ref.path not in self._kept for ref in refs)
+
     def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
         """The shards, in order. One GET, in parallel, for each that is not cached.
 

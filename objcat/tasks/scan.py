@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -58,13 +59,16 @@ def scan_groups(fileio: FileIO, task: ScanTask, *, at_once: int = 1, lazy: bool 
     reader = _GroupReader(fileio, task)
     # Deletes that a compaction retained change nothing in the rows that it wrote.
     groups = [replace(group, logs=()) if group.is_plain else group for group in task.groups]
-    if lazy:
-        for group in groups:
-            reader.logs.load([group])
-            yield from reader.rows(group)
-        return
-    reader.logs.load(groups)
-    yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
+    try:
+        if lazy:
+            for group in groups:
+                reader.logs.load([group])
+                yield from reader.rows(group)
+            return
+        reader.logs.load(groups)
+        yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
+    finally:
+        reader.logs.close()
 
 
 def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
@@ -128,13 +132,21 @@ class _GroupReader:
         if self.logs.bytes_of(group) > GROUP_LOGS_BYTES_MAX:
             yield from self._replayed(group, self._base(group), [self._log_pieces(group, part, number) for part, number in numbered])
             return
-        parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
-        together = [sort_by_key(pa.concat_tables(parts), key=self._key)]
-        base_schema = self._spec.table_schema
-        with open_parquet(self._fileio, group.base, base_schema) if group.base is not None and self._ordering else nullcontext() as file:
+        # The base file, or its footer, is read while the log objects are.
+        if not self._ordering:
+            base = _begun(self._base(group))
+            yield from self._replayed(group, base, [self._log_rows(numbered, group)[1]])
+            return
+        with nullcontext() if group.base is None else open_parquet(self._fileio, group.base, self._spec.table_schema) as file:
+            parts, together = self._log_rows(numbered, group)
             by_key_alone = file is not None and self._are_settled(group, parts, file)
             base = self._base(group, opened=file, by_key_alone=by_key_alone)
             yield from self._replayed(group, base, [together], by_key_alone=by_key_alone)
+
+    def _log_rows(self, numbered: Sequence[tuple[LogSlice, int]], group: FileGroup) -> tuple[list[pa.Table], list[pa.Table]]:
+        """The rows of each slice, and all of them in one table that is sorted by key."""
+        parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
+        return parts, [sort_by_key(pa.concat_tables(parts), key=self._key)]
 
     def _replayed(
         self, group: FileGroup, base: Iterator[pa.Table], logs: Sequence[Iterable[pa.Table]], *, by_key_alone: bool = False
@@ -209,6 +221,12 @@ class _GroupReader:
             paths = [None if group.base is None else group.base.path, *(part.object.path for part in group.logs)]
             rows = rows.append_column(FILE_COLUMN, pa.array(paths, pa.string()).take(rows.column(_SOURCE)))
         return named(rows, self._schema)
+
+
+def _begun(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same pieces, of which the first one is read now."""
+    first = list(islice(pieces, 1))
+    return chain(first, pieces)
 
 
 def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:

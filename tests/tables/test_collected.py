@@ -22,7 +22,8 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())
 
 def until_published(table: objcat.Table) -> None:
     """What is published beside the last writes is there."""
-    while table._context.timeline._publishing_until_s is not None:
+    timeline = table._context.timeline
+    while timeline._publishing_until_s is not None or timeline._is_hinting:
         pass
 
 
