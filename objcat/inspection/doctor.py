@@ -64,7 +64,8 @@ def examine(
     tell = on_step or (lambda _: None)
     own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
     tell("the state of the tables")
-    view = _replay(own)
+    # Without a readable log there is nothing to compare with.
+    view = _replay(own) if own.entries or report.healthy else None
     if view is not None and own.entries:
         tell("the checkpoints")
         _check_checkpoints(own, deep=deep)
@@ -194,7 +195,7 @@ def _read_log(timeline: Timeline[Any], report: DoctorReport, listed: Mapping[str
     for before, after in pairwise([-1, *slots]):
         if after != before + 1:
             report.broken("P1", log_key(before + 1), f"is missing although slot {after} exists. Nobody can read past it.")
-            break
+            return []
     try:
         entries = with_changes(timeline.fileio, timeline.log.read_after(-1, window=32))
     except UnsupportedFormat:

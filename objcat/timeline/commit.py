@@ -54,7 +54,7 @@ from objcat.timeline.entry import (
     log_key,
 )
 from objcat.timeline.intents import Intents, remove_files
-from objcat.timeline.log import Log
+from objcat.timeline.log import LOOK_BEYOND_S, Log
 from objcat.timeline.log_state import AppVersion, LogState
 from objcat.timeline.position import check_position
 from objcat.timeline.side_objects import StoredChanges, get_digests, write_large_changes
@@ -295,7 +295,8 @@ class Committer:
     def _look_at_base(self, base: LogState) -> None:
         """Check that the log is still there. Raises as `check_log_unchanged`."""
         if base.slot >= 0:
-            check_log_unchanged(base, self._log.read_stub(base.slot), where=self.fileio.url)
+            found = self._log.read_base(base.slot, is_old=is_old(base, self.fileio))
+            check_log_unchanged(base, found, where=self.fileio.url)
 
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, to see whose it is. None when it cannot be read now."""
@@ -308,6 +309,11 @@ class Committer:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
             return [Conflict("another table was created here first", ())]
         return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self.fileio))
+
+
+def is_old(base: LogState, fileio: FileIO) -> bool:
+    """Whether the last slot that a writer knows is so old that it looks for a later one before it asks for the next."""
+    return fileio.env.now_ms() - base.committed_at_ms >= 1000 * LOOK_BEYOND_S
 
 
 def check_log_unchanged(base: LogState, found: Entry | None, *, where: str) -> None:

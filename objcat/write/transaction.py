@@ -33,7 +33,7 @@ from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import Predicate
 from objcat.tasks.model import Operation, WriteLayout
 from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
-from objcat.timeline.commit import Committer, check_app_version, check_log_unchanged, fenced_by, outcome_unknown_after
+from objcat.timeline.commit import Committer, check_app_version, check_log_unchanged, fenced_by, is_old, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log
@@ -300,7 +300,7 @@ class _WriteTransaction:
         """
         session = CommitSession(self._committer, self.txn)
         skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
-        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
+        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_base, self.view.slot, is_old=is_old(self.view.log, self._fileio)))
         with session:
             return self._run(session, skew_ms, base)
 
