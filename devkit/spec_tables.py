@@ -92,7 +92,7 @@ def make(feature: Feature, number: int) -> MadeTable:
     """Make the tables of a feature, and read them by objcat. number: its place in the list."""
     maker = Maker(number)
     # A hint is advice, and draws ids. The tables have those of their checkpoints only.
-    with mock.patch.object(Hints, "is_due", lambda _self, _slot: False):
+    with mock.patch.object(Hints, "is_due", return_value=False):
         feature.make(maker)
     lake = maker.lake
     tables = [lake.table(name) for name in lake.tables()]

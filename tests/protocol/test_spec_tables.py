@@ -159,8 +159,8 @@ def test_the_code_still_writes_such_tables(number: int, name: str) -> None:
 
 
 def shape(value: Any, *, field: str = "") -> Any:
-    """An entry without what depends on the bytes of its files, and on the version of objcat."""
-    if field in ("bytes", "digest", "footer", "sha256", "writer"):
+    """An entry without what depends on the bytes of its files, on the version of objcat, and on what else its writer asked the store."""
+    if field in ("bytes", "digest", "footer", "requests", "sha256", "writer"):
         return type(value).__name__
     if isinstance(value, dict):
         return {name: shape(item, field=name) for name, item in value.items()}
