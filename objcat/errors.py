@@ -9,6 +9,7 @@ ObjcatError                   the root of all
 │   │   └── NullKey           a key or ordering value is null or NaN.
 │   ├── InvalidPredicate      a filter does not parse, or names an unknown column.
 │   ├── InvalidSql            a statement does not parse, or names something unknown.
+│   ├── SparkTooOld           the installed Spark lacks what a call needs.
 │   └── TablesInSeveralLogs   the tables of a transaction do not share a log.
 ├── MissingOnWorkers          a Spark worker lacks objcat, or has another version or Python.
 ├── SparkJobLost              a Spark job was cancelled or lost. Nothing is visible. Write again.
@@ -104,6 +105,13 @@ class InvalidSql(InvalidInput):
     """A SQL statement does not parse, or it names something that does not exist.
 
     What to do: Correct the statement.
+    """
+
+
+class SparkTooOld(InvalidInput):
+    """The installed version of Spark lacks what a call needs. Nothing was done.
+
+    What to do: Call what the message names, or install the version of PySpark that it names.
     """
 
 

@@ -33,8 +33,8 @@ from objcat.metadata.schema_evolution import (
 )
 from objcat.metadata.table_spec import BloomIndex, BucketIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
 from objcat.predicate.dialect import spark_sql
-from objcat.spark.engine import arrow_schema
 from objcat.spark.native.relation import spark_schema
+from objcat.spark.versions import arrow_schema, to_arrow
 
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type", "index", "shared_log")
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
@@ -201,7 +201,7 @@ def _add_partition(settings: dict[str, Any], part: Mapping[str, Any]) -> None:
 def _value(spark: SparkSession, text: str, kind: str) -> Any:
     """The value of a constant expression, as `SetDefault` takes it. Raises InvalidSql."""
     try:
-        return spark.sql(f"SELECT CAST({text} AS {kind}) AS v").toArrow()["v"][0].as_py()
+        return to_arrow(spark.sql(f"SELECT CAST({text} AS {kind}) AS v"))["v"][0].as_py()
     except PySparkException as error:
         reason = str(error).splitlines()[0][:SHOWN_CHARACTERS_MAX]
         raise InvalidSql(f"The default {text} is no {kind} ({reason}). Nothing was done. Give a plain value.") from error

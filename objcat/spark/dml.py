@@ -20,12 +20,13 @@ from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type, type_text
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.predicate.dialect import told_to_spark
-from objcat.spark.engine import SparkEngine, arrow_schema
+from objcat.spark.engine import SparkEngine
 from objcat.spark.frames import kept_unless_it_fails, persist_unshared, unpersist_quietly
 from objcat.spark.jobs import described
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import bucket_column, partition_columns, with_position
+from objcat.spark.versions import arrow_schema, try_cast
 from objcat.spark.worker_task import translate_spark_errors
 from objcat.tasks.shuffle_order import POSITION
 from objcat.write.index_lookup import COMPUTED_AGAIN
@@ -250,9 +251,9 @@ def _uncollated(kind: DataType) -> DataType:
 def _as_stored(column: TableColumn, given: DataType) -> Column:
     """A column of a frame in the table's type; null where that type does not hold the value, because a cast may round."""
     said = F.col(quoted(column.name))
-    stored = said.try_cast("timestamp_ltz" if column.type == "timestamp" else str(column.type))
+    stored = try_cast(said, "timestamp_ltz" if column.type == "timestamp" else str(column.type))
     own = spark_schema(pa.schema([pa.field("key", arrow_type(column.type))])).fields[0].dataType
-    return stored if given in (own, NullType()) else F.when(stored.try_cast(given).eqNullSafe(said), stored)
+    return stored if given in (own, NullType()) else F.when(try_cast(stored, given).eqNullSafe(said), stored)
 
 
 def _joined(source: DataFrame, target: DataFrame, program: MergeProgram, spec: TableSpec, places: int) -> DataFrame:

@@ -16,8 +16,10 @@ from objcat.errors import InvalidInput
 
 Builder = TypeVar("Builder")
 
-AWS_SDK = "2.35.4"
-"""The AWS SDK for the S3 connector; the bundle that the connector asks for is 36 times as large."""
+AWS_SDK = tuple(f"software.amazon.awssdk:{module}:2.35.4" for module in ("s3", "s3-transfer-manager", "sts", "apache-client"))
+AWS_SDK_1 = tuple(f"com.amazonaws:aws-java-sdk-{module}:1.12.262" for module in ("s3", "sts", "dynamodb"))
+"""The AWS SDK for the S3 connector, and for that of Hadoop 3.3; the bundle that the connector asks for is 36 times as large."""
+BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")
 GCS_CONNECTOR = "hadoop3-2.2.26"
 
 # Options about requests and writes of objcat; reads through Spark have their own settings.
@@ -157,9 +159,11 @@ def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
     if "sse_customer_key" in given:
         say("encryption.algorithm", "SSE-C")
         say("encryption.key", given.pop("sse_customer_key"))
-    packages = [] if jar else [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"]
-    packages += [f"software.amazon.awssdk:{module}:{AWS_SDK}" for module in ("s3", "s3-transfer-manager", "sts", "apache-client")]
-    return settings, packages, ["software.amazon.awssdk:bundle"]
+    if jar:
+        return settings, [], []
+    hadoop = hadoop_version()
+    is_old = hadoop.startswith("3.3.")
+    return settings, [f"org.apache.hadoop:hadoop-aws:{hadoop}", *(AWS_SDK_1 if is_old else AWS_SDK)], [BUNDLES[is_old]]
 
 
 def _gs(_bucket: str, given: dict[str, str], jar: str | None) -> _Settings:

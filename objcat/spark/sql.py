@@ -17,6 +17,7 @@ from objcat.common.validation import SHOWN_CHARACTERS_MAX
 from objcat.errors import InvalidSql
 from objcat.predicate.dialect import spark_sql, without_variables
 from objcat.spark.native.relation import spark_schema
+from objcat.spark.versions import from_arrow, try_cast
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -72,8 +73,7 @@ class SparkRunner:
 
     def told(self, rows: pa.Table) -> DataFrame:
         """See `Runner.told`."""
-        made: DataFrame = self.spark.createDataFrame(rows)
-        return made
+        return from_arrow(self.spark, rows)
 
     def cause(self, error: Exception) -> Exception:
         """See `Runner.cause`."""
@@ -127,7 +127,7 @@ def _fitted(value: Column, given: DataType, wanted: DataType) -> Column:
             pairs = zip(given.fields, wanted.fields, strict=True)
             fields = [_fitted(value.getField(old.name), old.dataType, new.dataType).alias(new.name) for old, new in pairs]
             return F.when(value.isNotNull(), F.struct(*fields))
-    cast = value.try_cast(wanted)
+    cast = try_cast(value, wanted)
     shown = F.substring(value.cast("string"), 1, SHOWN_CHARACTERS_MAX)
     refused = F.concat(
         F.lit("The value "), shown, F.lit(f" does not fit into {wanted.simpleString()}. Nothing was written. Cast it yourself.")

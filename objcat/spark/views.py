@@ -16,6 +16,7 @@ from objcat.common.validation import session, shown
 from objcat.errors import InvalidInput
 from objcat.spark.catalog_answers import Answers, CatalogLake
 from objcat.spark.native.janino import compiled
+from objcat.spark.versions import needs_catalogs
 
 _SOURCE = "ObjcatCatalog"
 _TAKEN = frozenset({"spark_catalog", "system", "session", "builtin", "global_temp"})
@@ -66,7 +67,9 @@ def views(spark: SparkSession, lake: CatalogLake, *, catalog: str = "lake") -> V
 
     Raises:
         InvalidInput: Spark uses the name otherwise, the session was stopped, or it is of Spark Connect.
+        SparkTooOld: a lake as a catalog needs Spark 4.1.
     """
+    needs_catalogs()
     if not hasattr(spark, "_jvm"):
         raise InvalidInput("This session is of Spark Connect, whose catalogs are on the server. Use lake.sql(text, spark).")
     session(spark)

@@ -24,6 +24,7 @@ from fileio.env import SystemEnv
 from fileio.errors import FileIOError
 from fileio.store import FileIO, StoreDescription
 from objcat.errors import CorruptTable, InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
+from objcat.spark.versions import is_cancelled
 from objcat.write.index_lookup import COMPUTED_AGAIN
 
 WORKER_BYTES = 256 * 1024**2
@@ -221,11 +222,12 @@ def _lost(error: Exception, spark: SparkSession, text: str) -> str | None:
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text:
         # The JVM has not reported a failure.
         return "the call was broken off, by Ctrl-C perhaps"
+    if is_cancelled(text):
+        return "a job was cancelled"
     return next((why for said, why in _LOST.items() if said in text), None)
 
 
 _LOST = {
-    "[SPARK_JOB_CANCELLED]": "a job was cancelled",
     "ExecutorLostFailure": "it lost executors again and again",
     "has failed the maximum allowable number of times": "it lost its shuffled rows again and again",
 }

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 import objcat.spark
+from objcat.spark.versions import to_arrow
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()), pa.field("fare", pa.float64())])
 QUIET = {
@@ -46,7 +47,7 @@ def compared(table: objcat.Table, spark: SparkSession) -> dict[str, Any]:
     scans: dict[str, dict[str, Any]] = {"all": {}, "some": {"where": "city = 'c1' and fare > 1", "columns": ["fare", "id"]}}
     for name, scan in scans.items():
         local = table.scan(**scan).to_arrow()
-        through = table.scan(**scan).to_spark(spark).toArrow()
+        through = to_arrow(table.scan(**scan).to_spark(spark))
         same = sorted(map(repr, local.to_pylist())) == sorted(map(repr, through.to_pylist()))
         found[name] = {"same": same, "rows": local.num_rows}
     return found

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from pyspark.sql import SparkSession
+
+from objcat.spark import versions
+
+of_the_format = pytest.mark.skipif(not versions.HAS_PYTHON_SOURCES, reason="Spark has data sources in Python since version 4.0")
+"""Of a test of `format("objcat")` in a file with others."""
+
+of_unions = pytest.mark.skipif(
+    not versions.UNIONS_KEEP_LAYOUT, reason="A union of Spark keeps how its children are distributed since version 4.1"
+)
+"""Of a test of joins and aggregates on the key, which then shuffle log rows only."""
 
 
 @contextmanager

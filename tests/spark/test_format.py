@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, WriterFenced
 from objcat.inspection.doctor import examine
 from pyspark_objcat import DefaultSource
+from tests.spark.files import batch, data_files
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 
@@ -29,16 +29,6 @@ def rows(found: DataFrame | pa.Table) -> dict[int, str]:
     keys = table["id"].to_pylist()
     assert len(set(keys)) == len(keys)
     return dict(zip(keys, table["value"].to_pylist(), strict=True))
-
-
-def data_files(place: Path) -> set[str]:
-    # os.walk passes over directories that a writer takes away meanwhile; Path.rglob raises
-    return {
-        os.path.join(directory, name)
-        for directory, _, names in os.walk(place)
-        for name in names
-        if name.endswith(".parquet") and "/data/" in directory + "/"
-    }
 
 
 def test_the_first_write_creates_and_the_next_upserts(spark: SparkSession, tmp_path: Path) -> None:
@@ -265,10 +255,6 @@ def job(place: Path, **options: str):
 
     schema = StructType([StructField("id", LongType()), StructField("value", StringType())])
     return DefaultSource({"path": f"{place}/t", **options}).writer(schema, overwrite=False)
-
-
-def batch(first: int, last: int, value: str) -> pa.RecordBatch:
-    return pa.record_batch({"id": list(range(first, last)), "value": [value] * (last - first)})
 
 
 def test_only_what_is_handed_to_the_commit_counts(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import objcat
 from objcat.spark.native import merge
 from tests.spark.plans import exchanges, shuffled, text_of
 from tests.spark.scripts import comparable
-from tests.spark.sessions import session
+from tests.spark.sessions import of_unions, session
 
 ROWS = 200
 SCHEMA = pa.schema([("k", pa.int64()), ("line", pa.int32()), ("at", pa.int64()), ("v", pa.float64())])
@@ -102,6 +102,7 @@ def by_key(held: Rows) -> dict[object, Rows]:
     return found
 
 
+@of_unions
 @pytest.mark.parametrize(("kind", "share"), [*((kind, "a tenth") for kind in TABLES), ("keys close together", "all of them and more")])
 def test_base_rows_are_never_shuffled_for_the_key(spark: SparkSession, tmp_path: Path, kind: str, share: str) -> None:
     one = made(tmp_path, kind, "one", logs=SHARES[share])

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import SparkJobFailed, SparkJobLost
-from objcat.spark import engine
+from objcat.spark import engine, versions
 from objcat.spark.jobs import CHECKSUMS, described
 from objcat.spark.worker_task import spark_task, translate_spark_errors
 from tests.spark.sessions import session
@@ -231,6 +231,7 @@ def test_a_generator_that_is_closed_within_a_job_leaves_its_thread_what_it_told_
         context.setLocalProperty("objcat.test", None)
 
 
+@pytest.mark.skipif(not versions.HAS_CHECKSUMS, reason="Spark has these settings since version 4.1")
 def test_jobs_see_that_rows_are_others_and_settings_are_as_before(spark: SparkSession) -> None:
     """As Spark 4.3 does by itself."""
     before = [spark.conf.get(name, None) for name in CHECKSUMS]

@@ -24,6 +24,7 @@ from objcat.spark.native.adopted import is_native, native_layouts
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import fills_defaults, native_root, spark_schema
 from objcat.spark.native.snapshot import native_rows
+from objcat.spark.versions import from_arrow
 from objcat.spark.worker_task import check_workers, opened, spark_task
 from objcat.tasks.model import ScanTask
 from objcat.tasks.scan import scan_groups, scan_schema
@@ -86,7 +87,7 @@ def _by_workers(spark: SparkSession, store: StoreDescription, plan: ScanPlan, co
 
 
 def _with_commits(rows: DataFrame, commits: pa.Table) -> DataFrame:
-    return rows.join(F.broadcast(rows.sparkSession.createDataFrame(commits)), TXN_COLUMN, "left")
+    return rows.join(F.broadcast(from_arrow(rows.sparkSession, commits)), TXN_COLUMN, "left")
 
 
 def _through_arrow(spark: SparkSession, store: StoreDescription, plan: ScanPlan) -> DataFrame:
