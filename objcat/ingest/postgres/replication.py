@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fileio.optional import library
+from objcat.ingest.postgres.visibility import lsn_text
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -50,9 +51,7 @@ class ReplicationStream:
     def start(self, slot: str, at: int, options: Mapping[str, str]) -> None:
         """Begin at a position, with options of the output plugin. After an error it may be called again."""
         given = ", ".join(f"{_quoted(name)} {_literal(value)}" for name, value in options.items())
-        result = self._connection.exec_(
-            f"START_REPLICATION SLOT {_quoted(slot)} LOGICAL {at >> 32:X}/{at & 0xFFFFFFFF:X} ({given})".encode()
-        )
+        result = self._connection.exec_(f"START_REPLICATION SLOT {_quoted(slot)} LOGICAL {lsn_text(at)} ({given})".encode())
         if result.status != self._pq.ExecStatus.COPY_BOTH:
             code = result.error_field(self._pq.DiagnosticField.SQLSTATE)
             raise StreamError(result.error_message.decode(errors="replace"), "" if code is None else code.decode())

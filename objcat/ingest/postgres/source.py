@@ -340,7 +340,10 @@ class PostgresSource:
             if not is_started:
                 stream.close()
         with self._lock:
-            self._stream = stream
+            if self._is_closed:
+                stream.close()
+            else:
+                self._stream = stream
 
     def _has_started(self, stream: ReplicationStream, at: int, options: Mapping[str, str], end_s: float) -> bool:
         try:
