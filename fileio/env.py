@@ -29,6 +29,8 @@ GIVE_WAY_S_MAX = 0.05
 """The longest time that background work gives way between two steps."""
 MEMORY_BYTES = 1024**3
 """The default limit of memory for work with rows in a process."""
+IDLE_WAITS_MAX = 8
+"""Threads for calls to stores that may let time pass at once."""
 STEP_S_MIN = 0.001
 """The time that background work runs before it gives way again."""
 
@@ -70,6 +72,12 @@ class Env(Protocol):
         """Run one call to a store, its retries included, perhaps in another thread.
 
         Tasks may wait for such calls, so the calls have their own threads. A call waits for nothing but the store.
+        """
+
+    def idle_wait(self) -> AbstractContextManager[bool]:
+        """A block in which a call of `submit_io` lets time pass. Gives False where as many do as may: then the call should end.
+
+        Its thread is kept from other calls meanwhile.
         """
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
@@ -126,8 +134,8 @@ def map_io(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 class SystemEnv:
     """The real world: system clocks, `secrets`, and two pools of threads per process, for tasks and for calls to stores.
 
-    The threads start on first use. No thread of a pool waits for the same pool: a task runs the tasks that it submits at once, in its own
-    thread, and so does a call.
+    The threads start on first use. No thread of a pool waits for what is submitted later: a task runs the tasks that it submits at once,
+    in its own thread, and so does a call. It may wait for what was submitted before it, since tasks begin in that order.
 
     Args:
         parallelism: The number of threads for tasks.
@@ -140,6 +148,7 @@ class SystemEnv:
         self._tasks = _Pool(parallelism, "objcat")
         self._io = _Pool(io_parallelism, "objcat-io")
         self._way = _Way()
+        self._places = _Places()
         self._idle = threading.local()
 
     @property
@@ -196,6 +205,17 @@ class SystemEnv:
             return function()
         finally:
             self._idle.yes = False
+
+    @contextmanager
+    def idle_wait(self) -> Iterator[bool]:
+        """`IDLE_WAITS_MAX` at once."""
+        places = self._places.free
+        has_one = places.acquire(blocking=False)
+        try:
+            yield has_one
+        finally:
+            if has_one:
+                places.release()
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         """One thread waits for the first calls of all repetitions. A repetition gets its own thread from then on."""
@@ -320,6 +340,18 @@ class _Task(Generic[R]):
             del self  # The error holds this frame, and the frame would hold the future that holds the error.
         else:
             self.future.set_result(result)
+
+
+class _Places:
+    """Counts the idle waits that a process may begin."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """All are free in a new process."""
+        self.free = threading.BoundedSemaphore(IDLE_WAITS_MAX)
 
 
 class _Way:

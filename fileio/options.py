@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import logging
+import os
 import re
 import types
 import typing
@@ -237,3 +238,15 @@ def _convert(name: str, value: Any, hint: Any, *, where: str) -> Any:
         pass
     shown = "a secret value" if kind is Secret else repr(value)
     raise InvalidConfig(f"For {where}, the option {name!r} must be {kind.__name__.lower()}, but is {shown}.")
+
+
+ELSEWHERE = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
+    *("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_CONNECTION_STRING", "STORAGE_EMULATOR_HOST"),
+)
+"""Variables of the environment by which the same URL and options lead to another store."""
+
+
+def surroundings() -> tuple[str | None, ...]:
+    """What the environment says of servers, accounts and profiles now."""
+    return tuple(map(os.environ.get, ELSEWHERE))

@@ -1,4 +1,7 @@
-"""`open_store` opens a store by its URL and options; `describe_store` describes it for another process. See `fileio.schemes`."""
+"""`open_store` opens a store by its URL and options, `open_beside` another one with the options of the first.
+
+`describe_store` describes a store for another process. See `fileio.schemes`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from fileio.contract import check_key
 from fileio.env import Env
-from fileio.errors import InvalidConfig
-from fileio.options import parse_options, quote_path
+from fileio.errors import InvalidConfig, Unsupported
+from fileio.options import parse_options, quote_path, unquote_path
 from fileio.schemes import SCHEME, scheme_names, scheme_of, shown_url, split_url
 from fileio.store import FileIO, StoreDescription
+from fileio.wrappers import PrefixedBackend
 from fileio.write_outcomes import RetryPolicy
 
 
@@ -72,4 +77,38 @@ def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | Non
     return StoreDescription(text, {key: getattr(checked, key) for key in [*(options or {}), *carried]})
 
 
-__all__ = ["describe_store", "open_store"]
+def open_beside(fileio: FileIO, url: str) -> FileIO:
+    """The store at another URL of the same scheme, opened with the options of a store, with its own metrics. Sends no request.
+
+    It uses the connections of that store where the URL is in the same bucket.
+
+    Args:
+        fileio: The opened store.
+        url: As in `open_store`, with a scheme.
+
+    Returns:
+        The other store.
+
+    Raises:
+        InvalidConfig: The URL is wrong, or of another scheme.
+        Unsupported: The store is hand-made, and the URL is outside of its bucket.
+    """
+    own, theirs = (scheme_of(one)[0] for one in (fileio.url, url))
+    if own != theirs:
+        raise InvalidConfig(f"{shown_url(url)!r} is not in a store like {fileio.url}. Give a URL that begins with {own}:.")
+    known = fileio._description
+    description = None if known is None else StoreDescription(url, known.options)
+    root = fileio._bare
+    while isinstance(root, PrefixedBackend):
+        root = root.inner
+    base, wanted = root.url.rstrip("/"), url.rstrip("/")
+    if wanted == base or wanted.startswith(f"{base}/"):
+        prefix = unquote_path(wanted[len(base) + 1 :])
+        backend = PrefixedBackend(root, check_key(prefix)) if prefix else root
+        return FileIO(backend, env=fileio.env, policy=fileio._policy, description=description)
+    if description is None:
+        raise Unsupported(f"{fileio.url} was not opened from a URL, so {shown_url(url)!r} cannot be opened with its options.")
+    return description.open(env=fileio.env, policy=fileio._policy)
+
+
+__all__ = ["describe_store", "open_beside", "open_store"]

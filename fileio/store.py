@@ -43,7 +43,7 @@ from fileio.contract import (
 )
 from fileio.env import Env, default_env, map_io
 from fileio.errors import NotFound, Unsupported
-from fileio.options import quote_path, redact, unquote_path
+from fileio.options import quote_path, redact, surroundings, unquote_path
 from fileio.ranges import coalesce
 from fileio.read_back import ReadBack, appended_evidence, head_evidence
 from fileio.read_stream import ReadStream
@@ -468,21 +468,20 @@ class StoreDescription:
         options: The options of the scheme. Secrets are wrapped in `Secret`, which never shows them.
         outer: See `FileIO.child`. None: the store is no child, or a child without such keys.
         outer_url: The URL of the store that `outer` leads to.
+        surroundings: Of the environment, what the same URL and options depend on.
     """
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
     outer: str | None = None
     outer_url: str | None = None
+    surroundings: tuple[str | None, ...] = field(default_factory=surroundings, compare=False)
 
     def __repr__(self) -> str:
         return redact(f"StoreDescription(url={self.url!r}, options={dict(self.options)!r})")
 
     def open(self, *, env: Env | None = None, policy: RetryPolicy | None = None) -> FileIO:
-        """Open the store. Sends no request.
-
-        Arguments and errors are as in `open_store`.
-        """
+        """Open the store. Sends no request. Arguments and errors are as in `open_store`."""
         if self.outer is None or self.outer_url is None:
             return FileIO(open_backend(self.url, self.options), env=env, policy=policy, description=self)
         prefix = unquote_path(self.url[len(self.outer_url.rstrip("/")) + 1 :])
@@ -493,7 +492,7 @@ class StoreDescription:
         """The description of the keys below `prefix`. outer: as in `FileIO.child`. Raises InvalidKey."""
         check_key(prefix)
         url = self.url.rstrip("/") + "/" + quote_path(prefix)
-        return StoreDescription(url, self.options, outer, None if outer is None else self.url)
+        return StoreDescription(url, self.options, outer, None if outer is None else self.url, self.surroundings)
 
 
 __all__ = ["FileIO", "StoreDescription"]

@@ -206,7 +206,7 @@ class PrefixedBackend(Backend):
     """
 
     def __init__(self, inner: Backend, prefix: str, outer: str | None = None) -> None:
-        self._inner = inner
+        self.inner = inner
         self._prefix = prefix.strip("/") + "/"
         self._outer = None if outer is None else outer.strip("/") + "/"
         self._url = inner.url.rstrip("/") + "/" + quote_path(self._prefix.rstrip("/"))
@@ -214,7 +214,7 @@ class PrefixedBackend(Backend):
     @property
     def outer_url(self) -> str | None:
         """The URL of the inner backend, if some keys are its own. Else None."""
-        return None if self._outer is None else self._inner.url
+        return None if self._outer is None else self.inner.url
 
     @property
     def url(self) -> str:
@@ -224,33 +224,33 @@ class PrefixedBackend(Backend):
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the inner backend."""
-        return self._inner.capabilities
+        return self.inner.capabilities
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
         """Read the object below the prefix."""
-        result = self._inner.get(self._whole(key), byte_range, if_none_match)
+        result = self.inner.get(self._whole(key), byte_range, if_none_match)
         return result if isinstance(result, NotModified) else replace(result, meta=replace(result.meta, key=key))
 
     def head(self, key: str) -> ObjectMeta:
         """Look at the object below the prefix."""
-        return replace(self._inner.head(self._whole(key)), key=key)
+        return replace(self.inner.head(self._whole(key)), key=key)
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         """Write the object below the prefix."""
-        return self._inner.put(self._whole(key), data, mode, metadata)
+        return self.inner.put(self._whole(key), data, mode, metadata)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
         """Append to the object below the prefix."""
-        return self._inner.append(self._whole(key), data, offset)
+        return self.inner.append(self._whole(key), data, offset)
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
         """Start an upload of the object below the prefix."""
-        return self._inner.start_upload(self._whole(key), mode, metadata)
+        return self.inner.start_upload(self._whole(key), mode, metadata)
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
         """List below the prefix. Keys and common prefixes come without it."""
         after = None if start_after is None else self._prefix + start_after
-        page = self._inner.list_page(self._prefix + prefix, after, delimiter, cursor, limit)
+        page = self.inner.list_page(self._prefix + prefix, after, delimiter, cursor, limit)
         cut = len(self._prefix)
         return ListPage([self._inside(meta) for meta in page.objects], [p[cut:] for p in page.prefixes], page.cursor)
 
@@ -263,16 +263,16 @@ class PrefixedBackend(Backend):
             except InvalidKey as error:
                 refused[key] = error
         sent = [key for key in keys if key not in refused]
-        results = iter(self._inner.delete_batch([self._whole(key) for key in sent]) if sent else ())
+        results = iter(self.inner.delete_batch([self._whole(key) for key in sent]) if sent else ())
         return [DeleteResult(key, refused[key]) if key in refused else replace(next(results), key=key) for key in keys]
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         """Copy below the prefix."""
-        return self._inner.copy(self._whole(source), self._whole(target), mode, metadata)
+        return self.inner.copy(self._whole(source), self._whole(target), mode, metadata)
 
     def close(self) -> None:
         """Close the inner backend."""
-        self._inner.close()
+        self.inner.close()
 
     def _whole(self, key: str) -> str:
         whole = key[len(self._outer) :] if self._outer is not None and key.startswith(self._outer) else self._prefix + key

@@ -77,6 +77,10 @@ class FakeEnv:
         """Runs here at once."""
         return done_at_once(function)
 
+    def idle_wait(self) -> AbstractContextManager[bool]:
+        """Time passes at once, so there is always a place."""
+        return nullcontext(True)
+
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:  # noqa: ARG002
         """Holds the function in `repeated` until it is stopped. The test calls it."""
         self.repeated.append(function)

@@ -19,7 +19,7 @@ from fileio.store import FileIO
 from objcat.common.validation import whole_number
 from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.timeline import checkpoint
-from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
+from objcat.timeline.entry import Entry, HistoryRow, SharedCommit, SideObject, decode_entry, encode_entry, log_key
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import RESTORE
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
@@ -136,6 +136,7 @@ def tombstone_of(entry: Entry, history: HistoryRow) -> Entry:
         apps=entry.apps,
         plan=entry.plan,
         rollback_of=entry.rollback_of,
+        also=tuple(SharedCommit(txn=other.txn, base=other.base) for other in entry.also),
         history=history,
     )
 

@@ -53,6 +53,7 @@ class CommitAttempt:
         rollback_of: The transaction that a ROLLBACK fences.
         summary: What it did, as far as it is known before the slot is.
         began: The store's request counts when the operation began.
+        shares_slot: Whether others may commit it in one slot with theirs, if it only appends.
     """
 
     txn: Txn
@@ -71,6 +72,7 @@ class CommitAttempt:
     summary: Summary | None = None
     began: MetricsSnapshot | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    shares_slot: bool = False
 
 
 @dataclass(frozen=True, slots=True)

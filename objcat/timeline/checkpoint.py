@@ -2,30 +2,39 @@
 
 A root is `checkpoints/<slot>/root.json`. It is put if absent, after every object that it names. Root slots are multiples of `SPACING_SLOTS`
 and nothing else. So an expiry can fence every slot in which a slow publisher could still put a root: it puts a *void* root there.
-`head.json` is the hint. It may be missing, stale, ahead or garbage; what is read after it decides.
+`head.json` is the hint: where the log was, and the root and the entries up to there, so that a reader need not ask for each of them. It may
+be missing, stale, ahead or garbage; what is read after it decides. `hints` writes it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
-from fileio.contract import Create, GetResult, PreconditionFailed, PutOutcome, Update, Version
+from fileio.contract import Create, GetResult, PutOutcome, Update, Version
 from fileio.env import map_io
-from fileio.errors import FileIOError, NotFound
+from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import FORMAT_VERSION, POSITIONS, Count, Txn, check_format, is_path, is_txn, log_key
+from objcat.timeline.entry import (
+    FORMAT_VERSION,
+    POSITIONS,
+    Count,
+    Entry,
+    Txn,
+    check_format,
+    decode_entry,
+    is_path,
+    is_txn,
+    log_key,
+)
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
 from objcat.timeline.log_state import LogState
 from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcome, TxnOutcomes
-
-logger = logging.getLogger("objcat.timeline")
 
 SPACING_SLOTS = 16
 """Checkpoint slots are multiples of this, beginning with it."""
@@ -34,10 +43,8 @@ TAIL_SLOTS_MAX = 32
 PROBE_WINDOW_MAX = 32
 
 HINT_KEY = "head.json"
-HINT_PAUSE_S = 1.0
-TURN_REQUESTS_MAX = 8
-"""Requests for a turn that a hint holds: the newest ones."""
-ASKING_TRIES_MAX = 3
+NULL = msgspec.Raw(b"null")
+"""In the place of JSON that is not there."""
 
 
 class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -54,7 +61,7 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     slot: int
     log: LogState
     features: dict[str, str] = {}
-    payload: msgspec.Raw = msgspec.Raw(b"null")
+    payload: msgspec.Raw = NULL
     outcomes: tuple[TxnOutcome, ...] = ()
     segments: tuple[OutcomeSegment, ...] = ()
 
@@ -114,12 +121,40 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where the log was when a writer last noted it, and who asks for a turn. nonce: makes the bytes of two hints differ."""
+    """Where the log was when a writer last noted it, and who asks for a turn.
+
+    Args:
+        checkpoint: The slot of a root, -1 for none. Without a root the hint carries the log from its first entry on.
+        nonce: Makes the bytes of two hints differ.
+        turns: The newest requests for a turn.
+        carried: The root and the entries above it up to `slot`. Null in hints of older writers, and where they are too large.
+    """
 
     slot: int
     checkpoint: int
     nonce: str = ""
     turns: tuple[TurnRequest, ...] = ()
+    carried: msgspec.Raw = NULL
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a hint carries, as JSON with a digest.
+
+    Args:
+        slot: Of the last entry.
+        root: As in its own object. Null without a checkpoint.
+        entries: Those above the root, as in their slots.
+    """
+
+    slot: int
+    root: msgspec.Raw = NULL
+    entries: tuple[msgspec.Raw, ...] = ()
+
+
+class _CarriedVersion(msgspec.Struct):
+    """The digest of what a hint carries."""
+
+    digest: str | None = ""
 
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
@@ -127,6 +162,8 @@ _VERSIONS = msgspec.json.Decoder(_RootVersion)
 _ROOTS = msgspec.json.Decoder(Root)
 _VOID_ROOTS = msgspec.json.Decoder(VoidRoot)
 _HINTS = msgspec.json.Decoder(Hint)
+_CARRIED = msgspec.json.Decoder(Carried)
+_CARRIED_VERSIONS = msgspec.json.Decoder(_CarriedVersion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,65 +333,40 @@ def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
         hint = _HINTS.decode(result.data)
     except NOT_JSON:
         return None, result.meta.version
-    sensible = SPACING_SLOTS <= hint.checkpoint <= hint.slot < 10**20 and hint.checkpoint % SPACING_SLOTS == 0
+    is_rooted = hint.checkpoint >= SPACING_SLOTS and hint.checkpoint % SPACING_SLOTS == 0
+    sensible = hint.checkpoint <= hint.slot < 10**20 and (is_rooted or hint.checkpoint == -1)
     return (hint if sensible else None), result.meta.version
 
 
-class HintWriter:
-    """Advances the hint of one log. Safe for many threads."""
-
-    def __init__(self, fileio: FileIO) -> None:
-        self._fileio = fileio
-        self._hinted_s: float | None = None
-
-    def advance(self, slot: int, root_slot: int, notice: Callable[[Sequence[TurnRequest]], Sequence[TurnRequest]]) -> None:
-        """Note where the log is, unless the hint names a later checkpoint. One try, best effort: another writer's hint is as good.
-
-        The hint is put at most once a second: a store may refuse to write one key more often.
-
-        Args:
-            slot: An existing slot, at or above the checkpoint.
-            root_slot: Of the checkpoint.
-            notice: Is shown the requests for a turn in the hint at once. Returns those that stay there.
-        """
-        fileio = self._fileio
-        try:
-            found, version = read_hint(fileio)
-            turns = () if found is None else tuple(notice(found.turns))
-            if (
-                found is not None
-                and found.checkpoint >= root_slot
-                and (found.checkpoint == root_slot or fileio.exists(root_key(found.checkpoint)))
-            ):
-                return
-            self._pause()
-            body = msgspec.json.encode(Hint(slot=slot, checkpoint=root_slot, nonce=fileio.env.new_id(), turns=turns))
-            fileio.put(HINT_KEY, body, Create() if version is None else Update(version))
-        except FileIOError as error:
-            logger.warning("The hint of %s could not be advanced to checkpoint %d: %s", fileio.url, root_slot, error)
-
-    def _pause(self) -> None:
-        env = self._fileio.env
-        if self._hinted_s is not None:
-            env.sleep(max(0.0, self._hinted_s + HINT_PAUSE_S - env.monotonic_s()))
-        self._hinted_s = env.monotonic_s()
-        env.give_way()
+def encode_carried(root: Root | None, entries: Sequence[Entry], *, slot: int) -> bytes:
+    """What a hint carries."""
+    raw = NULL if root is None else msgspec.Raw(msgspec.json.encode(root))
+    return encode_object(Carried(slot=slot, root=raw, entries=tuple(msgspec.Raw(msgspec.json.encode(entry)) for entry in entries)))
 
 
-def put_turn_request(fileio: FileIO, request: TurnRequest) -> None:
-    """Put a request for a turn into the hint, instead of an earlier one of the same transaction. Best effort.
+def decode_carried(hint: Hint) -> tuple[Root | None, list[Entry]] | None:
+    """The root that a hint carries, and the entries above it. None if it carries nothing.
 
-    A log without a hint is young: its first checkpoint, and with it a hint, is near.
+    Raises UnsupportedFormat, and CorruptTable for anything else than a root and the entries after it.
     """
-    try:
-        for _ in range(ASKING_TRIES_MAX):
-            found, version = read_hint(fileio)
-            if found is None or version is None:
-                return
-            others = [one for one in found.turns if one.txn != request.txn]
-            turns = (*others[1 - TURN_REQUESTS_MAX :], request)
-            body = msgspec.json.encode(msgspec.structs.replace(found, nonce=fileio.env.new_id(), turns=turns))
-            if not isinstance(fileio.put(HINT_KEY, body, Update(version)), PreconditionFailed):
-                return
-    except FileIOError as error:
-        logger.info("%s could not ask for a turn: %s", request.txn, error)
+    if hint.carried == NULL:
+        return None
+    data, what = bytes(hint.carried), "what a hint carries"
+    digest = decode_json(data, _CARRIED_VERSIONS, where=HINT_KEY, what=what).digest
+    if not digest:
+        raise CorruptTable(f"{HINT_KEY} carries entries without a digest. {RESTORE}")
+    check_digest(data, digest, key=HINT_KEY)
+    carried = decode_json(data, _CARRIED, where=HINT_KEY, what=what)
+    root = None if carried.root == NULL else decode_root(bytes(carried.root), slot=hint.checkpoint)
+    entries = [
+        decode_entry(bytes(raw), key=f"{HINT_KEY} about {log_key(slot)}") for slot, raw in enumerate(carried.entries, hint.checkpoint + 1)
+    ]
+    slots = [entry.slot for entry in entries]
+    if (
+        isinstance(root, VoidRoot)
+        or (root is None) != (hint.checkpoint == -1)
+        or slots != list(range(hint.checkpoint + 1, hint.slot + 1))
+        or hint.slot != carried.slot
+    ):
+        raise CorruptTable(f"{HINT_KEY} carries other entries than those up to slot {hint.slot}. {RESTORE}")
+    return root, entries

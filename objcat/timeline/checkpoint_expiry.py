@@ -72,7 +72,10 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
         if isinstance(outcome, Committed):
             log = view.log.advance([*outcome.read, outcome.entry])
             voided = fence(timeline.fileio, log, partial(_kept, log))
-            return CollectedCheckpoints(log.slot, log.root_bound, voided, sweep_objects(timeline, log))
+            objects = sweep_objects(timeline, log)
+            # The hint may carry a root that is void now.
+            timeline.publish_hint(timeline.advance(view, [*outcome.read, outcome.entry]))
+            return CollectedCheckpoints(log.slot, log.root_bound, voided, objects)
         if attempt == ATTEMPTS_MAX:
             raise outcome.error(attempts=attempt)
 

@@ -12,7 +12,7 @@ nothing of the attempt is visible. An unknown outcome of a put is read back from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,21 +23,19 @@ from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFaile
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.common.memory_errors import is_full
-from objcat.common.validation import instance
+from objcat.common.thread_queue import ThreadTurn
 from objcat.errors import (
-    AlreadyApplied,
     AlreadyDone,
-    CommitConflict,
     CommitUnknown,
-    Contention,
     CorruptTable,
+    ObjcatError,
     SharedTransaction,
-    StreamRewound,
-    TableNotFound,
     WriterFenced,
 )
 from objcat.timeline.attempt import CommitAttempt, CommitRetryPolicy, Committed, Conflicted
 from objcat.timeline.backoff import SlotBackoff
+from objcat.timeline.commit_errors import contended, fenced_by, outcome_open, unread_after_put
+from objcat.timeline.commit_group import LEADER_SLOTS, CommitGroup
 from objcat.timeline.conflicts import Conflict, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
@@ -55,8 +53,10 @@ from objcat.timeline.entry import (
 )
 from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
-from objcat.timeline.log_state import AppVersion, LogState
+from objcat.timeline.log_state import LogState, check_app_version
 from objcat.timeline.position import check_position
+from objcat.timeline.process_log import BaseCheck, KnownEntries, process_log
+from objcat.timeline.shared_slots import holds, with_requests
 from objcat.timeline.side_objects import StoredChanges, get_digests, write_large_changes
 from objcat.timeline.turns import TurnSeeker
 
@@ -68,11 +68,24 @@ class _ConflictCheck:
     Args:
         own: The entry that settles the attempt, if there is one.
         read: The entries before it.
+        state: The log after these.
     """
 
     own: Entry | None
     read: tuple[Entry, ...]
     overlaps: tuple[tuple[Entry, Conflict], ...]
+    state: LogState
+
+
+@dataclass(frozen=True, slots=True)
+class _SlotClaim:
+    """An attempt that is being made. stored: its changes. began_s: by the monotonic clock. skew_ms, hurries: see `try_commit`."""
+
+    candidate: CommitAttempt
+    stored: StoredChanges
+    began_s: float
+    skew_ms: int
+    hurries: bool
 
 
 class Committer:
@@ -83,20 +96,25 @@ class Committer:
         self._log = Log(fileio)
         self.intents = Intents(fileio)
         self.policy = policy or CommitRetryPolicy()
+        self._shared = process_log(fileio)
 
-    def announce(self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
+    def announce(
+        self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None, check: BaseCheck | None = None
+    ) -> Future[int]:
         """Begin an operation that wants a slot: put its intent. See `Intents.announce`.
 
         The returned future raises TableNotFound when the log of the base is gone. Then nothing was written.
 
         Args:
             base: The log as the operation knows it.
+            check: Looks at the base. None: a check of its own.
 
         Raises:
             UnsupportedFormat: Only newer clients may write this log. Nothing was written.
         """
         check_writable(base.writer_features, where=self.fileio.url)
-        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=partial(self._look_at_base, base))
+        first = partial((check or BaseCheck(self.fileio)).run, base)
+        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=first)
 
     def announce_if_slow(self, txn: Txn, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
         """Begin a write. It puts an intent only when it is slow: see `Intents.announce_if_slow`.
@@ -150,8 +168,11 @@ class Committer:
         changes: StoredChanges | None = None,
         hurries: bool = False,
         seeker: TurnSeeker | None = None,
+        check: BaseCheck | None = None,
     ) -> Committed | Conflicted:
         """Claim a slot above the base of the attempt.
+
+        Threads of one process that claim slots of one log take turns, see `objcat.timeline.process_log`.
 
         The commit time is the store's, whatever the local clock says, and at least 1 ms after the previous commit. A store without a clock
         cannot tell who is right, so the local clock is recorded. A clock that is behind records 1 ms after the previous commit. A clock
@@ -164,6 +185,7 @@ class Committer:
             hurries: After a lost slot, read that slot only and ask for the next one without a pause. For an attempt that others have
                 overtaken before.
             seeker: Is told of lost slots over all tries of the transaction. None: nobody is asked for a turn.
+            check: The check of the base of the operation. With it, entries that this process knows are not read again.
 
         Returns:
             Committed, or Conflicted when a later entry conflicts.
@@ -174,13 +196,29 @@ class Committer:
             CommitUnknown, SharedTransaction: Delete nothing.
             FileIOError: A storage error that certainly had no effect.
         """
+        group: CommitGroup | None = None
         try:
-            return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries, seeker=seeker)
-        except CommitUnknown:
-            self.intents.leave(candidate.txn)
+            check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
+            _check_versions(candidate, candidate.base)
+            stored = changes or self.write_large_changes(candidate)
+            group = CommitGroup(self.fileio, self._shared, candidate, is_inline=stored[1] is None)
+            claim = _SlotClaim(candidate, stored, self.fileio.env.monotonic_s(), skew_ms, hurries)
+            with group.offered(), self._shared.turns.turn() as turn:
+                group.withdraw_offer()
+                return self._claim(claim, group, turn, seeker=seeker, check=check)
+        except (CommitUnknown, WriterFenced) as error:
+            if isinstance(error, CommitUnknown):
+                self.intents.leave(candidate.txn)
+            raise
+        except (ObjcatError, FileIOError) as error:
+            if isinstance(error, SharedTransaction):
+                self.intents.stop_heartbeat(candidate.txn)
+            elif group is not None and group.is_open:
+                self.intents.leave(candidate.txn)
+                raise outcome_open(candidate.txn, error, until=group.open_until) from error
             raise
         except BaseException as error:
-            if isinstance(error, SharedTransaction) or not isinstance(error, Exception):
+            if not isinstance(error, Exception):
                 self.intents.stop_heartbeat(candidate.txn)
             raise
 
@@ -188,54 +226,85 @@ class Committer:
         """Store the changes where the entry will name them, once for several tries. Raises storage errors."""
         return write_large_changes(self.fileio, candidate.txn, candidate.changes)
 
-    def _try_commit(
-        self, candidate: CommitAttempt, spilled: StoredChanges | None, *, skew_ms: int, hurries: bool, seeker: TurnSeeker | None
+    def _claim(
+        self, claim: _SlotClaim, group: CommitGroup, turn: ThreadTurn, *, seeker: TurnSeeker | None, check: BaseCheck | None
     ) -> Committed | Conflicted:
-        env = self.fileio.env
-        check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
-        _check_versions(candidate, candidate.base)
-        changes, side = spilled or self.write_large_changes(candidate)
-        began_s = env.monotonic_s()
-        turns = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
-        state = candidate.base
+        env, candidate = self.fileio.env, claim.candidate
+        backoff = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
         read: list[Entry] = []
-        slots_lost = 0
+        slots_lost, lost_slot = 0, -1
+        later = self._judge_known(candidate, check)
         while True:
-            entry = _entry_of(candidate, state, changes, side, self._summary(candidate, slots_lost), now_ms=env.now_ms() + skew_ms)
-            taken_by: GetResult | None = None
-            match self._put(entry):
-                case Written():
-                    return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
-                case OutcomeUnknown(cause):
-                    taken = self._look_at(entry.slot)
-                    if taken is None:
-                        raise CommitUnknown(
-                            f"It is not known whether {candidate.txn} was committed at slot {entry.slot} ({cause}). Nothing was deleted. "
-                            "Call table.resolve(txn) before you write again. It settles the outcome.",
-                            candidate.txn,
-                        ) from cause
-                    if taken.txn == candidate.txn:
-                        _check_is_ours(entry, taken)
-                        return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
-                case PreconditionFailed(found=taken_by):
-                    pass
-            slots_lost += 1  # For certain: a slot never changes hands.
-            # Pause before reading the log: a claim after a pause, from an older read, loses to every writer that does not pause.
-            before = 0 if hurries else turns.wait(entry.slot)
-            until = entry.slot if hurries else None
-            later = self._judge(candidate, state, first=taken_by, expected=before, until=until)
-            turns.saw(later.read)
             read += later.read
-            state = state.advance(later.read)
+            state = later.state
             if later.own is not None:
-                _check_is_ours(entry, later.own)
+                _check_is_ours(self._entry(claim, state, slots_lost), later.own)
+                group.end(later.own)
                 return Committed(later.own, tuple(read), slots_lost)
-            if seeker is not None:
-                seeker.lost(later.read)
+            group.judged(state.slot, later.read)
             if later.overlaps:
+                group.end(None)
                 return Conflicted(candidate.txn, later.overlaps, tuple(read), slots_lost)
-            if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
-                raise contended(candidate.txn, slots_lost=slots_lost, slot=entry.slot)
+            if self._gives_up(claim, slots_lost) and not group.is_open:
+                raise contended(candidate.txn, slots_lost=slots_lost, slot=lost_slot)
+            if group.is_due(state, slots_lost):
+                with self._shared.turns.outside(turn):  # Other threads need not wait with this one.
+                    above = group.await_turn(state)
+                if above:
+                    later = self._judged(candidate, KnownEntries(above, above, state.advance(above)))
+                    self._shared.extend(state, later.read)
+                    continue
+            others = group.gather(state, read)
+            entry = with_requests(self._entry(claim, state, slots_lost), others)
+            is_own, taken_by = self._try_put(entry, candidate)
+            if is_own:
+                own = entry if others else msgspec.structs.replace(entry, changes=dict(candidate.changes))
+                self._shared.extend(state, [own])
+                group.end(own, others)
+                return Committed(own, tuple(read), slots_lost)
+            slots_lost += 1  # For certain: a slot never changes hands.
+            lost_slot = entry.slot
+            before = 0
+            if group.leads:
+                before = LEADER_SLOTS
+            elif not claim.hurries and not group.is_due(state, slots_lost):
+                # Pause before reading the log: a claim after a pause, from an older read, loses to every writer that does not pause.
+                with self._shared.turns.outside(turn):
+                    before = backoff.wait(entry.slot)
+            later = self._judge(candidate, state, first=taken_by, expected=before, until=entry.slot if claim.hurries else None)
+            backoff.saw(later.read)
+            self._shared.extend(state, later.read)
+            if seeker is not None and later.own is None:
+                seeker.lost(later.read)
+
+    def _entry(self, claim: _SlotClaim, state: LogState, slots_lost: int) -> Entry:
+        """The entry of an attempt that takes the slot above `state` now."""
+        summary = self._summary(claim.candidate, slots_lost)
+        return _entry_of(claim.candidate, state, *claim.stored, summary, now_ms=self.fileio.env.now_ms() + claim.skew_ms)
+
+    def _gives_up(self, claim: _SlotClaim, slots_lost: int) -> bool:
+        """Whether an attempt has lost too many slots, or for too long."""
+        policy = self.policy
+        return slots_lost >= policy.slots_max or (slots_lost > 0 and self.fileio.env.monotonic_s() - claim.began_s > policy.deadline_s)
+
+    def _try_put(self, entry: Entry, candidate: CommitAttempt) -> tuple[bool, GetResult | None]:
+        """Put an entry in its slot. Returns whether the slot is the attempt's; else what holds it, if that is known already.
+
+        Raises CommitUnknown when nobody can say.
+        """
+        match self._put(entry):
+            case Written():
+                return True, None
+            case OutcomeUnknown(cause):
+                taken = self._look_at(entry.slot)
+                if taken is None:
+                    raise unread_after_put(candidate.txn, entry.slot, cause) from cause
+                if taken.txn == candidate.txn:
+                    _check_is_ours(entry, taken)
+                    return True, None
+                return False, None
+            case PreconditionFailed(found=taken_by):
+                return False, taken_by
 
     def recheck_conflicts(self, candidate: CommitAttempt, conflicted: Conflicted) -> Conflicted:
         """The conflicts of an attempt, with those of entries that came since. For a caller that waited before it repeats the work.
@@ -250,18 +319,27 @@ class Committer:
         self, candidate: CommitAttempt, state: LogState, *, first: GetResult | None = None, expected: int = 0, until: int | None = None
     ) -> _ConflictCheck:
         """Check every entry above `state`. first, expected, until: see `Log.read_after`. Raises when the attempt must stop."""
-        read: list[Entry] = []
+        entries = self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first)
+        return self._judged(candidate, KnownEntries(tuple(entries), tuple(entries), state.advance(entries)))
+
+    def _judge_known(self, candidate: CommitAttempt, check: BaseCheck | None) -> _ConflictCheck:
+        """Check the entries above the base that this process knows already. Sends no request for them."""
+        # Who gives up after one slot wants the one right above its base, and no later one.
+        generation = None if check is None or self.policy.slots_max <= 1 else check.generation
+        known = self._shared.known_after(candidate, generation)
+        return _ConflictCheck(None, (), (), candidate.base) if known is None else self._judged(candidate, known)
+
+    def _judged(self, candidate: CommitAttempt, known: KnownEntries) -> _ConflictCheck:
         overlaps: list[tuple[Entry, Conflict]] = []
-        for entry in self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first):
+        for entry in known.to_judge:
             own = _settled_by(candidate, entry)
             if own is not None:
-                return _ConflictCheck(own, tuple(read), tuple(overlaps))
+                read = tuple(found for found in known.entries if found.slot < own.slot)
+                return _ConflictCheck(own, read, tuple(overlaps), known.state)
             overlaps.extend((entry, overlap) for overlap in self._overlaps(candidate, entry))
-            read.append(entry)
-            state = state.advance([entry])
-        check_writable(state.writer_features, where=self.fileio.url)
-        _check_versions(candidate, state)
-        return _ConflictCheck(None, tuple(read), tuple(overlaps))
+        check_writable(known.state.writer_features, where=self.fileio.url)
+        _check_versions(candidate, known.state)
+        return _ConflictCheck(None, known.entries, tuple(overlaps), known.state)
 
     def pause(self, before_s: float, *, took_s: float) -> float:
         """Let others go first: between half of a try's time and three times the previous pause, at random.
@@ -292,11 +370,6 @@ class Committer:
     def _put(self, entry: Entry) -> PutOutcome:
         return self.fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
-    def _look_at_base(self, base: LogState) -> None:
-        """Check that the log is still there. Raises as `check_log_unchanged`."""
-        if base.slot >= 0:
-            check_log_unchanged(base, self._log.read_stub(base.slot), where=self.fileio.url)
-
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, to see whose it is. None when it cannot be read now."""
         try:
@@ -308,26 +381,6 @@ class Committer:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
             return [Conflict("another table was created here first", ())]
         return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self.fileio))
-
-
-def check_log_unchanged(base: LogState, found: Entry | None, *, where: str) -> None:
-    """Check that the log was not deleted or replaced by hand since it was read. No reader would come that far.
-
-    Deleting objects by hand is outside of the protocol. This check finds it, unless it happens between this look and the commit.
-
-    Args:
-        base: The log as it was read.
-        found: The entry that is in the slot of the base now.
-        where: The URL of the log, for the error.
-
-    Raises:
-        TableNotFound: The slot is gone, or holds another entry.
-    """
-    if found is None or found.committed_at_ms != base.committed_at_ms:
-        raise TableNotFound(
-            f"Slot {base.slot} of the log at {where} is gone, or holds another entry. The log was deleted by hand or replaced. "
-            "Nothing was written. Open the table again."
-        )
 
 
 def _entry_of(
@@ -371,9 +424,9 @@ def _settled_by(candidate: CommitAttempt, found: Entry) -> Entry | None:
 
     A ROLLBACK is settled by whatever settles its target: the target's own commit, or another rollback of it.
     """
-    if found.txn == candidate.txn:
+    if candidate.txn in found.txns:
         return found
-    if candidate.rollback_of is not None and candidate.rollback_of in (found.txn, found.rollback_of):
+    if candidate.rollback_of is not None and candidate.rollback_of in (*found.txns, found.rollback_of):
         return found
     if found.rollback_of == candidate.txn:
         raise fenced_by(found)
@@ -389,39 +442,15 @@ def _settled_by(candidate: CommitAttempt, found: Entry) -> Entry | None:
     return None
 
 
-def outcome_unknown_after(txn: Txn, error: Exception) -> CommitUnknown:
-    """The CommitUnknown after an error from outside, such as a signal handler or a full memory."""
-    return CommitUnknown(
-        f"It is not known whether {txn} was committed. It was interrupted while it claimed a slot ({type(error).__name__}: {error}). "
-        "Nothing was deleted. Call table.resolve(txn) before you write again. It settles the outcome.",
-        txn,
-    )
-
-
-def contended(txn: Txn, *, slots_lost: int, slot: int) -> Contention:
-    """The Contention of a writer that gives up. slot: the last slot that it lost."""
-    return Contention(
-        f"{txn} gave up after it lost {slots_lost} slots to other writers, the last one slot {slot}. Nothing was written. "
-        "Write again later, or with fewer writers.",
-        winner_slot=slot,
-    )
-
-
-def fenced_by(rollback: Entry) -> WriterFenced:
-    """The WriterFenced of a writer that finds its own rollback in the log."""
-    return WriterFenced(
-        f"{rollback.rollback_of} was rolled back at slot {rollback.slot} by {rollback.txn}, which took its writer for dead. "
-        "Nothing was written. Write again."
-    )
-
-
 def _check_is_ours(own: Entry, found: Entry) -> None:
     """Check that the entry found under our txn does what ours does. Else two operations drew the same id.
 
     File names are unique, so operations that do the same are one operation, such as a commit that was sent twice. Raises SharedTransaction.
     """
-    if found.txn != own.txn or found.history is not None or found.erased:
+    if own.txn not in found.txns or found.history is not None or found.erased:
         return  # Another txn settles a ROLLBACK. A tombstone or an erased entry does not say what changed.
+    if found.also and holds(found, own.changes):
+        return
     if _did(decode_entry(encode_entry(own), key=log_key(own.slot))) != _did(found):
         raise SharedTransaction(
             f"Slot {found.slot} belongs to another operation with the same id, {own.txn}. Nothing of this operation is visible, and its "
@@ -440,39 +469,3 @@ def _check_versions(candidate: CommitAttempt, state: LogState) -> None:
     """Check that the application and the reader of an attempt may commit after a state. Raises as the two checks."""
     check_app_version(candidate.app, candidate.footprint, state)
     check_position(None if candidate.position is None else candidate.position.asked, state.sources)
-
-
-def check_app_version(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
-    """Check that the log, as far as it is known, lets the application write this version.
-
-    Raises:
-        AlreadyApplied: The version is in the table.
-        StreamRewound: A RESTORE took back versions of the application.
-        CommitConflict: The version builds on another version than the table has.
-    """
-    if own is None:
-        return
-    instance(own, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
-    for table in tables:
-        reached = state.marks(table).apps.get(own.app)
-        if reached is None:
-            continue
-        is_next = own.since == reached.version
-        if reached.rewound_at is not None and not is_next and (own.resumed_after or -1) < reached.rewound_at:
-            raise StreamRewound(
-                f"The RESTORE at slot {reached.rewound_at} took back what {own.app!r} had written after version {reached.version}. "
-                f"Nothing was written. Start it again from version {reached.version + 1}, with resumed_after={reached.rewound_at}.",
-                winner_slot=reached.rewound_at,
-            )
-        if reached.version >= own.version:
-            raise AlreadyApplied(
-                f"Version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} applied version {reached.version}. "
-                "Nothing was written. Continue with the next version.",
-                winner_slot=reached.slot,
-            )
-        if own.since is not None and not is_next:
-            raise CommitConflict(
-                f"Version {own.version} of {own.app!r} builds on version {own.since}, but slot {reached.slot} applied version "
-                f"{reached.version} to table {table}. Nothing was written. Read what follows version {reached.version}, and write again.",
-                winner_slot=reached.slot,
-            )

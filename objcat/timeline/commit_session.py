@@ -19,10 +19,12 @@ from fileio.errors import FileIOError
 from objcat.common.memory_errors import after_commit, is_full
 from objcat.errors import AlreadyDone, CommitUnknown, ObjcatError, SharedTransaction
 from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
-from objcat.timeline.commit import Committer, outcome_unknown_after
+from objcat.timeline.commit import Committer
+from objcat.timeline.commit_errors import outcome_unknown_after
 from objcat.timeline.entry import Action, Txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState
+from objcat.timeline.process_log import BaseCheck
 from objcat.timeline.side_objects import StoredChanges
 from objcat.timeline.turns import TurnSeeker
 
@@ -54,12 +56,14 @@ class CommitSession:
         self._intent: Future[int] | None = None
         self._committed: Committed | None = None
         self._slot_may_be_own = False
+        self.check = BaseCheck(committer.fileio)
+        """Of the base. `announce` runs it; the caller of `announce_if_slow` runs it beside its work."""
         self.superseded: list[str] = []
         """Keys of objects that the transaction wrote, and that its entry does not name."""
 
     def announce(self, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
         """See `Committer.announce`. Returns a function that waits for the store and returns the clock skew in ms."""
-        self._intent = self.committer.announce(self.txn, action, base, engine=engine, plan_of=self._plan)
+        self._intent = self.committer.announce(self.txn, action, base, engine=engine, plan_of=self._plan, check=self.check)
         return self._intent.result
 
     def announce_if_slow(self, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
@@ -71,7 +75,9 @@ class CommitSession:
     ) -> Committed | Conflicted:
         """See `Committer.try_commit` for arguments and errors."""
         self._slot_may_be_own = True
-        outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, seeker=self._seeker)
+        outcome = self.committer.try_commit(
+            candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, seeker=self._seeker, check=self.check
+        )
         if isinstance(outcome, Committed):
             self._committed = outcome
         else:

@@ -12,6 +12,7 @@ from fileio.store import FileIO
 from objcat.common.validation import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
+from objcat.timeline.commit_group import delete_requests
 from objcat.timeline.entry import Action, Entry, Txn, intent_key, log_key, new_txn, parse_txn, requested_key, txn_time
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
@@ -116,6 +117,7 @@ def rollback_dead_writers(
             reopening(timeline, partial(lambda txn: _settle(timeline, view, txn, old[txn], names_of), txn), reopen) for txn in sorted(old)
         ]
         reopening(timeline, lambda: _remove_settled_plans(timeline, view, plans), reopen)
+        delete_requests(fileio, until=view.slot)
         return [one for one in swept if one is not None]
     finally:
         committer.delete_intent(own).result()
@@ -232,7 +234,7 @@ def _unnamed(
     """The entry of a committed transaction, and the files that it left and does not name. Raises CorruptTable."""
     fileio = timeline.fileio
     entry = timeline.log.read_known(slot)
-    if entry.txn != txn:
+    if txn not in entry.txns:
         raise CorruptTable(f"{log_key(slot)} in {fileio.url} does not hold the commit of {txn}. {RESTORE}")
     (entry,) = with_changes(fileio, [entry])
     named = {*names_of(entry), *(side.path for side in sides_of(entry))}

@@ -18,15 +18,16 @@ from objcat.timeline.json_objects import RESTORE, check_digest, decode_json, enc
 
 FORMAT_VERSION = 1
 ERASED_PARTITIONS = {"erased_partitions": "0.1.0"}
-"""The feature of an entry that no longer names the partitions which an erasure emptied.
-
-A reader cannot replay it upon a state that holds rows of these partitions. The feature applies to that entry alone, not to later ones.
-"""
-READER_FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", "ordering_columns", *ERASED_PARTITIONS})
+"""The feature of an entry that no longer names the partitions which an erasure emptied, and of no later one. A reader cannot replay it upon
+a state that holds rows of these partitions."""
+SHARED_SLOTS = {"shared_slots": "0.1.0"}
+"""The feature of an entry that commits several transactions. Who does not know it finds one of them only."""
+_FILE_FEATURES = ("adopted_files", "base_order", "files_in_place", "precomputed_columns", "precomputed_fields", "promoted_files")
+READER_FEATURES = frozenset({*_FILE_FEATURES, "column_defaults", "ordering_columns", *ERASED_PARTITIONS, *SHARED_SLOTS})
 """Features that this client understands when it reads."""
 POSITIONS = {"positions": "0.1.0"}
 """The feature of a log that holds positions of sources. A writer that does not know it would lose them in its checkpoints."""
-WRITER_FEATURES: frozenset[str] = frozenset({"watermark", *POSITIONS})
+WRITER_FEATURES: frozenset[str] = frozenset({"derived_tables", "watermark", *POSITIONS, *SHARED_SLOTS})
 """Features that this client understands when it writes."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -231,6 +232,16 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     requests: dict[str, int] = {}
 
 
+class SharedCommit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Another transaction that an entry commits. Its fields mean what those of an entry do."""
+
+    txn: Txn
+    base: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+    writer: str = ""
+    summary: Summary | None = None
+    metadata: dict[str, str] = {}
+
+
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One completed instant.
 
@@ -247,6 +258,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         metadata: The user's own.
         history: Set in a tombstone. Its changes, footprint, writer, summary and metadata are there.
         erased: By table id, set when an erasure removed values from the entry. Holds the ids of erasures that removed whole partitions.
+        also: The other transactions that it commits, in the order in which their log rows count, after those of its own.
     """
 
     format: Annotated[int, msgspec.Meta(ge=1)]
@@ -269,29 +281,12 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     metadata: dict[str, str] = {}
     history: HistoryRow | None = None
     erased: dict[str, tuple[str, ...]] = {}
+    also: tuple[SharedCommit, ...] = ()
 
-
-class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An operation that is planned (REQUESTED) or under way (INFLIGHT). It is advice for others when its writer died.
-
-    Args:
-        requested_at_ms: By the writer's clock.
-        heartbeat_ms: By the writer's clock. It only says that the writer lived then.
-        plan: For the executor of the plan.
-        plan_of: The txn of the requested plan that it executes.
-    """
-
-    format: int
-    txn: Txn
-    action: Action
-    base: int
-    host: str
-    engine: str
-    requested_at_ms: int = 0
-    heartbeat_ms: int = 0
-    beats: int = 0
-    plan_of: Txn | None = None
-    plan: dict[str, msgspec.Raw] = {}
+    @property
+    def txns(self) -> tuple[Txn, ...]:
+        """All transactions that it commits."""
+        return (self.txn, *(other.txn for other in self.also)) if self.also else (self.txn,)
 
 
 class _Version(msgspec.Struct):
@@ -359,6 +354,7 @@ def check_entry(entry: Entry, *, key: str) -> None:
         if side is not None and (not is_path(side.path) or not _SHA256.fullmatch(side.sha256)):
             raise wrong(field, side, "an object below the log's prefix and its SHA-256")
     _check_positions(entry, wrong)
+    _check_also(entry, wrong)
     for table, footprint in entry.footprint.items():
         _check_footprint(footprint, f"footprint.{table}", entry, wrong)
         if footprint.changes_state and entry.side is None and entry.history is None and table not in entry.changes:
@@ -374,6 +370,19 @@ def _check_positions(entry: Entry, wrong: Callable[[str, object, str], CorruptTa
             raise wrong(f"positions.{source}.side", side, "an object below the log's prefix and its SHA-256, without a state beside it")
         if side is None and change.state is None and not entry.erased:
             raise wrong(f"positions.{source}", change, "a state, or an object that holds it")
+
+
+def _check_also(entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:
+    if not entry.also:
+        return
+    if not SHARED_SLOTS.keys() <= entry.features.keys() & entry.writer_features.keys():
+        raise wrong(
+            "features", sorted(entry.features), "with `shared_slots`, like `writer_features`, since it commits several transactions"
+        )
+    if entry.action is not Action.DELTA_COMMIT or entry.plan is not None:
+        raise wrong("action", entry.action, "DELTA_COMMIT, without a plan, since it commits several transactions")
+    if not all(map(is_txn, entry.txns)) or len({*entry.txns}) < len(entry.txns) or any(one.base >= entry.slot for one in entry.also):
+        raise wrong("also", entry.txns[:10], "ids of transactions, each once, with bases below its slot")
 
 
 def _check_footprint(footprint: Footprint, field: str, entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:

@@ -23,7 +23,7 @@ from fileio.env import Env, done_at_once, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, SharedTransaction
-from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, Txn, intent_key, is_txn, new_txn, requested_key
+from objcat.timeline.entry import FORMAT_VERSION, Action, Txn, intent_key, is_txn, new_txn, requested_key
 from objcat.timeline.json_objects import check_own_digest, decode_json, encode_object
 
 logger = logging.getLogger("objcat.timeline")
@@ -38,6 +38,30 @@ age at which a writer is taken for dead.
 CLOCK_WARNING_MS = 300_000
 REQUESTED_SUFFIX = ".requested.json"
 ADVICE = "It is only advice, so you may delete it."
+
+
+class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An operation that is planned (REQUESTED) or under way (INFLIGHT). It is advice for others when its writer died.
+
+    Args:
+        requested_at_ms: By the writer's clock.
+        heartbeat_ms: By the writer's clock. It only says that the writer lived then.
+        plan: For the executor of the plan.
+        plan_of: The txn of the requested plan that it executes.
+    """
+
+    format: int
+    txn: Txn
+    action: Action
+    base: int
+    host: str
+    engine: str
+    requested_at_ms: int = 0
+    heartbeat_ms: int = 0
+    beats: int = 0
+    plan_of: Txn | None = None
+    plan: dict[str, msgspec.Raw] = {}
+
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _INTENTS = msgspec.json.Decoder(Intent)

@@ -20,6 +20,8 @@ from objcat.timeline.side_objects import get_side
 _CHANGES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 WINDOW_SLOTS_MAX = 32
 REREADS_MAX = 5
+LOOK_BEYOND_S = 60.0
+"""Seconds. Who has not heard of the log for so long looks behind its end, whether it goes on there."""
 
 
 class Log:
@@ -55,7 +57,15 @@ class Log:
 
     @says_where
     def read_after(
-        self, slot: int, *, until: int | None = None, window: int = 1, expected: int = 0, first: GetResult | None = None
+        self,
+        slot: int,
+        *,
+        until: int | None = None,
+        window: int = 1,
+        expected: int = 0,
+        first: GetResult | None = None,
+        looks_beyond: bool = False,
+        stubs: Sequence[Entry | None] = (),
     ) -> list[Entry]:
         """Every entry above `slot` up to the head, in order, without a gap.
 
@@ -66,6 +76,9 @@ class Log:
             window: Slots requested at once at the start. It doubles up to `WINDOW_SLOTS_MAX`. With 1, a refresh without news is one GET.
             expected: How many more slots are likely to be there. They are requested at once too.
             first: The object of the first slot, if it is known already.
+            looks_beyond: Ask for the slot above the first absent one too, if no later one was asked for. It shows whether a slot was
+                deleted by hand.
+            stubs: What `read_stub` has just said of the first slots. They are not asked for again.
         """
         archived: dict[int, Entry] = {}
         entries = [] if first is None else [self._whole(_stub_of(slot + 1, first), archived)]
@@ -76,12 +89,34 @@ class Log:
                 entries.append(archived.pop(begin))
                 continue
             end = begin + size if until is None else min(until + 1, begin + size)
-            found = self._fill_gaps(begin, map_io(self._fileio.env, self.read_stub, range(begin, end)))
+            if stubs:
+                asked, end, stubs = list(stubs), begin + len(stubs), ()
+            else:
+                asked = map_io(self._fileio.env, self.read_stub, range(begin, end))
+            if looks_beyond and asked[-1] is None and None not in asked[:-1]:
+                asked.append(self.read_stub(end))
+            found = self._fill_gaps(begin, asked)
             entries.extend(self._whole(stub, archived) for stub in found)
-            if len(found) < end - begin:
+            if len(found) < len(asked):
                 return entries
             size, window = min(WINDOW_SLOTS_MAX, window), window * 2
         return entries
+
+    @says_where
+    def check_end(self, slot: int) -> None:
+        """Check that the log does not go on behind an absent slot. slot: the last one that is known. One request.
+
+        Raises CorruptTable.
+        """
+        if self._fileio.exists(log_key(slot + 2)):
+            self._insist(slot + 1, None)
+
+    def read_base(self, slot: int, *, is_old: bool) -> Entry | None:
+        """What the object of the last known slot says, before a write. is_old: whether to `check_end` too, whose errors it raises."""
+        found = self.read_stub(slot)
+        if is_old and found is not None:
+            self.check_end(slot)
+        return found
 
     def _whole(self, stub: Entry, archived: dict[int, Entry]) -> Entry:
         """The whole entry of a slot. archived: entries of history files read so far; a newly read file is added."""
@@ -122,8 +157,13 @@ class Log:
         for _ in range(REREADS_MAX):
             found = found or self.read_stub(slot)
         if found is None:
-            raise CorruptTable(f"{log_key(slot)} is missing although later slots exist. {RESTORE}")
+            raise CorruptTable(absent_slot(slot))
         return found
+
+
+def absent_slot(slot: int) -> str:
+    """What to say of a slot that is absent below another one."""
+    return f"{log_key(slot)} is missing although later slots exist. {RESTORE}"
 
 
 def _stub_of(slot: int, found: GetResult) -> Entry:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from objcat.common.validation import text, whole_number
-from objcat.errors import CorruptTable
+from objcat.common.validation import instance, text, whole_number
+from objcat.errors import AlreadyApplied, CommitConflict, CorruptTable, StreamRewound
 from objcat.timeline.entry import ERASED_PARTITIONS, Action, Entry
 from objcat.timeline.position import PositionProgress, advance_positions
 
@@ -205,3 +205,39 @@ def _replay(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
     if footprint.releases is not None:
         marks = replace(marks, saved=marks.saved - {footprint.releases})
     return marks
+
+
+def check_app_version(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
+    """Check that the log, as far as it is known, lets the application write this version.
+
+    Raises:
+        AlreadyApplied: The version is in the table.
+        StreamRewound: A RESTORE took back versions of the application.
+        CommitConflict: The version builds on another version than the table has.
+    """
+    if own is None:
+        return
+    instance(own, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
+    for table in tables:
+        reached = state.marks(table).apps.get(own.app)
+        if reached is None:
+            continue
+        is_next = own.since == reached.version
+        if reached.rewound_at is not None and not is_next and (own.resumed_after or -1) < reached.rewound_at:
+            raise StreamRewound(
+                f"The RESTORE at slot {reached.rewound_at} took back what {own.app!r} had written after version {reached.version}. "
+                f"Nothing was written. Start it again from version {reached.version + 1}, with resumed_after={reached.rewound_at}.",
+                winner_slot=reached.rewound_at,
+            )
+        if reached.version >= own.version:
+            raise AlreadyApplied(
+                f"Version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} applied version {reached.version}. "
+                "Nothing was written. Continue with the next version.",
+                winner_slot=reached.slot,
+            )
+        if own.since is not None and not is_next:
+            raise CommitConflict(
+                f"Version {own.version} of {own.app!r} builds on version {own.since}, but slot {reached.slot} applied version "
+                f"{reached.version} to table {table}. Nothing was written. Read what follows version {reached.version}, and write again.",
+                winner_slot=reached.slot,
+            )

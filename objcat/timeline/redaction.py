@@ -345,7 +345,7 @@ def _delete_rest(fileio: FileIO, done: _Pass, listed: Collection[str], places: M
     """Delete history files and side objects that nothing names any more. Objects written since the listing are left alone."""
     rest = [path for path in listed if _FILE.fullmatch(path) and path not in done.named]
     rest = [path for path in rest if int(path.split("/")[1].split("-")[0]) in places]
-    txns = {place.stub.txn for place in places.values()}
+    txns = {txn for place in places.values() for txn in place.stub.txns}
     for key in fileio.list_keys("data/"):
         found = _SIDE.fullmatch(key)
         if found is not None and Txn(found[1]) in txns and key not in done.sides:

@@ -66,7 +66,7 @@ def resolve(fileio: FileIO, txn: Txn, *, view: LogView[Any] | None = None) -> Re
     outcome, log = _look_up(fileio, txn, view)
     if outcome is None:
         entry = _claim(fileio, txn, log)
-        outcome = TxnOutcome(txn, entry.slot, entry.txn == txn, entry.committed_at_ms)
+        outcome = TxnOutcome(txn, entry.slot, txn in entry.txns, entry.committed_at_ms)
     if outcome.committed:
         remove_files(fileio, [intent_key(txn)], why=txn)
         return CommittedAt(outcome.slot)

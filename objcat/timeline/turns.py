@@ -2,8 +2,8 @@
 
 Backoff (`objcat.timeline.backoff`) helps among writers that lose slots, since they read the entries of the others. A writer that wins every
 slot reads nothing. Beside it a writer that needs longer for a try than the other one for a whole commit would lose for ever, however fair
-both are. So it asks, in the hint: a client that opens the log reads that anyway, and a writer reads it after each checkpoint that it
-publishes, once in `checkpoint.TAIL_SLOTS_MAX` slots. Nobody sends a request to learn that nobody asks.
+both are. So it asks, in the hint: a client that opens the log reads that anyway, and so does a writer that finds the hint replaced when it
+puts a newer one, or that has published a checkpoint, which is once in `checkpoint.TAIL_SLOTS_MAX` slots.
 
 This is advice only: the store decides who gets a slot, and a writer that never looks does no harm but to the one that waits.
 """
@@ -23,8 +23,9 @@ from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.errors import ObjcatError
 from objcat.timeline.backoff import RECENT_ENTRIES, slots_waited
-from objcat.timeline.checkpoint import TurnRequest, put_turn_request
+from objcat.timeline.checkpoint import TurnRequest
 from objcat.timeline.entry import Entry, Txn
+from objcat.timeline.hints import put_turn_request
 from objcat.timeline.log import Log
 from objcat.timeline.txn_outcomes import TxnOutcomes
 
@@ -165,7 +166,7 @@ class Turns:
 
     def _settle(self, entries: Sequence[Entry]) -> None:
         """Wait no longer for those that have a slot, or never will."""
-        ended = {txn for entry in entries for txn in (entry.txn, entry.rollback_of) if txn is not None}
+        ended = {txn for entry in entries for txn in (*entry.txns, entry.rollback_of) if txn is not None}
         with self._lock:
             for txn in ended & self._noticed.keys():
                 self._noticed[txn] = replace(self._noticed[txn], until_s=0.0)

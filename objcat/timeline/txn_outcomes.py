@@ -67,8 +67,9 @@ class OutcomeSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def outcomes_of(entry: Entry) -> Iterable[TxnOutcome]:
-    """The outcomes that an entry decides: its own, and in a ROLLBACK that of the fenced transaction."""
-    yield TxnOutcome(entry.txn, entry.slot, committed=True, committed_at_ms=entry.committed_at_ms)
+    """The outcomes that an entry decides: those that it commits, and in a ROLLBACK that of the fenced transaction."""
+    for txn in entry.txns:
+        yield TxnOutcome(txn, entry.slot, committed=True, committed_at_ms=entry.committed_at_ms)
     if entry.rollback_of is not None:
         yield TxnOutcome(entry.rollback_of, entry.slot, committed=False, committed_at_ms=entry.committed_at_ms)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import heapq
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
-from fileio.contract import Buffer, ByteRange, GetResult, NotModified, ObjectMeta, PutMode, PutOutcome, Version
-from fileio.env import MEMORY_BYTES
+from fileio.contract import Buffer, ByteRange, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, PutMode, PutOutcome, Version
+from fileio.env import MEMORY_BYTES, Env
 from fileio.memory import MemoryBackend
 
 T = TypeVar("T")
@@ -90,6 +92,9 @@ class Simulation:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])
 
+    def idle_wait(self) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
     def urgent(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -99,6 +104,10 @@ class Simulation:
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         """Nothing comes again: no writer here lives long enough."""
         return lambda: None
+
+    def process(self) -> Env:
+        """The world of one process: writers with different ones share nothing but stores."""
+        return cast("Env", _Process(self))
 
     # ---- whose turn it is
 
@@ -130,6 +139,16 @@ class Simulation:
             return
         self._now_s, _, turn = heapq.heappop(self._waiting)
         turn.set()
+
+
+class _Process:
+    """The simulation under another identity."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulation, name)
 
 
 class _Later(Future[R]):
@@ -177,3 +196,29 @@ class SlowBackend(MemoryBackend):
     def _travel(self) -> None:
         if self.latency_s:
             self._simulation.sleep(self.latency_s / 2 * (0.75 + self._simulation.random() / 2))
+
+
+class Overlapped(Simulation):
+    """Requests of one call run beside one another."""
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        futures = [self.submit_io(partial(function, item)) for item in items]
+        return iter([future.result() for future in futures])
+
+
+class FarBackend(SlowBackend):
+    """Listings and deletes take their time too. counts: of requests."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__("far", simulation)
+        self.counts: Counter[str] = Counter()
+
+    def _there(self, call: Callable[[], T]) -> T:
+        self.counts["requests"] += self.latency_s > 0
+        return super()._there(call)
+
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        return self._there(lambda: MemoryBackend.list_page(self, prefix, start_after, delimiter, cursor, limit))
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        return self._there(lambda: MemoryBackend.delete_batch(self, keys))

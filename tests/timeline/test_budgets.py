@@ -7,15 +7,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from fileio.contract import Create
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.timeline.checkpoint import HINT_KEY, TAIL_SLOTS_MAX, read_hint
+from objcat.timeline.checkpoint import HINT_KEY, TAIL_SLOTS_MAX, Hint
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
+from objcat.timeline.hints import HINT_SLOTS
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import resolve
 from tests.timeline.toy import Toy, commit, grow, open_toy
@@ -40,7 +42,7 @@ def grown(name: str, commits: int, **options: Any) -> tuple[FileIO, Timeline[Toy
     return fileio, timeline, grow(timeline, commits, **options)
 
 
-def test_a_cold_open_costs_three_requests_and_the_tail_at_every_length_of_the_log() -> None:
+def test_a_cold_open_costs_four_requests_and_the_tail_at_every_length_of_the_log() -> None:
     fileio, timeline, view = grown("cold", 0)
     for length in range(1, 200):
         view = grow(timeline, 1, view=view)
@@ -50,11 +52,12 @@ def test_a_cold_open_costs_three_requests_and_the_tail_at_every_length_of_the_lo
         tail = opened.slot - opened.checkpoint
         assert tail <= TAIL_SLOTS_MAX
         # Windows of an unknown tail ask for slots that are not there yet, but never past what a tail can hold.
-        assert asked["all"] <= 3 + TAIL_SLOTS_MAX, (length, asked)
+        assert asked["all"] <= 4 + TAIL_SLOTS_MAX, (length, asked)
         assert set(asked) <= {"get", "all"}
 
 
-def test_with_an_exact_hint_nothing_is_asked_in_vain() -> None:
+def test_with_a_hint_that_carries_nothing_the_root_and_the_tail_come_at_once() -> None:
+    """Such hints are those of older writers, and of tables with large entries."""
     fileio, timeline, view = grown("exact", 0)
     published = -1
     seen = set()
@@ -63,26 +66,35 @@ def test_with_an_exact_hint_nothing_is_asked_in_vain() -> None:
         if view.checkpoint == published:
             continue
         published = view.checkpoint
-        hint, _ = read_hint(fileio)
-        assert hint is not None and (hint.slot, hint.checkpoint) == (view.slot, published)
+        bare = msgspec.json.encode(Hint(slot=view.slot, checkpoint=published))
+        fileio.put(HINT_KEY, bare)
         tail = view.slot - published
         seen.add(tail)
+        fresh = open_toy(fileio)
         with counted(fileio) as asked:
-            timeline.open()
-        # With nothing above the root, its own slot is read: it shows that the log reaches as far.
-        assert asked["get"] == 3 + max(1, tail)
+            fresh.open()
+        # With nothing above the root, its own slot is read: it shows that the log reaches as far. Two absent slots show that it ends.
+        assert asked["get"] == 4 + max(1, tail)
     assert seen == {0, 15}
 
 
-def test_a_young_log_costs_one_request_more_than_without_checkpoints() -> None:
+def test_a_cold_open_with_a_fresh_hint_costs_seven_requests() -> None:
+    fileio, timeline, view = grown("fresh", 0)
+    for length in range(1, 100):
+        view = grow(timeline, 1, view=view)
+        with counted(fileio) as asked:
+            opened = timeline.open()
+        assert opened.slot == length - 1
+        assert asked["all"] <= 3 + HINT_SLOTS
+
+
+def test_a_young_log_without_a_hint_is_read_in_windows() -> None:
     for length in range(31):
         fileio, timeline, _ = grown(f"young-{length}", length)
-        assert not fileio.exists(HINT_KEY)
+        fileio.delete([HINT_KEY])
         with counted(fileio) as asked:
             timeline.open()
-        with counted(fileio) as bare:
-            timeline.log.read_after(-1)
-        assert asked["all"] <= bare["all"] + 1
+        assert asked["all"] <= 2 + max(HINT_SLOTS, 3 * length + 4)
 
 
 def test_a_warm_refresh_is_one_get() -> None:

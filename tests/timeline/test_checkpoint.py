@@ -18,7 +18,7 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CheckpointCollected, InvalidInput
-from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, folder_of, put_root, read_hint, read_root, root_key, void_root
+from objcat.timeline.checkpoint import Root, VoidRoot, folder_of, put_root, read_hint, read_root, root_key, void_root
 from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint
@@ -89,12 +89,13 @@ def test_the_view_that_comes_back_stands_on_the_root() -> None:
     assert_sound(timeline)
 
 
-def test_nothing_is_published_of_a_young_log() -> None:
+def test_nothing_but_a_hint_is_published_of_a_young_log() -> None:
     fileio, view = store("young", 15)
     timeline = open_toy(fileio)
     assert timeline.publish(view) == view
     assert list(fileio.list_keys("checkpoints/")) == []
-    assert not fileio.exists(HINT_KEY)
+    hint, _ = read_hint(fileio)
+    assert hint is not None and (hint.slot, hint.checkpoint) == (11, -1)
 
 
 def test_a_checkpoint_names_the_objects_of_the_one_before_again() -> None:

@@ -46,7 +46,7 @@ from objcat.timeline.position import (
     read_position,
     write_position,
 )
-from tests.timeline.toy import grow, open_toy
+from tests.timeline.toy import digested, grow, open_toy
 
 TABLE = "t"
 
@@ -340,8 +340,9 @@ def test_a_root_of_a_log_without_positions_has_no_such_field() -> None:
     assert b"positions" not in store.get(checkpoint.root_key(opened.checkpoint)).data  # type: ignore[union-attr]
 
 
-def test_a_root_of_a_writer_that_lost_the_positions_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """A handle replays the log instead, and the next publisher at that slot replaces the root."""
+@pytest.mark.parametrize("carries", [False, True])
+def test_a_root_of_a_writer_that_lost_the_positions_is_passed_over(caplog: pytest.LogCaptureFixture, carries: bool) -> None:
+    """A handle replays the log instead, and the next publisher at that slot replaces the root. carries: whether the hint does so too."""
     store = FileIO(MemoryBackend("old roots"), env=FakeEnv(5))
     timeline = open_toy(store)
     grow(timeline, 3)
@@ -354,6 +355,10 @@ def test_a_root_of_a_writer_that_lost_the_positions_is_passed_over(caplog: pytes
     assert isinstance(found.root, checkpoint.Root)
     forgetful = msgspec.structs.replace(found.root, log=replace(found.root.log, positions=msgspec.UNSET))
     assert isinstance(checkpoint.put_root(store, forgetful, Update(found.version)), Written)
+    hint = msgspec.json.decode(store.read(checkpoint.HINT_KEY))
+    carried = {**hint.pop("carried"), "root": forgetful}
+    hint |= {"carried": digested(carried)} if carries else {}
+    store.put(checkpoint.HINT_KEY, msgspec.json.encode(hint))
     again = open_toy(store).open()
     assert again.log.sources["mysql"].version == 0
     assert again.checkpoint < opened.checkpoint

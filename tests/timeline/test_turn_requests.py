@@ -10,8 +10,9 @@ import pytest
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.timeline.checkpoint import HINT_KEY, TAIL_SLOTS_MAX, TURN_REQUESTS_MAX, TurnRequest, put_turn_request, read_hint
+from objcat.timeline.checkpoint import HINT_KEY, NULL, TAIL_SLOTS_MAX, Hint, TurnRequest, decode_carried, read_hint
 from objcat.timeline.entry import Action, Entry, new_txn
+from objcat.timeline.hints import HINT_SLOTS, TURN_REQUESTS_MAX, forget_carried, put_turn_request
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.turns import REQUEST_SLOTS_MAX, WAIT_S_MAX, WAIT_S_MIN, TurnSeeker
 from tests.timeline.toy import Toy, commit, grow, open_toy
@@ -37,13 +38,21 @@ def asked_for(name: str, *, wait_ms: int = 4_000) -> tuple[Beside, FileIO, Timel
     view = grow(open_toy(fileio), LONG)
     put_turn_request(fileio, TurnRequest(txn=STARVING, slot=view.slot, wait_ms=wait_ms))
     timeline = open_toy(fileio)
-    return env, fileio, timeline, timeline.open()
+    opened = timeline.open()
+    env.sleeps_s.clear()
+    return env, fileio, timeline, opened
 
 
 def turns(fileio: FileIO) -> list[tuple[str, int, int]]:
     hint, _ = read_hint(fileio)
     assert hint is not None
     return [(one.txn, one.slot, one.wait_ms) for one in hint.turns]
+
+
+def nonce_of(fileio: FileIO) -> str:
+    hint, _ = read_hint(fileio)
+    assert hint is not None
+    return hint.nonce
 
 
 def taken(first: int, *waited: int) -> list[Entry]:
@@ -93,8 +102,8 @@ def test_nobody_asks_for_a_moment_or_for_ever(try_s: float, wait_s: float) -> No
 
 def test_a_young_log_has_no_hint_to_ask_in() -> None:
     fileio = FileIO(MemoryBackend("young"), env=FakeEnv(3))
-    grow(open_toy(fileio), 5)
-    put_turn_request(fileio, TurnRequest(txn=STARVING, slot=4, wait_ms=5_000))
+    grow(open_toy(fileio), HINT_SLOTS - 1)
+    put_turn_request(fileio, TurnRequest(txn=STARVING, slot=2, wait_ms=5_000))
     assert not fileio.exists(HINT_KEY)
 
 
@@ -104,6 +113,30 @@ def test_the_hint_holds_the_newest_requests() -> None:
     for number in range(TURN_REQUESTS_MAX + 3):
         put_turn_request(fileio, TurnRequest(txn=new_txn(FakeEnv(number)), slot=number, wait_ms=1))
     assert [slot for _, slot, _ in turns(fileio)] == list(range(3, TURN_REQUESTS_MAX + 3))
+
+
+def test_a_request_leaves_what_the_hint_carries_and_an_erasure_leaves_the_request() -> None:
+    fileio = FileIO(MemoryBackend("both"), env=FakeEnv(3))
+    view = grow(open_toy(fileio), LONG)
+    before, _ = read_hint(fileio)
+    assert before is not None
+    put_turn_request(fileio, TurnRequest(txn=STARVING, slot=view.slot, wait_ms=5_000))
+    after, _ = read_hint(fileio)
+    assert after is not None and decode_carried(after) == decode_carried(before) is not None
+    forget_carried(fileio, slot=view.slot, checkpoint=-1)
+    assert read_hint(fileio)[0] == Hint(slot=view.slot, checkpoint=32, nonce=nonce_of(fileio), turns=after.turns)
+
+
+def test_a_writer_that_never_loses_learns_of_it_with_its_next_hint() -> None:
+    fileio = FileIO(MemoryBackend("hinted"), env=FakeEnv(3))
+    timeline = open_toy(fileio)
+    view = grow(timeline, LONG)
+    put_turn_request(fileio, TurnRequest(txn=STARVING, slot=view.slot, wait_ms=5_000))
+    for _ in range(HINT_SLOTS):
+        view = grow(timeline, 1, view=view)
+    hint, _ = read_hint(fileio)
+    assert hint is not None and hint.slot == view.slot and hint.carried != NULL
+    assert set(timeline.turns._noticed) == {STARVING} and len(turns(fileio)) == 1
 
 
 # ---- who stands back
@@ -117,7 +150,7 @@ def test_without_a_request_nothing_is_sent_and_the_hint_is_as_ever() -> None:
     before = fileio.metrics.snapshot()
     assert timeline.turns.stand_back(view.slot) == []
     assert (fileio.metrics.snapshot() - before).request_count == 0
-    assert set(msgspec.json.decode(fileio.read(HINT_KEY))) == {"slot", "checkpoint", "nonce"}
+    assert set(msgspec.json.decode(fileio.read(HINT_KEY))) == {"slot", "checkpoint", "nonce", "carried"}
 
 
 def test_a_writer_waits_until_the_other_one_has_its_slot() -> None:

@@ -61,7 +61,7 @@ def contended(seed: int, *, writers: int, commits: int) -> tuple[list[int], floa
 
         return write
 
-    handles = [FileIO(backend, env=simulation) for _ in range(writers)]
+    handles = [FileIO(backend, env=simulation.process()) for _ in range(writers)]
     backend.latency_s = LATENCY_S
     simulation.run([writer(number, fileio) for number, fileio in enumerate(handles)])
     backend.latency_s = 0

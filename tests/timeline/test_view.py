@@ -16,7 +16,7 @@ from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
 from objcat.timeline.checkpoint import HINT_KEY, Hint, encode_root, read_hint, read_root, root_key, void_root
 from objcat.timeline.entry import Action, Footprint, log_key
 from objcat.timeline.log_state import LogState
-from tests.timeline.toy import TABLE, assert_same, commit, grow, open_toy, rows_at, rows_of
+from tests.timeline.toy import TABLE, assert_same, bare_hint, commit, grow, open_toy, rows_at, rows_of
 
 
 def store(name: str) -> FileIO:
@@ -143,6 +143,7 @@ def test_a_hint_to_a_void_root_is_passed_over() -> None:
     timeline = open_toy(fileio)
     view = grow(timeline, 100)
     assert view.checkpoint == 80
+    bare_hint(fileio)
     fileio.put(root_key(80), encode_root(void_root(80, older=48)), Overwrite())
     opened = timeline.open()
     assert opened.checkpoint == 48
@@ -157,6 +158,7 @@ def test_a_root_of_a_newer_client_is_refused_with_the_version_that_it_needs() ->
     fileio = store("newer")
     timeline = open_toy(fileio)
     grow(timeline, 40)
+    bare_hint(fileio)
     fileio.put(root_key(16), b'{"format": 99, "min_client": "7.1", "slot": 16}', Overwrite())
     with pytest.raises(UnsupportedFormat, match=r"objcat 7\.1"):
         timeline.open()
@@ -172,6 +174,7 @@ def test_a_damaged_root_is_named_and_passed_over(data: bytes, caplog: pytest.Log
     fileio = store("damaged")
     timeline = open_toy(fileio)
     grow(timeline, 40)
+    bare_hint(fileio)
     fileio.put(root_key(16), data, Overwrite())
     with caplog.at_level("WARNING", logger="objcat.timeline"):
         opened = open_toy(fileio).open()

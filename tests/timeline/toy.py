@@ -9,15 +9,17 @@ from typing import Any
 
 import msgspec
 
-from fileio.contract import Create, require_written
+from fileio.contract import Create, Overwrite, require_written
 from fileio.errors import NotFound
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CheckpointCollected
 from objcat.timeline.attempt import CommitAttempt
+from objcat.timeline.checkpoint import HINT_KEY, NULL, read_hint
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, Footprint, Txn, new_txn
+from objcat.timeline.json_objects import encode_object
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
 
@@ -101,6 +103,19 @@ def grow(timeline: Timeline[Toy], count: int, *, publish: bool = True, view: Log
         if publish:
             timeline.after_commit(kept[0], keep)
     return kept[0]
+
+
+def bare_hint(fileio: FileIO) -> None:
+    """Make the hint carry nothing, as those of older writers: then a reader needs the root that it names."""
+    hint, _ = read_hint(fileio)
+    assert hint is not None
+    fileio.put(HINT_KEY, msgspec.json.encode(msgspec.structs.replace(hint, carried=NULL)), Overwrite())
+
+
+def digested(carried: Mapping[str, Any]) -> msgspec.Raw:
+    """What a hint carries, with a digest of its own."""
+    fields = {name: value for name, value in carried.items() if name != "digest"}
+    return msgspec.Raw(encode_object(msgspec.defstruct("Fields", list(fields))(**fields)))
 
 
 def clone(plain: FileIO, name: str, *, seed: int) -> FileIO:
