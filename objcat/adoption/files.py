@@ -202,14 +202,14 @@ def _plan(table: ForeignTable, spec: TableSpec, looked_at: LookedAt) -> PlannedF
             names[column.id] = name
         _check_readable(table, looked_at, schema.field(name), column)
         other_names |= not _same_fields(column, schema.field(name).type, by_id=isinstance(table, TableWithFieldIds))
-    _check_calendar(looked_at, spec, stored)
+    check_calendar(looked_at.footer, looked_at.schema, spec, stored, key=looked_at.file.key)
     marked = with_ids(looked_at.footer.schema, schema, stored)
     bounds = {
         column_id: bound
         for column_id, bound in bounds_of(looked_at.footer, marked, always=spec.bounded).items()
         if column_id not in spec.statistics.never
     }
-    bounds |= {column_id: _same_bound(value, looked_at.rows) for column_id, value in values.items() if _is_short(value)}
+    bounds |= same_bounds(values, looked_at.rows)
     reason = "rows of it are deleted" if file.masked else "fields of its structs have other names" if other_names else ""
     return PlannedFile(
         file=file,
@@ -229,6 +229,11 @@ def with_txn(planned: PlannedFile, txn: Txn) -> Adoption:
     return Adoption(txn=txn, names=planned.adopted.names, values=planned.adopted.values)
 
 
+def same_bounds(values: Mapping[int, Value], rows: int) -> dict[int, Bound]:
+    """By id, the bounds of columns that have one value in all rows."""
+    return {column_id: _same_bound(value, rows) for column_id, value in values.items() if _is_short(value)}
+
+
 def _same_bound(value: Value, rows: int) -> Bound:
     return (None, None, rows) if value is None else (value, value, 0)
 
@@ -241,7 +246,7 @@ def _is_short(value: Value) -> bool:
 def _check_readable(table: ForeignTable, looked_at: LookedAt, stored: pa.Field, column: Column) -> None:
     """Raises InvalidInput for a column of a file whose values are not those of the table's type."""
     old = any(path.split(".", 1)[0] == stored.name for path in old_times(looked_at.footer.schema))
-    wrong = _misread(stored.type, column.type, path=column.name, old=old)
+    wrong = misread(stored.type, column.type, path=column.name, old=old)
     if wrong is not None:
         path, found, wanted = wrong
         raise InvalidInput(
@@ -250,7 +255,11 @@ def _check_readable(table: ForeignTable, looked_at: LookedAt, stored: pa.Field, 
         )
 
 
-def _misread(stored: pa.DataType, kind: ColumnType, *, path: str, old: bool) -> tuple[str, str, str] | None:
+def misread(stored: pa.DataType, kind: ColumnType, *, path: str, old: bool) -> tuple[str, str, str] | None:
+    """What of a column of a file has other values under a type of the table: its path, the type there, and that of the table.
+
+    path: of the column. old: it has timestamps of 12 bytes. None: it reads as the table says.
+    """
     if isinstance(kind, str):
         # A timestamp of 12 bytes is an instant, and has no unit; others of nanoseconds would be cut.
         fits = old and kind == "timestamp" if pt.is_timestamp(stored) and stored.unit == "ns" else reads_as(stored, kind)
@@ -272,7 +281,7 @@ def _misread(stored: pa.DataType, kind: ColumnType, *, path: str, old: bool) -> 
             pairs = [(stored.key_field, key), (stored.item_field, value)]
         case _:
             assert_never(kind)
-    found = [_misread(field.type, one.type, path=f"{path}.{one.name}", old=old) for field, one in pairs]
+    found = [misread(field.type, one.type, path=f"{path}.{one.name}", old=old) for field, one in pairs]
     return next((one for one in found if one is not None), None)
 
 
@@ -315,23 +324,23 @@ def _same_fields(column: Column, stored: pa.DataType, *, by_id: bool) -> bool:
     return True
 
 
-def _check_calendar(looked_at: LookedAt, spec: TableSpec, stored: Mapping[str, Column]) -> None:
+def check_calendar(footer: pq.FileMetaData, schema: pa.Schema, spec: TableSpec, stored: Mapping[str, Column], *, key: str) -> None:
     """Raises InvalidInput where old Spark wrote dates or times that may be before the Gregorian calendar, which it counted otherwise."""
-    said = looked_at.footer.metadata or {}
+    said = footer.metadata or {}
     version = said.get(_SPARK_VERSION, b"").decode(errors="replace").split(".")[0]
     if not any(key in said for key in _LEGACY) and not (version.isdigit() and int(version) < 3):
         return
-    marked = with_ids(looked_at.footer.schema, looked_at.schema, stored)
-    bounds = bounds_of(looked_at.footer, marked, always=[column.id for column in spec.table_schema.columns])
+    marked = with_ids(footer.schema, schema, stored)
+    bounds = bounds_of(footer, marked, always=[column.id for column in spec.table_schema.columns])
     for column in stored.values():
         kind = str(column.type)
         if kind not in ("date", "timestamp", "timestamp_ntz"):
             continue
         low, _, nulls = bounds.get(column.id, (None, None, 0))
-        if nulls < looked_at.rows and (low is None or int(low) < (_GREGORIAN_DAYS if kind == "date" else _GREGORIAN_US)):
+        if nulls < footer.num_rows and (low is None or int(low) < (_GREGORIAN_DAYS if kind == "date" else _GREGORIAN_US)):
             raise InvalidInput(
-                f"The data file {looked_at.file.key} was written in the calendar of old versions of Spark, and {column.name!r} may hold "
-                "old dates. Nothing was adopted. Rewrite that file in a newer engine first."
+                f"The data file {key} was written in the calendar of old versions of Spark, and {column.name!r} may hold "
+                "old dates. Nothing of it was taken. Rewrite that file in a newer engine first."
             )
 
 

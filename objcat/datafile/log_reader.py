@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 import pyarrow as pa
 
@@ -36,7 +38,7 @@ class LogReader:
         self._schema = schema
         self._columns = list(columns)
         self._left = HELD_BYTES_MAX if held_bytes_max is None else held_bytes_max
-        self._held: dict[str, dict[tuple[int, int], pa.Table]] = {}
+        self._held: dict[str, Future[dict[tuple[int, int], pa.Table]]] = {}
         self._uses: dict[str, int] = {}
         self._lock = threading.Lock()
         on_fork(self)
@@ -46,9 +48,9 @@ class LogReader:
         self._lock = threading.Lock()
 
     def load(self, groups: Iterable[FileGroup]) -> None:
-        """Read what these file groups need, in parallel and while there is room. Call `done` for each one later.
+        """Begin to read what these file groups need, in parallel and while there is room. `rows` and `pieces` wait for it.
 
-        Raises CorruptTable and storage errors.
+        Call `done` for each file group later. Where not all of it fits by its estimate, it waits, and raises as `rows`.
         """
         wanted: dict[str, tuple[LogObject, list[tuple[int, int]]]] = {}
         for part in (part for group in groups for part in group.logs):
@@ -66,19 +68,29 @@ class LogReader:
                 wave.append((log, ranges))
             if not wave:
                 return
-            read = list(self._fileio.env.map(self._read, wave))
+            begun = {log.path: self._fileio.env.submit(partial(self._read, log, ranges)) for log, ranges in wave}
             with self._lock:
-                for (log, ranges), tables in zip(wave, read, strict=True):
-                    self._held[log.path] = dict(zip(ranges, tables, strict=True))
-                    self._left -= sum(table.nbytes for table in tables)
+                self._held.update(begun)
             waiting = waiting[len(wave) :]
+            if waiting:
+                for reading in begun.values():
+                    reading.result()
 
-    def _read(self, one: tuple[LogObject, list[tuple[int, int]]]) -> list[pa.Table]:
-        return read_log(self._fileio, *one, self._columns, self._schema)
+    def _read(self, log: LogObject, ranges: list[tuple[int, int]]) -> dict[tuple[int, int], pa.Table]:
+        tables = dict(zip(ranges, read_log(self._fileio, log, ranges, self._columns, self._schema), strict=True))
+        with self._lock:
+            self._left -= sum(table.nbytes for table in tables.values())
+        return tables
+
+    def close(self) -> None:
+        """Read nothing that was not begun."""
+        for reading in list(self._held.values()):
+            reading.cancel()
 
     def rows(self, part: LogSlice) -> pa.Table:
         """The rows of a slice. Raises CorruptTable and storage errors."""
-        held = self._held.get(part.object.path)
+        reading = self._held.get(part.object.path)
+        held = None if reading is None else reading.result()
         if held is not None and (part.start, part.end) in held:
             return held[part.start, part.end]
         return read_log(self._fileio, part.object, [(part.start, part.end)], self._columns, self._schema)[0]
@@ -96,9 +108,9 @@ class LogReader:
             for part in group.logs:
                 path = part.object.path
                 self._uses[path] = self._uses.get(path, 1) - 1
-                if not self._uses[path]:
-                    dropped = self._held.pop(path, {})
-                    self._left += sum(table.nbytes for table in dropped.values())
+                reading = None if self._uses[path] else self._held.pop(path, None)
+                if reading is not None and reading.done() and not reading.cancelled() and reading.exception() is None:
+                    self._left += sum(table.nbytes for table in reading.result().values())
 
     def bytes_of(self, group: FileGroup) -> int:
         """Arrow bytes of the log rows of a file group, about."""

@@ -24,9 +24,11 @@ from objcat.datafile.adopted_files import AdoptedParquet
 from objcat.datafile.bloom import options_of
 from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
 from objcat.datafile.casting import cast_rows
-from objcat.datafile.dictionaries import columns_with_dictionary, leaf_paths
+from objcat.datafile.dictionaries import leaf_paths
 from objcat.datafile.digest_sink import DigestingSink
+from objcat.datafile.file_encoding import QUICK, FileEncoding
 from objcat.datafile.hidden_columns import TXN_COLUMN, with_hidden_ids
+from objcat.datafile.in_place_rows import pieces_in_place
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.datafile.open_files import open_parquet, open_with_source
 from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
@@ -48,17 +50,12 @@ BASE_ROW_GROUP_BYTES_MAX = 64 * 1024**2
 INDEX_ROW_GROUP_ROWS = 8 * 1024
 """Row group of a record index. The lookup of a single key reads one."""
 LOG_ROW_GROUP_ROWS = 16 * 1024
-COMPRESSION = "zstd"
 SALT_KEY = "objcat.salt"
 """Key of random digits in the file's own metadata, see `_FileWriter.finish`."""
-DICTIONARY_BYTES_MAX = 64 * 1024
-"""A column with more bytes of distinct values gets no dictionary. To stop early costs less than a dictionary saves."""
 GAP_BYTES_MAX = 64 * 1024
 """When only some row groups of a larger file are read, those no further apart share one request."""
 PICKED_ROWS_MAX = 1024**2
 """Rows of such row groups that are held at once, about."""
-
-
 NOT_SAID = Statistics()
 """Default if no columns are named: the first ones."""
 
@@ -112,6 +109,7 @@ class BaseWriter:
         statistics: Statistics = NOT_SAID,
         filtered: Collection[int] = (),
         order: Order | None = None,
+        encoding: FileEncoding = QUICK,
     ) -> None:
         self._path = path
         self._order = order
@@ -122,8 +120,8 @@ class BaseWriter:
         self._held: list[pa.Table] = []
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
         # A dictionary for each few rows would store nearly all keys twice.
-        dictionaries = [PARTITION_FIELD, TXN_COLUMN] if is_of_index(group_id) else None
-        self._file = _FileWriter(fileio, path, schema, statistics=statistics, filtered=names, indexed=True, dictionaries=dictionaries)
+        encoding = FileEncoding(dictionaries=[PARTITION_FIELD, TXN_COLUMN]) if is_of_index(group_id) else encoding
+        self._file = _FileWriter(fileio, path, schema, statistics=statistics, filtered=names, indexed=True, encoding=encoding)
 
     @property
     def rows(self) -> int:
@@ -195,9 +193,9 @@ def write_log(fileio: FileIO, path: str, rows: pa.Table, slices: tuple[LogRows, 
 
 
 def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: TableSchema | None = None) -> pa.Table:
-    """Columns of a base file, by physical name. schema: cast to this, whatever types and columns the file was written with. None: as the
-    file has
-    them, which is enough for key columns (their types never change) and the hidden one."""
+    """Columns of a base file, by physical name. schema: cast to this, whatever types and columns the file was written with.
+
+    None: as the file has them, which is enough for key columns (their types never change) and the hidden one."""
     with open_parquet(fileio, base, schema) as file:
         with decoding(fileio, base.path):
             rows = file.read(columns=list(columns))
@@ -273,6 +271,10 @@ def base_pieces(
     spec: cast to its schema, see `read_base`. where: with `spec`, skips row groups without a matching row. opened: the file, if it is open.
     """
     schema = None if spec is None else spec.table_schema
+    if base.source is not None:
+        assert spec is not None, "a file in place is read as its table says"
+        yield from (as_of_schema(rows, columns, schema) for rows in pieces_in_place(fileio, base, columns, spec, where=where))
+        return
     with open_parquet(fileio, base, schema) if opened is None else nullcontext(opened) as file:
         numbers: Sequence[int] = range(file.num_row_groups)
         if where is not None and spec is not None and file.num_row_groups > 1:
@@ -371,14 +373,17 @@ def key_pieces(
             yield as_of_schema(_row_group(fileio, base, file, number, columns), columns, spec.table_schema)
 
 
-def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns: pa.Array, schema: TableSchema) -> Iterator[pa.Table]:
+def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns: pa.Array, spec: TableSpec) -> Iterator[pa.Table]:
     """Rows of a base file that some transactions wrote, one row group after another.
 
     Has these columns and `_objcat_txn`. Of a row group without such rows only the hidden column is read.
     """
     if base.adopted is not None and base.adopted.txn not in txns.to_pylist():
         return
-    with open_parquet(fileio, base, schema) as file:
+    if base.source is not None:
+        yield from base_pieces(fileio, base, [*columns, TXN_COLUMN], spec=spec)
+        return
+    with open_parquet(fileio, base, schema := spec.table_schema) as file:
         for number in range(file.num_row_groups):
             wanted = pc.is_in(_row_group(fileio, base, file, number, [TXN_COLUMN]).column(0), value_set=txns)
             if pc.any(wanted).as_py():
@@ -398,9 +403,9 @@ def log_pieces(
 
 
 class _FileWriter:
-    """A Parquet file written to the store piece by piece. filtered: columns with bloom filters. dictionaries: columns that may have one,
-    or None
-    for all. indexed: with bounds per page, so that Spark decodes only pages that may match a filter on the key."""
+    """A Parquet file written to the store piece by piece. filtered: columns with bloom filters.
+
+    indexed: with bounds per page, so that Spark decodes only pages that may match a filter on the key."""
 
     def __init__(
         self,
@@ -411,10 +416,10 @@ class _FileWriter:
         statistics: Statistics,
         filtered: Sequence[str] = (),
         indexed: bool = False,
-        dictionaries: Sequence[str] | None = None,
+        encoding: FileEncoding = QUICK,
     ) -> None:
         self._schema = schema
-        self._dictionaries = dictionaries
+        self._encoding = encoding
         self._indexed = indexed
         self._statistics = statistics
         self._filtered = filtered
@@ -433,15 +438,13 @@ class _FileWriter:
             self._parquet = pq.ParquetWriter(
                 self._out,
                 with_hidden_ids(self._schema),
-                compression=COMPRESSION,
-                use_dictionary=columns_with_dictionary(rows) if self._dictionaries is None else list(self._dictionaries),
-                dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
                 store_decimal_as_integer=True,
                 store_schema=False,
                 metadata_collector=self._footers,
                 write_page_index=self._indexed,
                 write_statistics=_stated(self._schema, self._statistics.never),
                 write_page_checksum=True,
+                **self._encoding.options(rows),
                 **({"bloom_filter_options": options_of(self._filtered, rows.num_rows)} if self._filtered else {}),
             )
         return self._parquet

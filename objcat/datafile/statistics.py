@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
@@ -16,7 +17,7 @@ from objcat.metadata.column_defaults import default_bounds
 from objcat.metadata.files import BaseFile, Bound
 from objcat.metadata.manifest import Pruning
 from objcat.metadata.manifest_rows import ManifestChange, rows_of
-from objcat.metadata.schema import FIELD_ID_KEY, HIDDEN_PREFIX
+from objcat.metadata.schema import FIELD_ID_KEY, HIDDEN_PREFIX, Column
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import FileGroupId
 
@@ -53,7 +54,13 @@ def bounds_of(footer: pq.FileMetaData, schema: pa.Schema, *, always: Collection[
 
 
 def row_groups_that_may_match(
-    footer: pq.FileMetaData, schema: pa.Schema, where: Pruning, spec: TableSpec, *, among: range | None = None
+    footer: pq.FileMetaData,
+    schema: pa.Schema,
+    where: Pruning,
+    spec: TableSpec,
+    *,
+    among: range | None = None,
+    has_own_fields: bool = False,
 ) -> list[int]:
     """The numbers of the row groups that may hold a matching row. Columns without a field id exclude nothing.
 
@@ -61,14 +68,15 @@ def row_groups_that_may_match(
         footer: of one file.
         schema: of the same file.
         among: only these row groups. None: all.
+        has_own_fields: whether ids of fields inside of structs are those of the table, as in every file of objcat.
     """
     numbers = range(footer.num_row_groups) if among is None else among
     placed: dict[int, tuple[int, pa.DataType]] = {}
     leaf = 0
     for field in schema:
-        column_id = (field.metadata or {}).get(FIELD_ID_KEY)
-        if column_id is not None and int(column_id) in where.columns and not pt.is_nested(field.type):
-            placed[int(column_id)] = (leaf, field.type)
+        for column_id, at, data_type in _leaves_with_ids(field, leaf, is_deep=has_own_fields):
+            if column_id in where.columns:
+                placed[column_id] = (at, data_type)
         leaf += leaves(field.type)
     absent = _bounds_of_absent(schema, where, spec)
     changes = []
@@ -80,6 +88,83 @@ def row_groups_that_may_match(
         group_id = FileGroupId("", number, footer.num_row_groups)
         changes.append(ManifestChange(group_id, base=BaseFile(path="", bytes=0, rows=group.num_rows, group_id=group_id, bounds=known)))
     return [numbers[at] for at in np.flatnonzero(where.may_match(rows_of(changes, spec), spec)).tolist()]
+
+
+def _leaves_with_ids(field: pa.Field, first: int, *, is_deep: bool) -> Iterator[tuple[int, int, pa.DataType]]:
+    """The id, place and type of a plain column, or of plain fields of structs. first: the place of its first leaf."""
+    column_id = (field.metadata or {}).get(FIELD_ID_KEY)
+    if not pt.is_nested(field.type):
+        if column_id is not None:
+            yield int(column_id), first, field.type
+    elif is_deep and pt.is_struct(field.type):
+        for inner in field.type:
+            yield from _leaves_with_ids(inner, first, is_deep=True)
+            first += leaves(inner.type)
+
+
+class RunningBounds:
+    """The bounds of rows that pass by, of a file without statistics.
+
+    Args:
+        columns: of the table, in order. Nested ones have no bounds.
+        always: ids of columns with bounds, however many come before them.
+        fields: of structs, with bounds too, each as the columns that lead to it.
+    """
+
+    def __init__(self, columns: Sequence[Column], *, always: Collection[int] = (), fields: Sequence[tuple[Column, ...]] = ()) -> None:
+        self._fields = fields
+        plain = [column for column in columns if isinstance(column.type, str)]
+        others = [column for column in plain if column.id not in always][:COLUMNS_MAX]
+        self._columns = [column for column in plain if column.id in always or column in others]
+        self._types: dict[int, pa.DataType] = {}
+        self._extremes: dict[int, tuple[Any, Any]] = {}
+        self._nulls: dict[int, int] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Take in rows, under physical names. A column that is missing once is not known."""
+        for column in self._columns:
+            if column.physical in rows.column_names:
+                self._meet(column.id, rows.column(column.physical))
+        for path in self._fields:
+            if path[0].physical in rows.column_names:
+                values = rows.column(path[0].physical)
+                names = [step.physical for step in path[1:]]
+                if _has_field(values.type, names):
+                    self._meet(path[-1].id, pc.struct_field(values, names))
+
+    def _meet(self, column_id: int, values: pa.ChunkedArray) -> None:
+        self._types[column_id] = values.type
+        self._nulls[column_id] = self._nulls.get(column_id, 0) + values.null_count
+        if pt.is_temporal(values.type):
+            values = values.cast(pa.int32() if pt.is_date(values.type) else pa.int64())
+        elif pt.is_floating(values.type):
+            values = values.filter(pc.invert(pc.is_nan(values)))
+        found = pc.min_max(values).as_py()
+        if found["min"] is None:
+            return
+        low, high = self._extremes.get(column_id, (found["min"], found["max"]))
+        self._extremes[column_id] = min(low, found["min"]), max(high, found["max"])
+
+    def found(self) -> dict[int, Bound]:
+        """By column id, the bounds of all rows so far."""
+        return {column_id: (*self._said(column_id), nulls) for column_id, nulls in self._nulls.items()}
+
+    def _said(self, column_id: int) -> tuple[Any, Any]:
+        if column_id not in self._extremes:
+            return None, None
+        data_type = self._types[column_id]
+        low, high = self._extremes[column_id]
+        if pt.is_decimal(data_type):
+            return str(low), str(high)
+        return _say(low, data_type, upper=False), _say(high, data_type, upper=True)
+
+
+def _has_field(data_type: pa.DataType, names: Sequence[str]) -> bool:
+    for name in names:
+        if not pt.is_struct(data_type) or data_type.get_field_index(name) < 0:
+            return False
+        data_type = data_type.field(name).type
+    return True
 
 
 def _bounds_of_absent(schema: pa.Schema, where: Pruning, spec: TableSpec) -> dict[int, Bound]:

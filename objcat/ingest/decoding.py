@@ -19,9 +19,7 @@ from objcat.ingest.config import Mask
 from objcat.ingest.model import BadRecord, ChangeKind, ChangeStamp, KeyValues, Row, SourceColumn, SourceTable
 from objcat.ingest.packed_row import PackedRow
 from objcat.ingest.routes import DELETED, OPERATION, SEQUENCE, SOURCE_POSITION, SOURCE_TIME, RoutedTable
-
-UNFIT = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError, pa.ArrowException)
-"""What a decoder raises for a value that does not fit."""
+from objcat.sourcefiles.values import UNFIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from fileio.env import on_fork
-from objcat.errors import InvalidInput
-from objcat.maintenance.auto_mirror import AutoMirror
+from objcat.errors import InvalidInput, PluginFailed, PluginMissing
+from objcat.maintenance.auto_mirror import AutoMirror, NoMirrors
 from objcat.maintenance.clean import CLEANED_SLOTS_MIN, clean, is_clean_due
 from objcat.maintenance.compact import compact, compact_index, schedule_compaction, scheduled_compactions
 from objcat.maintenance.compaction_strategy import strategy_of
@@ -17,9 +17,9 @@ from objcat.maintenance.due import compactable, partitions_to_split, waiting_of,
 from objcat.maintenance.reindex import index_due
 from objcat.maintenance.split_buckets import split_buckets
 from objcat.maintenance.workers import Workers
-from objcat.metadata.maintenance_policy import policy_of
+from objcat.metadata.maintenance_policy import Policy, policy_of
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import RecordIndexSpec
 from objcat.metadata.table_state import Tables
 from objcat.timeline.log_view import LogView, Timeline
@@ -73,6 +73,9 @@ class AutoMaintenance:
         self.mirrors.after(timeline, view, table, name, manifests)
         # In a log that tables share, the writer of one may never be the one that passes such a slot.
         since_slot = min(since_slot, view.slot - len(view.state))
+        # Of many threads whose commits passed such a slot one looks.
+        looked = timeline.views.shared.looked
+        since_slot = max(since_slot, looked.get(table, -1))
         where = timeline.fileio.url
         try:
             if not may_be_due(view, table, since_slot=since_slot) or not self._begin(where, table):
@@ -80,6 +83,7 @@ class AutoMaintenance:
         except InvalidInput as error:
             logger.warning("Automatic maintenance of table %s at %s is off: %s", table, where, error)
             return
+        looked[table] = view.slot
         work = partial(maintain_after, timeline, view, table, manifests, since_slot=since_slot)
         try:
             timeline.fileio.env.submit(partial(self._quietly, where, table, view.slot, work, workers), idle=True)
@@ -105,6 +109,17 @@ class AutoMaintenance:
     def _end(self, where: str, table: str) -> None:
         with self._lock:
             self._busy.discard((where, table))
+
+
+class NoMaintenance(AutoMaintenance):
+    """Starts nothing: for a table that has no name yet, and may never have one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mirrors = NoMirrors()
+
+    def after(self, *_: object, **__: object) -> None:
+        """Start nothing."""
 
 
 def may_be_due(view: LogView[Tables], table: str, *, since_slot: int) -> bool:
@@ -143,16 +158,27 @@ def maintain_after(
         for partition in partitions_to_split(snapshot, manifests, above_bytes=policy.split_above_bytes):
             split_buckets(timeline, table, partition=partition, count=2 * snapshot.table.bucket_count(partition))
     if policy.compacts:
-        waiting = waiting_of(compactable(snapshot, manifests, policy), now_ms=snapshot.committed_at_ms)
-        if why_compact(waiting, policy) is not None:
-            strategy = strategy_of(policy, io_bytes_max=policy.compact_io_bytes_max)
-            if not policy.plans_only:
-                compact(timeline, table, strategy=strategy, workers=workers)
-            elif not scheduled_compactions(timeline, table):
-                schedule_compaction(timeline, table, strategy=strategy)
+        try:
+            _compact_if_due(timeline, table, snapshot, manifests, policy, workers)
+        except (PluginMissing, PluginFailed) as error:
+            # Another process may have the plug-in. What else is due needs none.
+            logger.warning("Writers of table %s at %s compact nothing: %s", table, timeline.fileio.url, error)
     # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out. And a write that looks
     # keys up opens what all commits have added to it: that is merged in time where no policy says anything, too.
     if index_due(snapshot, manifests, crowded=not policy.compacts):
         compact_index(timeline, table, manifests, workers=workers)
     if policy.auto_clean and is_clean_due(timeline, view, table, policy.retention, since_slot=since_slot):
         clean(timeline, table, retention=policy.retention)
+
+
+def _compact_if_due(
+    timeline: Timeline[Tables], table: str, snapshot: Snapshot, manifests: Manifests, policy: Policy, workers: Workers | None
+) -> None:
+    waiting = waiting_of(compactable(snapshot, manifests, policy), now_ms=snapshot.committed_at_ms)
+    if why_compact(waiting, policy) is None:
+        return
+    strategy = strategy_of(policy, io_bytes_max=policy.compact_io_bytes_max)
+    if not policy.plans_only:
+        compact(timeline, table, strategy=strategy, workers=workers)
+    elif not scheduled_compactions(timeline, table):
+        schedule_compaction(timeline, table, strategy=strategy)

@@ -90,6 +90,13 @@ class AutoMirror:
             again = following.is_asked_again()
 
 
+class NoMirrors(AutoMirror):
+    """Mirrors nothing by itself."""
+
+    def after(self, *_: object, **__: object) -> None:
+        """Mirror nothing."""
+
+
 class _Following:
     """The mirrors of one table, and whether a round runs. lock: held by a round."""
 

@@ -20,6 +20,7 @@ from objcat.common.validation import whole_number
 from objcat.errors import InvalidInput
 from objcat.maintenance.clean_positions import superseded_states
 from objcat.metadata.files import TableDelta, decode_delta, encode_delta
+from objcat.metadata.in_place import SOURCES
 from objcat.metadata.maintenance_policy import Retention
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
@@ -29,6 +30,7 @@ from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.index_plugin import forget_files
 from objcat.write.service_commit import Service, ServiceResult, run_service
 
 logger = logging.getLogger("objcat")
@@ -157,6 +159,7 @@ def clean_by(
         return remove_files(timeline.fileio, paths, why=f"the CLEAN at slot {entry.slot}")
 
     failed = _delete_in_parts(timeline, done.plan.removes, delete)
+    forget_files(view.state[table].spec, sorted({*done.plan.removes, *done.plan.leftovers}))
     return CleanResult(
         slot=entry.slot,
         txn=entry.txn,
@@ -211,7 +214,7 @@ def _plan(
     if unpinned or any(_ends_files(entry, table) for entry in read.after(marks.bound, until=bound)):
         removes = _unneeded(timeline, view, table, bound, unpinned, read.after(marks.bound))
     states = superseded_states(timeline, view, bound, unpinned, lambda after: read.after(after, until=bound))
-    removes = tuple(sorted({*removes, *states}))
+    removes = tuple(sorted(path for path in {*removes, *states} if not path.startswith(f"{SOURCES}/")))
     return CleanPlan(bound, removes, tuple(sorted(_leftovers(table, recent))), doubt)
 
 
@@ -412,7 +415,7 @@ def _unneeded(
     came_back = {entry.footprint[table].restores for entry in own if entry.slot > bound}
     needed = {bound, *(slot for slot in marks.saved if slot < bound), *(slot for slot in came_back if slot is not None)}
     listed = {path for entry in own for path in _delta_of(entry, table).removes}
-    files = _Files(timeline, view, table, Manifests(timeline.fileio))
+    files = _NamedFiles(timeline, view, table, Manifests(timeline.fileio))
     added = {path: group_ids for entry in passed for path, group_ids in _added(entry, table).items()}
     restored = {entry.footprint[table].restores for entry in passed} - {None}
     sweeping = any(entry.footprint[table].overwrites or entry.action is Action.CLOSE for entry in passed)
@@ -435,7 +438,7 @@ def _added(entry: Entry, table: str) -> dict[str, frozenset[FileGroupId]]:
     delta = _delta_of(entry, table)
     found: dict[str, frozenset[FileGroupId]] = {}
     for part in (delta, *(() if delta.index is None else (delta.index,))):
-        found |= {base.path: frozenset([base.group_id]) for base in part.bases}
+        found |= {file.path: frozenset([base.group_id]) for base in part.bases for file in base.data_files}
         found |= {log.path: frozenset(rows.group_id for rows in log.slices) for log in part.logs}
     return found
 
@@ -446,7 +449,7 @@ def _delta_of(entry: Entry, table: str) -> TableDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _NamedFiles:
     """Which files the table names at a slot; none where there was no table or it was dropped."""
 
     timeline: Timeline[Tables]
@@ -462,7 +465,7 @@ class _Files:
         if group_ids is None:
             return snapshot.paths(self.manifests)
         groups = snapshot.all_groups(self.manifests, group_ids=group_ids)
-        bases = {group.base.path for group in groups if group.base is not None}
+        bases = {file.path for group in groups if group.base is not None for file in group.base.data_files}
         return bases | {rows.object.path for group in groups for rows in group.logs}
 
     def of(self, slot: int, group_ids: Collection[FileGroupId]) -> dict[str, frozenset[FileGroupId]] | None:
@@ -474,7 +477,8 @@ class _Files:
         if snapshot is None or not group_ids:
             return {}
         groups = snapshot.all_groups(self.manifests, group_ids=group_ids)
-        files = {group.base.path: frozenset([group.base.group_id]) for group in groups if group.base is not None}
+        bases = [group.base for group in groups if group.base is not None]
+        files = {file.path: frozenset([base.group_id]) for base in bases for file in base.data_files}
         named_at = {rows.object.path: rows.named_at for group in groups for rows in group.logs}
         found = map_io(self.timeline.fileio.env, self.timeline.log.read_slot, sorted(set(named_at.values())))
         entries = with_changes(self.timeline.fileio, [entry for entry in found if entry is not None])

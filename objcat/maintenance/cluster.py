@@ -110,6 +110,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
 
     def plan(view: LogView[Tables]) -> _Work | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
+        snapshot.spec.check_own_files("cluster files")
         check_clustering(snapshot.spec, clustering)
         work = _plan(snapshot, manifests, clustering)
         return work if work.parts else None
@@ -156,9 +157,11 @@ def _reordered(
 
 
 def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
-    """The number of small groups in the partition that has most of them; 0 for a table with a key, whose writers would look keys up
-    again."""
-    if snapshot.spec.has_key:
+    """The number of small groups in the partition that has most of them.
+
+    It is 0 for a table with a key, whose writers would look keys up again, and for one in place, whose files are not ours.
+    """
+    if snapshot.spec.has_key or snapshot.spec.is_in_place:
         return 0
     target = snapshot.spec.target_file_bytes
     small = Counter(group.group_id.partition for group in snapshot.file_groups(manifests) if size_of(group) * SMALL_SHARE < target)

@@ -120,7 +120,7 @@ def plan_compaction(
         whole_index: take all index groups that have anything to merge, due or not.
 
     Raises:
-        TableClosed, InvalidPredicate: see `objcat.errors`.
+        TableClosed, InvalidPredicate, PluginMissing, PluginFailed: see `objcat.errors`.
     """
     if file_groups is not None:
         file_groups = instances(
@@ -134,7 +134,8 @@ def plan_compaction(
     where = parse_filter(strategy.where, snapshot.spec.table_schema)
     pruning = None if where is None else where.to_pruning()
     unmerged = snapshot.file_groups(manifests, where=pruning, group_ids=file_groups, unmerged=True)
-    chosen = tuple(group.group_id for group in choose(unmerged, strategy, snapshot.spec, lambda: snapshot.live_partitions(manifests)))
+    taken = choose(unmerged, strategy, snapshot.spec, lambda: snapshot.live_partitions(manifests), now_ms=snapshot.committed_at_ms)
+    chosen = tuple(group.group_id for group in taken)
     if file_groups is None and strategy == EVERYTHING:
         chosen += index_due(snapshot, manifests, whole=whole_index)
     return CompactionPlan(view.slot, chosen) if chosen else None

@@ -15,6 +15,7 @@ from objcat.errors import InvalidInput
 from objcat.maintenance.compact import CompactTask, compact_groups
 from objcat.maintenance.workers import Workers
 from objcat.metadata.consistency import check_own
+from objcat.metadata.derived import check_not_derived
 from objcat.metadata.files import OUTER, FileGroup, LogObject, LogSlice, TableDelta, encode_delta, features_of
 from objcat.metadata.key_index_table import index_spec, is_of_index
 from objcat.metadata.manifest import Manifests
@@ -75,6 +76,8 @@ class TableCopy:
             CorruptTable: a file of the source is damaged, or a clean has deleted it.
             CommitUnknown, storage errors: nobody can reach the copy.
         """
+        source.spec.check_own_files("be copied to another log")
+        check_not_derived(source.spec, "be copied to another log")
         _check_rewound(marks)
         groups = {group.group_id: group for group in source.all_groups(manifests)}
         if self.spec is not None and (self.spec != source.spec or self.bucket_counts != source.table.bucket_counts):

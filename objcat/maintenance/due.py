@@ -63,9 +63,12 @@ def why_compact(waiting: CompactionBacklog, policy: Policy) -> str | None:
 
 
 def compactable(snapshot: Snapshot, manifests: Manifests, policy: Policy) -> list[FileGroup]:
-    """The file groups with something to merge that a compaction by policy takes, over several runs. Sorted by file group."""
+    """The file groups with something to merge that a compaction by policy takes, over several runs. Sorted by file group.
+
+    Raises PluginMissing and PluginFailed, of a strategy of another package.
+    """
     groups = snapshot.file_groups(manifests, unmerged=True)
-    return choose(groups, strategy_of(policy), snapshot.spec, lambda: snapshot.live_partitions(manifests))
+    return choose(groups, strategy_of(policy), snapshot.spec, lambda: snapshot.live_partitions(manifests), now_ms=snapshot.committed_at_ms)
 
 
 def partitions_to_split(snapshot: Snapshot, manifests: Manifests, *, above_bytes: int) -> list[str]:

@@ -6,7 +6,7 @@ The rows themselves are gone before: files that held them are deleted, and live 
    to forget.
 2. A checkpoint that depends on no previous one is written there.
 3. A CLEAN says that slots below it are not readable any more, and that checkpoints below it may be gone.
-4. The older checkpoints become void, and their objects are deleted.
+4. The older checkpoints become void, and their objects are deleted. So does what the hint carries.
 5. Entries below the bound are redacted.
 
 A writer below the bound finds that its commit cannot be judged, or finds file groups as before. A reader below it opens the checkpoint of
@@ -33,11 +33,13 @@ from objcat.timeline import checkpoint
 from objcat.timeline.archive import read_back
 from objcat.timeline.checkpoint_expiry import fence, sweep_objects, valid_roots
 from objcat.timeline.entry import Action, Entry, Footprint, Summary, Txn
+from objcat.timeline.hints import forget_carried
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.redaction import Erasing, Redacted, leave, pending, redact, settle
+from objcat.write.index_plugin import forget_files
 from objcat.write.service_commit import Service, ServiceResult, run_service
 
 ATTEMPTS_MAX = 5
@@ -128,6 +130,7 @@ def _forget(timeline: Timeline[Tables], table: str, view: LogView[Tables], advan
     if not _is_settled(view.log, log, bound):
         return None
     sweep_objects(timeline, log)
+    forget_carried(timeline.fileio, slot=log.slot, checkpoint=bound if rooted else -1)
     advance(1)
     at_bound = replace(at_bound, log=view.log)
     live = _live_partitions(timeline, at_bound, table, bound)
@@ -159,7 +162,7 @@ def own_files(timeline: Timeline[Tables], table: str, view: LogView[Tables]) -> 
     if len(view.state) <= 1:
         return there
     entries = _entries(timeline, view)
-    others = {path for entry in entries for own, raw in entry.changes.items() if own != table for path in decode_delta(raw).paths}
+    others = {path for entry in entries for own, raw in entry.changes.items() if own != table for path in decode_delta(raw).named_paths}
     return [key for key in there if key not in others]
 
 
@@ -287,6 +290,7 @@ def _claim(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound:
     done = run_service(timeline, service, view)
     assert done is not None, "a CLEAN of an erasure is never empty"
     remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {done.entry.slot}")
+    forget_files(view.state[table].spec, sorted({*done.plan.removes, *done.plan.leftovers}))
     return done.log if not rooted or bound in valid_roots(timeline.fileio, bound) else None
 
 

@@ -21,6 +21,7 @@ from objcat.maintenance.cluster_keys import Clustering
 from objcat.maintenance.compact import compact, compact_index, execute_scheduled
 from objcat.maintenance.compaction_strategy import CompactionStrategy, io_bytes
 from objcat.maintenance.due import compactable, partitions_to_split, waiting_of, why_compact
+from objcat.maintenance.precompute import files_that_lack_columns, precompute_columns
 from objcat.maintenance.split_buckets import split_buckets
 from objcat.maintenance.workers import Workers
 from objcat.metadata.files import files_named_by
@@ -35,8 +36,8 @@ from objcat.timeline.archive import FILE_SLOTS_MAX, archive
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
 from objcat.timeline.dead_writers import has_dead, rollback_dead_writers
-from objcat.timeline.entry import Action, Intent
-from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
+from objcat.timeline.entry import Action
+from objcat.timeline.intents import REQUESTED_SUFFIX, Intent, decode_intent
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.reopening import reopening
 
@@ -122,8 +123,8 @@ def maintain(
     """Run the services that are due by the policy of a table, each as its own commit.
 
     In this order: roll back writers that died at least an hour ago, execute scheduled compactions, double buckets, compact, join small file
-    groups, clean, archive, expire checkpoints, mirror. Then read some files, drawn at random, to verify them. What does not fit the budget
-    is left and reported. A step that fails is left with its error, and the others go on.
+    groups, precompute columns, clean, archive, expire checkpoints, mirror. Then read some files, drawn at random, to verify them. What does
+    not fit the budget is left and reported. A step that fails is left with its error, and the others go on.
 
     Args:
         name: of the table, for people.
@@ -185,6 +186,7 @@ class _Round:
             "compact": self._compact,
             "index": self._reindex,
             "cluster": self._cluster,
+            "precompute": self._precompute,
             "clean": self._clean,
             "archive": self._archive,
             "collect": self._collect,
@@ -290,7 +292,7 @@ class _Round:
                 self._leave("compact", f"{why}; the budget ends before {len(todo):,} file groups, {size:,} bytes to read and write")
                 return
             most = min(size for size in (self._io_left, policy.compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
-            strategy = CompactionStrategy(order=policy.choice.order, io_bytes_max=most)
+            strategy = CompactionStrategy(order=policy.choice.order, plugin=policy.choice.plugin, io_bytes_max=most)
             done = compact(self._timeline, self._table, file_groups=list(todo), strategy=strategy, workers=self._workers)
             if done is None:
                 return
@@ -319,6 +321,21 @@ class _Round:
         if done is not None:
             self.io_bytes += 2 * done.bytes
             self._did("cluster", why, slot=done.slot, size=done.bytes)
+
+    def _precompute(self) -> None:
+        view = self._latest()
+        lacking = len(files_that_lack_columns(snapshot_of(view, self._table, where=self._fileio.url), self._manifests))
+        if not lacking:
+            return
+        why = f"{lacking:,} files have other precomputed columns than the table wants"
+        if self._io_left is not None and self._io_left <= 0:
+            self._leave("precompute", f"{why}; the budget is spent")
+            return
+        done = precompute_columns(self._timeline, self._table, view=view, bytes_max=self._io_left)
+        if done.unsettled:
+            self._leave("precompute", f"{done.unsettled:,} files changed or are gone. Call table.refresh_files().")
+        if done.slots:
+            self._did("precompute", why, slot=done.slots[-1], size=done.bytes)
 
     @property
     def _io_left(self) -> int | None:

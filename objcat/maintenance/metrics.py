@@ -33,6 +33,8 @@ _HELP = {
     "objcat_file_groups_unmerged": "File groups that a compaction would rewrite.",
     "objcat_oldest_intent_seconds": "How long ago the operation under way that has been silent longest gave a sign of life.",
     "objcat_mirror_lag_slots": "Slots of the log that a mirror does not show yet, up to the newest one of the table.",
+    "objcat_derived_lag_slots": "Slots of a source with changes that a derived table does not show yet.",
+    "objcat_derived_lag_seconds": "From the commit of a source that a derived table shows to the newest change of it.",
     "objcat_scheduled_plans": "Plans that wait for an executor.",
     "objcat_files_without_digest": "Live data files whose entry has no digest, which therefore cannot be verified.",
     "objcat_verified_files": "Live data files that were read whole just now, drawn at random, to compare their digests.",
@@ -127,7 +129,7 @@ def _of_entries(entries: Sequence[Entry], table: str, now_ms: int) -> list[Sampl
         Sample("objcat_recent_commits", count, {"action": action.value})
         for action, count in sorted(Counter(entry.action for entry in entries).items())
     ]
-    changed = [entry.committed_at_ms for entry in entries if _changes_rows(entry, table)]
+    changed = [entry.committed_at_ms for entry in entries if changes_rows(entry, table)]
     if changed:
         found.append(Sample("objcat_data_lag_seconds", max(0, now_ms - changed[-1]) / 1000))
     took = sorted(max(0, entry.committed_at_ms - began_ms(entry.txn)) / 1000 for entry in entries)
@@ -143,7 +145,8 @@ def _of_entries(entries: Sequence[Entry], table: str, now_ms: int) -> list[Sampl
     return found + [Sample("objcat_recent_requests", count, {"kind": kind}) for kind, count in sorted(requests.items())]
 
 
-def _changes_rows(entry: Entry, table: str) -> bool:
+def changes_rows(entry: Entry, table: str) -> bool:
+    """Whether an entry whose footprint has a table may have changed rows of it."""
     touched = entry.footprint[table]
     wrote = touched.creates or touched.appends or touched.replaces or touched.retires or touched.restores is not None
     return bool(wrote) and entry.action is not Action.COMPACTION

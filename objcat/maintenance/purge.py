@@ -13,6 +13,7 @@ from objcat.maintenance.clean import CleanPlan, CleanResult, clean_by, plan_clea
 from objcat.metadata.table_state import Tables
 from objcat.mirror.formats import PREFIXES, folder_of, remove_mirror
 from objcat.timeline.commit import Committer
+from objcat.timeline.commit_group import delete_requests
 from objcat.timeline.entry import Action, new_txn
 from objcat.timeline.log_view import LogView, Timeline
 
@@ -44,6 +45,7 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
         return found or (CleanPlan(closed, (), ()) if now.log.marks(table).bound < closed else None)
 
     done = clean_by(timeline, view, table, plan, must_delete=True)
+    delete_requests(timeline.fileio)  # They hold bounds. Other tables of the log do without.
     folder = folder_of(timeline, table, table)
     for name in PREFIXES:
         remove_mirror(folder, name)

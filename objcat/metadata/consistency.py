@@ -11,7 +11,18 @@ from collections.abc import Sequence
 
 from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, UnsupportedFormat
 from objcat.metadata.column_defaults import FEATURE, decode_default, has_defaults, is_said
-from objcat.metadata.files import OUTER, Adoption, BaseFile, LogObject, TableDelta
+from objcat.metadata.column_parts import fields_within
+from objcat.metadata.derived import DERIVED_FEATURE, definition_of
+from objcat.metadata.files import OUTER, Adoption, BaseFile, LogObject, SourceObject, TableDelta
+from objcat.metadata.in_place import (
+    FORMATS,
+    IN_PLACE_FEATURE,
+    PRECOMPUTED_FEATURE,
+    PRECOMPUTED_FIELDS_FEATURE,
+    PROMOTED_FEATURE,
+    SOURCES,
+    FilesInPlace,
+)
 from objcat.metadata.key_index_table import INDEX_PARTITION
 from objcat.metadata.ordering import ORDERING_FEATURE, TIMES, WITHOUT_ORDER
 from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
@@ -20,7 +31,7 @@ from objcat.metadata.schema import Column, StructType, arrow_type, type_text, wa
 from objcat.metadata.table_spec import KEY_SCOPES, TABLE_TYPES, BucketIndexSpec, NoIndex, TableSpec
 from objcat.metadata.watermark import Watermark, watermark_value
 from objcat.timeline.attempt import CommitAttempt
-from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
+from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
 from objcat.timeline.json_objects import RESTORE
 
 
@@ -48,6 +59,17 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
         if delta.spec.ordering_more and not ORDERING_FEATURE.keys() <= entry.features.keys():
             expected = f"{min(ORDERING_FEATURE)!r} among them, since the table has several ordering columns"
             raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
+        if isinstance(delta.spec.in_place, FilesInPlace) and not IN_PLACE_FEATURE.keys() <= entry.features.keys():
+            expected = f"{min(IN_PLACE_FEATURE)!r} among them, since the files of the table are in place"
+            raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
+        # An entry that changes such a spec follows one that names the feature.
+        if (
+            definition_of(delta.spec) is not None
+            and entry.action is Action.CREATE
+            and not DERIVED_FEATURE.keys() <= entry.writer_features.keys()
+        ):
+            expected = f"{min(DERIVED_FEATURE)!r} among them, since the table is derived"
+            raise _wrong(f"{log_key(entry.slot)}: writer_features", sorted(entry.writer_features), expected)
     _check_footprint(delta, _written(delta), entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
 
 
@@ -76,15 +98,17 @@ def check_own(delta: TableDelta, candidate: CommitAttempt, table: str) -> None:
 
 
 def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str | None) -> None:
-    own = data_prefix(entry.txn)
+    own = tuple(map(data_prefix, entry.txns))
     files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
     for file in files:
         adopted = file.adopted if isinstance(file, BaseFile) else None
         if adopted is not None:
             _check_adopted(file.path, adopted, entry, where, partition)
         elif not file.path.startswith(own) or not is_path(file.path):
-            raise _wrong(f"{where}: the path of a file", file.path, f"below {own}, the files of its transaction")
+            raise _wrong(f"{where}: the path of a file", file.path, f"below {own[0]}, the files of its transaction")
     for base in delta.bases:
+        if base.promoted is not None:
+            _check_promoted(base, base.promoted, entry, where)
         _check_group(base.group_id, f"{where}.bases of {base.path}", partition)
         _check_nulls(base, where)
     if len(delta.bases) > 1 and len({base.group_id for base in delta.bases}) < len(delta.bases):
@@ -111,12 +135,46 @@ def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str 
 
 
 def _check_adopted(path: str, adopted: Adoption, entry: Entry, where: str, partition: str | None) -> None:
+    if adopted.source is not None:
+        _check_in_place(path, adopted.source, entry, where)
+        return
     if not path.startswith(f"{OUTER}/") or not is_path(path):
         raise _wrong(f"{where}: the path of an adopted file", path, f"below {OUTER}/, the files of the lake")
     if adopted.txn != entry.txn:
         raise _wrong(f"{where}: the transaction of {path}", adopted.txn, f"that of its entry, {entry.txn}")
     if partition is not None:
         raise _wrong(f"{where}: the path of a file", path, "no adopted file, since it is of a record index")
+
+
+def _check_promoted(base: BaseFile, promoted: str, entry: Entry, where: str) -> None:
+    if base.adopted is not None or not promoted.startswith(f"{SOURCES}/"):
+        raise _wrong(f"{where}: what {base.path} was", promoted, f"a file in place, below {SOURCES}/, whose rows a file of the table has")
+    if not PROMOTED_FEATURE.keys() <= entry.features.keys():
+        expected = f"{min(PROMOTED_FEATURE)!r} among them, since {base.path} was a file in place"
+        raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
+
+
+def _check_in_place(path: str, source: SourceObject, entry: Entry, where: str) -> None:
+    folder, number, key = (*path.split("/", 2), "", "")[:3]
+    if folder != SOURCES or not number.isdecimal() or not key or not is_path(path):
+        raise _wrong(f"{where}: the path of a file in place", path, f"below {SOURCES}/, a number and its key in that source")
+    if not source.version:
+        raise _wrong(f"{where}: the version of {path}", source.version, "that of the object")
+    end = -1
+    for start, after in source.masked:
+        if not end < start < after:
+            raise _wrong(f"{where}: masked rows of {path}", [start, after], f"a range above row {end}, apart from those before")
+        end = after
+    if source.precomputed is None:
+        return
+    if not PRECOMPUTED_FEATURE.keys() <= entry.features.keys():
+        expected = f"{min(PRECOMPUTED_FEATURE)!r} among them, since columns of {path} are precomputed"
+        raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
+    if source.precomputed.fields and not PRECOMPUTED_FIELDS_FEATURE.keys() <= entry.features.keys():
+        expected = f"{min(PRECOMPUTED_FIELDS_FEATURE)!r} among them, since fields of {path} are precomputed"
+        raise _wrong(f"{log_key(entry.slot)}: features", sorted(entry.features), expected)
+    if not source.precomputed.path.startswith("data/") or not is_path(source.precomputed.path):
+        raise _wrong(f"{where}: the precomputed columns of {path}", source.precomputed.path, "a file below data/")
 
 
 def _check_group(group_id: FileGroupId, where: str, partition: str | None) -> None:
@@ -185,10 +243,29 @@ def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
     if spec.lateness_ms is not None and (not ordering or known[ordering[0]].type not in TIMES):
         raise _wrong(f"{where}.lateness_ms", spec.lateness_ms, f"null, unless the ordering column is one of {', '.join(TIMES)}")
     _check_partitionings(spec, known, where)
+    if isinstance(spec.in_place, FilesInPlace):
+        _check_settings_in_place(spec, spec.in_place, known, where)
     try:
         check_properties(spec.properties)
     except InvalidInput as error:
         raise CorruptTable(f"{where}.properties: {error} {RESTORE}") from error
+
+
+def _check_settings_in_place(spec: TableSpec, in_place: FilesInPlace, known: dict[int, Column], where: str) -> None:
+    if spec.has_key:
+        raise _wrong(f"{where}.in_place", "the settings of files", "null in a table with a key")
+    if in_place.format not in FORMATS:
+        raise UnsupportedFormat(f"{where}.in_place: this objcat does not know files of the format {in_place.format!r}. Upgrade objcat.")
+    if in_place.promoted:
+        return
+    if set(in_place.precompute) - {column.id for column in spec.table_schema.columns}:
+        raise _wrong(f"{where}.in_place.precompute", list(in_place.precompute), f"ids of columns of the table, which has {sorted(known)}")
+    fields = {path[-1].id for path in fields_within(spec.table_schema.columns)}
+    if set(in_place.precompute_fields) - fields:
+        raise _wrong(f"{where}.in_place.precompute_fields", list(in_place.precompute_fields), f"ids of fields of structs: {sorted(fields)}")
+    for column_id in in_place.path_columns:
+        if column_id not in known or not isinstance(known[column_id].type, str):
+            raise _wrong(f"{where}.in_place.path_columns", column_id, f"ids of plain columns of the table, which has {sorted(known)}")
 
 
 def _check_ordering(spec: TableSpec, known: dict[int, Column], where: str) -> None:

@@ -55,7 +55,8 @@ class Redaction:
         before = TableDelta() if raw is None else decode_delta(raw)
         delta, told = self._delta(before), self._footprint(footprint or Footprint(), entry)
         metadata = {name: value for name, value in entry.metadata.items() if name in KEPT_METADATA}
-        if delta == before and told == (footprint or Footprint()) and metadata == entry.metadata:
+        also = tuple(msgspec.structs.replace(other, metadata={}) for other in entry.also)
+        if delta == before and told == (footprint or Footprint()) and metadata == entry.metadata and also == entry.also:
             return entry
         ids = entry.erased.get(self.table, ())
         if self._forgets(before, footprint or Footprint()):
@@ -67,6 +68,7 @@ class Redaction:
             side=None,
             footprint={**entry.footprint, self.table: told},
             metadata=metadata,
+            also=also,
             features={**entry.features, **ERASED_PARTITIONS} if ids else entry.features,
             erased={**entry.erased, self.table: ids},
         )

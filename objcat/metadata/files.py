@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from objcat.metadata.column_defaults import features_of_schema
+from objcat.metadata.in_place import IN_PLACE_FEATURE, PRECOMPUTED_FEATURE, PRECOMPUTED_FIELDS_FEATURE, PROMOTED_FEATURE, FilesInPlace
 from objcat.metadata.ordering import ORDERING_FEATURE
 from objcat.metadata.table_spec import TableSpec
 from objcat.timeline.entry import Buckets, Count, Entry, FileGroupId, Txn
@@ -50,6 +51,48 @@ Value: TypeAlias = bool | int | float | str | None
 """A value of a column as JSON holds it: as a bound, and NaN and infinities as text."""
 
 
+class PrecomputedColumns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Parquet file of ours with some columns of a file in place. Its rows are those of that file, in its order, masked ones among them.
+
+    Args:
+        path: relative to the log's prefix.
+        columns: ids of those that it has whole.
+        fields: ids of fields of structs that it has without the others of their columns.
+        digest, footer: as in `BaseFile`.
+    """
+
+    path: str
+    bytes: Count
+    columns: tuple[int, ...]
+    fields: tuple[int, ...] = ()
+    digest: str | None = None
+    footer: str | None = None
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """Of columns and fields."""
+        return frozenset((*self.columns, *self.fields))
+
+
+class SourceObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a file in place is, besides its path: an object that its own program may replace.
+
+    Args:
+        version: of the object, as its store says it. Another version is another file.
+        masked: Rows that are deleted, as ranges `(start, end)` of their positions in the file, from 0, ascending, apart from one another.
+        precomputed: Some of its columns. None: there is no such file.
+    """
+
+    version: str
+    masked: tuple[tuple[Count, Count], ...] = ()
+    precomputed: PrecomputedColumns | None = None
+
+    @property
+    def masked_rows(self) -> int:
+        """How many rows are masked."""
+        return sum(end - start for start, end in self.masked)
+
+
 class Adoption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a base file that another tool wrote lacks. Its rows are in no known order.
 
@@ -57,11 +100,13 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         txn: The transaction of every row: the one that adopted the file.
         names: By id, the name that a column of the table has in the file, where it is not the physical name.
         values: By id, the value of columns that the file lacks, and that is the same in every row.
+        source: Of a file in place. None: the file is of the lake.
     """
 
     txn: Txn
     names: dict[int, str] = {}
     values: dict[int, Value] = {}
+    source: SourceObject | None = None
 
 
 class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,11 +114,13 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Args:
         path: Relative to the log's prefix.
+        rows: Without those that are masked.
         bounds: By column id. The bounds of a missing column are not known.
         order: The order of the rows. None: sorted by key.
         digest: Of the bytes, see `objcat.metadata.file_digest`. None: not known.
         footer: The digest of the footer. None: not known.
         adopted: Of a file that another tool wrote. None: objcat wrote it.
+        promoted: The path of the file in place whose rows it has. No refresh takes that again. None: there was none.
     """
 
     path: str
@@ -85,6 +132,33 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str | None = None
     footer: str | None = None
     adopted: Adoption | None = None
+    promoted: str | None = None
+
+    @property
+    def source(self) -> SourceObject | None:
+        """Of a file in place. None for all others."""
+        return None if self.adopted is None else self.adopted.source
+
+    @property
+    def stored_rows(self) -> int:
+        """How many rows the file has, with those that are masked."""
+        return self.rows + (0 if self.source is None else self.source.masked_rows)
+
+    @property
+    def precomputed_file(self) -> BaseFile | None:
+        """The file with precomputed columns of a file in place, as a data file. None without one."""
+        found = None if self.source is None else self.source.precomputed
+        if found is None:
+            return None
+        return BaseFile(
+            path=found.path, bytes=found.bytes, rows=self.stored_rows, group_id=self.group_id, digest=found.digest, footer=found.footer
+        )
+
+    @property
+    def data_files(self) -> list[BaseFile]:
+        """The file, and the one with its precomputed columns."""
+        precomputed = self.precomputed_file
+        return [self] if precomputed is None else [self, precomputed]
 
     @property
     def is_unsorted(self) -> bool:
@@ -223,8 +297,13 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def paths(self) -> list[str]:
-        """The paths of every file that the entry adds."""
-        return [file.path for file in self.files]
+        """The paths of every file that the entry adds, without files in place: nobody here may delete these."""
+        return [file.path for file in self.files if isinstance(file, LogObject) or file.source is None]
+
+    @property
+    def named_paths(self) -> list[str]:
+        """The paths of every file of the table that the entry names: those that it adds, and files with precomputed columns, old or new."""
+        return [*self.paths, *(file.path for base in self.bases if (file := base.precomputed_file) is not None)]
 
     @property
     def files(self) -> list[BaseFile | LogObject]:
@@ -265,27 +344,59 @@ def decode_order(text: str | None) -> Order | None:
 _ADOPTIONS = msgspec.json.Decoder(Adoption)
 
 
-def encode_adoption(adopted: Adoption | None) -> str | None:
-    """What an adopted file lacks, as manifests hold it."""
-    return None if adopted is None else msgspec.json.encode(adopted).decode()
+class _PromotedFile(msgspec.Struct, frozen=True):
+    promoted: str
+
+
+_PROMOTED_FILES = msgspec.json.Decoder(_PromotedFile)
+_BEGIN_OF_PROMOTED = '{"promoted":'
+_IN_MANIFEST = "`base_adopted` of a base file in a manifest"
+
+
+def encode_adoption(base: BaseFile) -> str | None:
+    """What an adopted file lacks, or which file a promoted one was, as manifests hold it."""
+    if base.promoted is not None:
+        return msgspec.json.encode(_PromotedFile(base.promoted)).decode()
+    return None if base.adopted is None else msgspec.json.encode(base.adopted).decode()
 
 
 def decode_adoption(text: str | None) -> Adoption | None:
-    """The same from a manifest. Raises CorruptTable."""
+    """What an adopted file lacks, from a manifest. Raises CorruptTable."""
     what = "what an adopted file lacks, as this objcat can read it"
-    return None if text is None else decode_json(text.encode(), _ADOPTIONS, where="`base_adopted` of a base file in a manifest", what=what)
+    if text is None or text.startswith(_BEGIN_OF_PROMOTED):
+        return None
+    return decode_json(text.encode(), _ADOPTIONS, where=_IN_MANIFEST, what=what)
+
+
+def decode_promotion(text: str | None) -> str | None:
+    """Which file a promoted one was, from a manifest. Raises CorruptTable."""
+    if text is None or not text.startswith(_BEGIN_OF_PROMOTED):
+        return None
+    return decode_json(text.encode(), _PROMOTED_FILES, where=_IN_MANIFEST, what="which file in place this was").promoted
 
 
 def features_of(delta: TableDelta) -> dict[str, str]:
     """The features that a reader of these changes needs, each with its first version of objcat."""
     ordered = ORDERED_FEATURE if any(base.order is not None for base in delta.bases) else {}
     adopted = ADOPTED_FEATURE if any(base.adopted is not None for base in delta.bases) else {}
+    in_place = IN_PLACE_FEATURE if any(base.source is not None for base in delta.bases) else {}
+    if any(base.precomputed_file is not None for base in delta.bases):
+        in_place = {**in_place, **PRECOMPUTED_FEATURE}
+    if any(base.source is not None and base.source.precomputed is not None and base.source.precomputed.fields for base in delta.bases):
+        in_place = {**in_place, **PRECOMPUTED_FIELDS_FEATURE}
+    if any(base.promoted is not None for base in delta.bases):
+        in_place = {**in_place, **PROMOTED_FEATURE}
     if delta.spec is None:
-        return {**ordered, **adopted}
+        return {**ordered, **adopted, **in_place}
     several = ORDERING_FEATURE if delta.spec.ordering_more else {}
-    return {**ordered, **adopted, **features_of_schema(delta.spec.table_schema), **several}
+    if isinstance(delta.spec.in_place, FilesInPlace):
+        settings = delta.spec.in_place
+        in_place = {**in_place, **IN_PLACE_FEATURE, **(PRECOMPUTED_FEATURE if settings.precompute or settings.precompute_fields else {})}
+        in_place = {**in_place, **(PRECOMPUTED_FIELDS_FEATURE if settings.precompute_fields else {})}
+        in_place = {**in_place, **(PROMOTED_FEATURE if settings.promoted else {})}
+    return {**ordered, **adopted, **features_of_schema(delta.spec.table_schema), **several, **in_place}
 
 
 def files_named_by(entry: Entry) -> list[str]:
     """The data files that an entry names, for all tables. The entry must have its changes."""
-    return [path for raw in entry.changes.values() for path in decode_delta(raw).paths]
+    return [path for raw in entry.changes.values() for path in decode_delta(raw).named_paths]

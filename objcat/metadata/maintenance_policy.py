@@ -23,6 +23,7 @@ from objcat.metadata.properties import (
     COMPACT_PARTITIONS_NEWEST,
     COMPACT_PARTITIONS_OLDER,
     COMPACT_PLAN_ONLY,
+    COMPACT_STRATEGY,
     KEEP_COMMITS,
     KEEP_HOURS,
     KEEP_HOURS_DEFAULT,
@@ -54,6 +55,7 @@ class Choice:
     partitions_newest: int | None = None
     partitions_older: int | None = None
     order: GroupOrder = "log_bytes"
+    plugin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
             partitions_newest=number(COMPACT_PARTITIONS_NEWEST),
             partitions_older=number(COMPACT_PARTITIONS_OLDER),
             order=cast("GroupOrder", properties.get(COMPACT_ORDER, "log_bytes")),
+            plugin=properties.get(COMPACT_STRATEGY),
         ),
         plans_only=properties.get(COMPACT_PLAN_ONLY, "false") == "true",
         auto_clean=properties.get(AUTO_CLEAN, "true") == "true",

@@ -27,6 +27,7 @@ from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
 from objcat.metadata.column_defaults import default_bounds, initial_value
+from objcat.metadata.column_parts import fields_within
 from objcat.metadata.manifest_checks import check_rows
 from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, group_id_at
 from objcat.metadata.ordering import OrderingBounds
@@ -116,7 +117,8 @@ class Pruning:
     def may_match(self, rows: pa.Table, spec: TableSpec) -> Mask:
         """For every row of a manifest, whether one of its rows of data may pass. A column without bounds excludes nothing."""
         columns = {"rows": rows.column("rows"), "position": pa.array(np.arange(rows.num_rows))}
-        types = {column.id: arrow_type(column.type) for column in bounded_columns(spec)}
+        fields = (path[-1] for path in fields_within(spec.table_schema.columns) if isinstance(path[-1].type, str))
+        types = {column.id: arrow_type(column.type) for column in (*bounded_columns(spec), *fields) if column.id in self.columns}
         for column_id in self.columns:
             for kind in ("lower", "upper", "nulls"):
                 name = f"{kind}_{column_id}"
@@ -346,6 +348,11 @@ class Manifests:
     def url(self) -> str:
         """The URL of their store."""
         return self._fileio.url
+
+    def lacks(self, refs: Sequence[ShardRef]) -> bool:
+        """Whether some of the shards are not cached."""
+        with self._lock:
+            return any(ref.path not in self._kept for ref in refs)
 
     def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
         """The shards, in order. One GET, in parallel, for each that is not cached.

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable
+from objcat.metadata.column_parts import with_bounded_fields
 from objcat.metadata.file_digest import FILE_BYTES, FOOTER_BYTES, packed
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogSlice, encode_adoption, encode_order
 from objcat.metadata.schema import Column, arrow_type
@@ -135,7 +136,7 @@ def rows_of(
         "base_rows": [None if base is None else base.rows for base in bases],
         "base_txn": [change.txn if change.base is not None else None for change in listed],
         "base_order": [None if base is None else encode_order(base.order) for base in bases],
-        "base_adopted": [None if base is None else encode_adoption(base.adopted) for base in bases],
+        "base_adopted": [None if base is None else encode_adoption(base) for base in bases],
         "base_xxh3": [base and packed(base.digest, FILE_BYTES, path=base.path) for base in bases],
         "base_footer_xxh3": [base and packed(base.footer, FOOTER_BYTES, path=base.path) for base in bases],
         "logs": _slices([change.logs for change in listed]),
@@ -150,7 +151,7 @@ def rows_of(
     distinct = list(dict(zip(names, files, strict=True)).values())
     which = pa.array([places[name] for name in names], pa.int64())
     known = {column_id for of_row in distinct for file in of_row for column_id in file.bounds}
-    for column in bounded_columns(spec):
+    for column in with_bounded_fields(bounded_columns(spec), spec):
         if column.id in known and (columns_bounded is None or column.id in columns_bounded):
             bounds = _bounds(distinct, column)
             made |= bounds if len(distinct) == len(files) else {name: values.take(which) for name, values in bounds.items()}
@@ -163,7 +164,7 @@ def bounded_by(rows: pa.Table, files: Sequence[Sequence[BaseFile | LogObject]], 
     counts = pa.array([sum(file.rows for file in of_row) for of_row in files], pa.int64())
     made = {name: counts if name == "rows" else rows.column(name) for name in CORE.names}
     known = {column_id for of_row in files for file in of_row for column_id in file.bounds}
-    for column in bounded_columns(spec):
+    for column in with_bounded_fields(bounded_columns(spec), spec):
         if column.id in known:
             made |= _bounds(files, column)
     return pa.table(made)
@@ -242,7 +243,7 @@ def aligned(tables: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
     """
     present = {name for table in tables for name in table.column_names}
     fields = list(CORE)
-    for column in bounded_columns(spec):
+    for column in with_bounded_fields(bounded_columns(spec), spec):
         if f"nulls_{column.id}" in present:
             data_type = arrow_type(column.type)
             fields += [pa.field(f"lower_{column.id}", data_type), pa.field(f"upper_{column.id}", data_type)]

@@ -1,7 +1,8 @@
 """Properties of a table that are settings of objcat: their names and values. All others are notes of its users.
 
-To add a property: write a constant with a docstring here, and an entry in `NUMBERS` or `WORDS`, which check values; in `DEFAULTS` if it
-has one; and in `SINCE`. Then read it in `objcat.metadata.table_spec`, or for table services in `objcat.metadata.maintenance_policy`.
+To add a property: write a constant with a docstring here, and an entry in `NUMBERS`, `WORDS` or `PLUGINS`, which check values; in
+`DEFAULTS` if it has one; and in `SINCE`. Then read it in `objcat.metadata.table_spec`, or for table services in
+`objcat.metadata.maintenance_policy`.
 `./dev docs reference` writes the docstrings of the constants into `docs/reference/properties.md`. Test it by `Table.set_properties`.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fileio.options import nearest
+from objcat.common.plugins import check_plugin_name
 from objcat.common.validation import one_of
 from objcat.errors import InvalidInput
 
@@ -25,6 +27,10 @@ MEMORY_INDEX_BYTES = "memory_index_bytes"
 """How many bytes a `Table` handle may use to remember keys under the memory index. One key takes about 12 bytes. A handle that would need
 more remembers nothing, and reads keys on each write, as under the simple index."""
 MEMORY_INDEX_BYTES_DEFAULT = 1024**3
+INDEX_PLUGIN = "index_plugin"
+"""The index of an installed package that remembers which data files hold which keys: the name of its entry point in the group
+`objcat.indexes`. It is for tables with `SimpleIndex` or `BloomIndex`. A process without the package reads the files instead. A property
+`index_plugin.` with a name behind the dot is an option that the index gets."""
 SCHEMA_MODE = "schema_mode"
 """What a write may do to the schema when it does not pass `schema_mode` itself. `strict`: nothing. `add`: it adds columns and fields of the
 batch that the table lacks. `widen`: it also makes types as wide as those of the batch."""
@@ -54,6 +60,10 @@ COMPACT_PARTITIONS_OLDER = "compact_partitions_older"
 COMPACT_ORDER = "compact_order"
 """Which file groups automatic compaction takes first when `compact_io_bytes_max` leaves some out. `log_bytes`: those with the most bytes of
 log rows. `log_count`: those with the most runs of log rows. `newest`: those in the newest partitions."""
+COMPACT_STRATEGY = "compact_strategy"
+"""The strategy of an installed package that chooses among the file groups that the other properties select, and says which come first: the
+name of its entry point in the group `objcat.compaction_strategies`. A process without the package compacts nothing by itself. It cannot be
+set together with `compact_order`. A property `compact_strategy.` with a name behind the dot is an option that the strategy gets."""
 COMPACTION_ORDERS = ("log_bytes", "log_count", "newest")
 COMPACT_PLAN_ONLY = "compact_plan_only"
 """With `true`, a write that finds a compaction due only schedules a plan. Another job executes it."""
@@ -73,6 +83,12 @@ KEEP_HOURS = "keep_hours"
 property is set."""
 KEEP_HOURS_DEFAULT = 168
 """The retention when no property sets one: a week."""
+REFRESH_AFTER_S = "refresh_after_s"
+"""`maintain` refreshes a derived table when a source has newer slots and the last refresh was this many seconds ago; 0: in each round.
+Without it, only `refresh_derived` does."""
+GROUP_COMMIT = "group_commit"
+"""With `on`, writers that lose slots to each other commit together: one of them puts the log rows of all who wait into one slot. From the
+first such slot on, older versions of objcat refuse the log. Commits of one slot have one time, and time travel cannot come between them."""
 SPLIT_ABOVE_BYTES = "split_above_bytes"
 """Double the buckets of a partition when they hold more than this many bytes each, on average. Without it, writes split nothing."""
 MIRRORS = "mirrors"
@@ -143,12 +159,16 @@ NUMBERS: Mapping[str, NumberProperty] = {
     KEEP_VERSIONS: NumberProperty(3),
     KEEP_HOURS: NumberProperty(KEEP_HOURS_DEFAULT),
     SPLIT_ABOVE_BYTES: NumberProperty(1024**3),
+    REFRESH_AFTER_S: NumberProperty(60, least=0),
 }
+PLUGINS: Mapping[str, str] = {INDEX_PLUGIN: "sqlite", COMPACT_STRATEGY: "oldest-first"}
+"""Properties whose value is the name of a plug-in, with an example."""
 WORDS: Mapping[str, Iterable[str]] = {
     SCHEMA_MODE: SchemaMode,
     AUTO_CLEAN: ("true", "false"),
     COMPACT_PLAN_ONLY: ("true", "false"),
     COMPACT_ORDER: COMPACTION_ORDERS,
+    GROUP_COMMIT: ("on", "off"),
     MIRRORS: MIRRORS_KINDS,
     MIRROR_ICEBERG_VERSION: ("2", "3"),
     MIRROR_MODE: ("snapshot", READ_OPTIMIZED),
@@ -161,6 +181,7 @@ DEFAULTS: Mapping[str, str] = {
     COMPACT_ORDER: "log_bytes",
     COMPACT_PLAN_ONLY: "false",
     AUTO_CLEAN: "true",
+    GROUP_COMMIT: "off",
     MIRRORS: "none",
     MIRROR_ICEBERG_VERSION: "2",
     MIRROR_MODE: "snapshot",
@@ -184,6 +205,9 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name, words in WORDS.items():
         if name in properties:
             one_of(properties[name], words, what=f"the property {name}")
+    for name in PLUGINS:
+        if name in properties:
+            check_plugin_name(properties[name], what=f"the property {name}")
     for name, number in NUMBERS.items():
         said = properties.get(name)
         if said is None:
@@ -201,6 +225,20 @@ def check_together(properties: Mapping[str, str]) -> None:
         raise InvalidInput(
             f"The properties {COMPACT_PARTITIONS_NEWEST} and {COMPACT_PARTITIONS_OLDER} exclude each other. Nothing was written. "
             "Unset one of them."
+        )
+    if COMPACT_STRATEGY in properties and COMPACT_ORDER in properties:
+        raise InvalidInput(
+            f"The properties {COMPACT_STRATEGY} and {COMPACT_ORDER} exclude each other: the strategy says which file groups come first. "
+            "Nothing was written. Unset one of them."
+        )
+
+
+def check_index_plugin(properties: Mapping[str, str], *, reads_files: bool) -> None:
+    """Check that a table with an index of another package looks keys up in files. Raises InvalidInput."""
+    if INDEX_PLUGIN in properties and not reads_files:
+        raise InvalidInput(
+            f"The property {INDEX_PLUGIN} is for tables with SimpleIndex or BloomIndex. Nothing was written. Leave it out, or create the "
+            "table with index=objcat.SimpleIndex()."
         )
 
 
@@ -227,7 +265,7 @@ def silenced(properties: Mapping[str, str]) -> frozenset[str]:
 def check_names(names: Iterable[str]) -> None:
     """Refuse the name of a note that looks like a mistyped setting, since it would have no effect. Raises InvalidInput."""
     for name in names:
-        if name in NUMBERS or name in WORDS:
+        if name in NUMBERS or name in WORDS or name in PLUGINS:
             continue
         near = _nearest(name)
         if near is not None:
@@ -243,7 +281,7 @@ def _nearest(name: str) -> str | None:
     own = name.casefold().removeprefix("objcat.")
     if "." in own:
         return None
-    known = {_letters(setting): setting for setting in (*NUMBERS, *WORDS, *_SAID_AT_CREATION)}
+    known = {_letters(setting): setting for setting in (*NUMBERS, *WORDS, *PLUGINS, *_SAID_AT_CREATION)}
     family = re.sub(r"[^a-z0-9]", "_", own).startswith(_FAMILIES)
     close = difflib.get_close_matches(_letters(own), known, n=1, cutoff=0.0 if family else _ALIKE)
     return known[close[0]] if close else None

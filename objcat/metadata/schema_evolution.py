@@ -163,7 +163,7 @@ def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
     """
     for change in changes:
         ids = Ids(spec.table_schema.last_id)
-        steps = _steps(change.path, spec.table_schema)
+        steps = path_steps(change.path, spec.table_schema)
         columns = _changed(spec.table_schema.columns, steps, _edit_of(change, spec, ids), said=change.path)
         schema = TableSchema(columns=columns, last_id=ids.last)
         spec = msgspec.structs.replace(spec, table_schema=schema, properties=_followed(spec, schema))
@@ -189,7 +189,7 @@ _Edit: TypeAlias = Callable[[Siblings, str, type | None], Siblings]
 """Siblings, the name of the changed one, and the nested type around them (None: the table) -> the siblings after the change."""
 
 
-def _steps(path: str, schema: TableSchema) -> list[str]:
+def path_steps(path: str, schema: TableSchema) -> list[str]:
     """The names along a path. A whole column name is that column; a name with a dot is written in backticks."""
     text(path, what="column")
     if path in schema.names:

@@ -13,10 +13,20 @@ from itertools import compress
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
-from objcat.metadata.file_digest import unpacked
-from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, decode_adoption, decode_order
+from objcat.metadata.file_digest import FILE_BYTES, packed, unpacked
+from objcat.metadata.files import (
+    BaseFile,
+    FileGroup,
+    LogObject,
+    LogSlice,
+    PrecomputedColumns,
+    decode_adoption,
+    decode_order,
+    decode_promotion,
+)
 from objcat.metadata.group_filter import GroupFilter
 from objcat.metadata.manifest import Manifests, Pruning
 from objcat.metadata.manifest_rows import (
@@ -308,12 +318,26 @@ class LiveFiles:
         """The paths of all live files."""
         row = self.members.row[self.merged.winner[self.merged.has_base]]
         bases = self.rows.column("base_path").take(pa.array(row)).to_pylist()
-        return frozenset(bases) | frozenset(self.slices().field("path").unique().to_pylist())
+        precomputed = [file.path for file in self._precomputed(row)]
+        return frozenset(bases) | frozenset(precomputed) | frozenset(self.slices().field("path").unique().to_pylist())
+
+    def _precomputed(self, row: Ints) -> list[PrecomputedColumns]:
+        """The files with precomputed columns that some manifest rows name."""
+        texts = self.rows.column("base_adopted").take(pa.array(row)).drop_null()
+        if not len(texts):
+            return []
+        texts = texts.filter(pc.match_substring(texts, '"precomputed":'))
+        found = [decode_adoption(text) for text in texts.to_pylist()]
+        return [one.source.precomputed for one in found if one is not None and one.source is not None and one.source.precomputed]
 
     def files(self) -> pa.Table:
         """Every live file once: `path`, `bytes` and `xxh3`, the digest (null: not known)."""
         bases = np.unique(self.members.row[self.merged.winner[self.merged.has_base]])
         found = self.rows.select(["base_path", "base_bytes", "base_xxh3"]).take(pa.array(bases)).rename_columns(["path", "bytes", "xxh3"])
+        precomputed = [(file.path, file.bytes, packed(file.digest, FILE_BYTES, path=file.path)) for file in self._precomputed(bases)]
+        if precomputed:
+            added = [pa.array(values, field.type) for values, field in zip(zip(*precomputed, strict=True), found.schema, strict=True)]
+            found = pa.concat_tables([found, pa.Table.from_arrays(added, schema=found.schema)])
         slices = self.slices()
         encoded = slices.field("path").dictionary_encode()
         _, first = np.unique(np.asarray(encoded.indices.to_numpy(zero_copy_only=False)), return_index=True)
@@ -356,6 +380,7 @@ class LiveFiles:
                 digest=unpacked(digest),
                 footer=unpacked(footer),
                 adopted=decode_adoption(adopted),
+                promoted=decode_promotion(adopted),
             )
             groups.append(FileGroup(group_id, base, slot, txn, as_of, logs.get(number, ())))
         return groups

@@ -6,6 +6,7 @@ from fileio.store import FileIO
 from objcat.metadata.files import OUTER
 from objcat.metadata.replay import TablesReducer
 from objcat.metadata.table_state import Tables
+from objcat.timeline.hints import Hints
 from objcat.timeline.log_view import Timeline
 
 
@@ -22,14 +23,16 @@ def table_store(lake: FileIO, prefix: str) -> FileIO:
     return lake.child(prefix, outer=OUTER)
 
 
-def log_of_lake(lake: FileIO, prefix: str) -> Timeline[Tables]:
-    """The log at a prefix of a lake, without reading it. Arguments and errors are those of `table_store`."""
-    return log_at(table_store(lake, prefix))
+def log_of_lake(lake: FileIO, prefix: str, hints: Hints | None = None) -> Timeline[Tables]:
+    """The log at a prefix of a lake, without reading it. Arguments and errors are those of `table_store` and `log_at`."""
+    return log_at(table_store(lake, prefix), hints)
 
 
-def log_at(store: FileIO) -> Timeline[Tables]:
+def log_at(store: FileIO, hints: Hints | None = None) -> Timeline[Tables]:
     """The log in a store, without reading it.
 
-    store: of `table_store`, or of a table without a lake, which has no adopted files.
+    Args:
+        store: of `table_store`, or of a table without a lake, which has no adopted files.
+        hints: what the process knows of the hint of this log. None: nothing yet.
     """
-    return Timeline(store, TablesReducer())
+    return Timeline(store, TablesReducer(), hints)

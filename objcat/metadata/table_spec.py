@@ -16,6 +16,8 @@ import pyarrow as pa
 from fileio.options import nearest
 from objcat.common.validation import name_list, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
+from objcat.metadata.derived import Derived
+from objcat.metadata.in_place import FilesInPlace
 from objcat.metadata.ordering import Ordering, check_lateness, named, ordering_of
 from objcat.metadata.partition_values import Partitioned, partitions_of
 from objcat.metadata.partitioning import UNPARTITIONED, Partitioning, parse_partitioning, shape_of
@@ -28,6 +30,7 @@ from objcat.metadata.properties import (
     TARGET_LOG_BYTES,
     SchemaMode,
     Statistics,
+    check_index_plugin,
     check_names,
     check_properties,
     check_statistics,
@@ -219,6 +222,8 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         former: Previous partition specs that still have rows, the oldest first.
         properties: Settings and notes as text.
         watermark: No change with a smaller ordering value comes any more.
+        in_place: Where its files are and how they are read. None: they are its own. Only with the feature `files_in_place`.
+        derived: The query whose result it is. Only with the writer feature `derived_tables`.
     """
 
     table: str
@@ -234,6 +239,21 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
     watermark: Watermark | msgspec.UnsetType | None = msgspec.UNSET
     ordering_more: tuple[int, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    in_place: FilesInPlace | msgspec.UnsetType | None = msgspec.UNSET
+    derived: Derived | msgspec.UnsetType | None = msgspec.UNSET
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the files of the table are not its own: other programs write them, and nobody writes rows."""
+        return isinstance(self.in_place, FilesInPlace) and not self.in_place.promoted
+
+    def check_own_files(self, doing: str) -> None:
+        """Raises InvalidInput for a table in place. doing: what its own files are needed for."""
+        if self.is_in_place:
+            raise InvalidInput(
+                f"The files of this table are in place, so it cannot {doing}: other programs write them. Nothing was written. Let them "
+                "write files and call table.refresh_files(), delete rows by table.delete('...'), or copy the rows to a table of its own."
+            )
 
     @property
     def key_columns(self) -> list[Column]:
@@ -368,6 +388,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     check_names(properties)
     check_properties(properties)
     check_together(properties)
+    check_index_plugin(properties, reads_files=key is not None and isinstance(index, (SimpleIndex, BloomIndex)))
     check_statistics(properties, schema.names)
     if table_type not in TABLE_TYPES:
         raise InvalidInput(f"table_type={table_type!r} is not a table type of this version ({nearest(table_type, TABLE_TYPES)}).")
@@ -386,8 +407,6 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         return TableSpec(
             table=table,
             table_schema=schema,
-            key=(),
-            ordering=None,
             index=NoIndex(),
             table_type=table_type,
             partitioning=partitioning,
@@ -422,30 +441,6 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     )
     check_key_scope(spec)
     return spec
-
-
-def ordering_asked(spec: TableSpec) -> str | list[str] | None:
-    """The ordering of a table as a user would ask for it: one name, several, or None."""
-    names = [column.name for column in spec.ordering_columns]
-    return names if len(names) > 1 else names[0] if names else None
-
-
-def index_asked(spec: TableSpec, count: int) -> Index | None:
-    """The index of a table as a user would ask for it. None without a key. count: the current number of buckets."""
-    match spec.index:
-        case BucketIndexSpec(columns=columns):
-            names = tuple(column.name for column in spec.bucket_columns)
-            return BucketIndex(count, None if columns == spec.key else names)
-        case SimpleIndexSpec():
-            return SimpleIndex()
-        case BloomIndexSpec():
-            return BloomIndex()
-        case MemoryIndexSpec():
-            return MemoryIndex()
-        case RecordIndexSpec(buckets=buckets):
-            return RecordIndex(buckets)
-        case NoIndex():
-            return None
 
 
 def _bucketed(schema: TableSchema, index: BucketIndex, key: Sequence[str]) -> BucketIndexSpec:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
+from objcat.metadata.column_parts import FieldPath, field_at
 from objcat.metadata.manifest import Condition, ConditionGroup
 from objcat.metadata.schema import TableSchema
 from objcat.predicate.arrow import COMPARISONS, MIRRORED, Translator, balanced, unwrapped
@@ -42,9 +43,9 @@ class Bounds:
 
     def __init__(self, text: str, schema: TableSchema, only: Collection[str] | None = None) -> None:
         self._only = only
-        self._ids = {column.name: column.id for column in schema.columns}
-        self._lower = Translator(text, schema, lambda name: pc.field(f"lower_{self._ids[name]}"))
-        self._upper = Translator(text, schema, lambda name: pc.field(f"upper_{self._ids[name]}"))
+        self._schema = schema
+        self._lower = Translator(text, schema, lambda *path: pc.field(f"lower_{self._id(path)}"))
+        self._upper = Translator(text, schema, lambda *path: pc.field(f"upper_{self._id(path)}"))
 
     def possible(self, node: Any) -> _Possible:
         """What a filter, or a part of one, may be."""
@@ -78,8 +79,8 @@ class Bounds:
         """Whether some row may fail the whole filter: it is false or null."""
         # "False" covers values only. With a null, in a row or a literal, the filter may be null, which fails too.
         columns = list(node.find_all(sql.Column))
-        names = dict.fromkeys(map(self._name, columns))
-        nulls = [_or_true(pc.field(f"nulls_{self._ids[name]}") > 0) for name in names]
+        paths = dict.fromkeys(map(self._lower.path_of, columns))
+        nulls = [_or_true(pc.field(f"nulls_{self._id(path)}") > 0) for path in paths]
         within = [column for column in columns if self._is_within(column)]
         if within or any(not isinstance(null.parent, sql.Is) for null in node.find_all(sql.Null)):
             nulls.append(pc.scalar(True))
@@ -116,11 +117,11 @@ class Bounds:
         members = [value for value in self._lower.members(node) if value is not None]
         if not members:
             return _Possible(pc.scalar(False), pc.scalar(True))
-        name, data_type = self._name(node.this), self._lower.type_of(node.this)
+        path, data_type = self._lower.path_of(node.this), self._lower.type_of(node.this)
         floating = pa.types.is_floating(data_type)
         wide = pa.float64() if floating else data_type
         ranges = [(min(members), max(members))] if len(members) > MEMBERS_MAX else [(value, value) for value in members]
-        lower, upper = pc.field(f"lower_{self._ids[name]}"), pc.field(f"upper_{self._ids[name]}")
+        lower, upper = pc.field(f"lower_{self._id(path)}"), pc.field(f"upper_{self._id(path)}")
         found = pc.scalar(False)
         for low, high in ranges:
             found |= _or_true(lower <= pc.scalar(pa.scalar(high, wide))) & _or_true(upper >= pc.scalar(pa.scalar(low, wide)))
@@ -133,18 +134,20 @@ class Bounds:
         return pc.coalesce(self._nulls(column) == pc.field("rows"), pc.scalar(False))
 
     def _nulls(self, column: sql.Column) -> pc.Expression:
-        return pc.field(f"nulls_{self._ids[self._name(column)]}")
+        return pc.field(f"nulls_{self._id(self._lower.path_of(column))}")
 
-    def _name(self, column: sql.Column) -> str:
-        return self._lower.path_of(column)[0]
+    def _id(self, path: FieldPath) -> int:
+        return field_at(self._schema, path).id
 
     def _has_bounds(self, column: sql.Column) -> bool:
         """Whether its bounds count."""
         name, *inner = self._lower.path_of(column)
-        return not inner and (self._only is None or name in self._only)
+        if inner and pa.types.is_nested(self._lower.type_of(column)):
+            return False
+        return self._only is None or name in self._only
 
     def _is_within(self, column: sql.Column) -> bool:
-        """Whether it is a struct field, which has no bounds."""
+        """Whether it is a struct field, which seldom has bounds."""
         return len(self._lower.path_of(column)) > 1
 
 

@@ -22,6 +22,7 @@ from sqlglot.errors import SqlglotError
 
 from objcat.common.validation import is_unicode, shown
 from objcat.errors import InvalidPredicate
+from objcat.metadata.column_parts import FieldPath, field_at
 from objcat.metadata.manifest import Pruning
 from objcat.metadata.schema import TableSchema
 from objcat.predicate.arrow import Translator, column_path, terms_of
@@ -56,14 +57,14 @@ class Predicate:
     def to_failing(self) -> Pruning:
         """A condition over the bounds of files: true if a row may fail."""
         with _bounded(self.text):
-            return Pruning(Bounds(self.text, self.schema).failing(_parsed(self.text)), self.ids())
+            return Pruning(Bounds(self.text, self.schema).failing(parsed(self.text)), self.ids())
 
     def fixed(self) -> dict[str, list[Any]]:
         """Columns in which a passing row has one of a few values, by `=` or IN, with those values in the column's type."""
         found: dict[str, list[Any]] = {}
         with _bounded(self.text):
             translator = Translator(self.text, self.schema)
-            for term in terms_of(_parsed(self.text)):
+            for term in terms_of(parsed(self.text)):
                 match term:
                     case sql.EQ() if isinstance(term.this, sql.Column) and not isinstance(term.expression, sql.Column):
                         column, literals = term.this, [term.expression]
@@ -79,8 +80,14 @@ class Predicate:
         return found
 
     def ids(self, only: Collection[str] | None = None) -> tuple[int, ...]:
-        """Ids of the columns that it reads, or of some of them."""
-        return tuple(self.schema.column(name).id for name in self.columns if only is None or name in only)
+        """Ids of the columns that it reads, or of some of them, and of the fields of structs that it names in these."""
+        columns = tuple(self.schema.column(name).id for name in self.columns if only is None or name in only)
+        fields = (path for path in self.paths() if len(path) > 1 and (only is None or path[0] in only))
+        return (*columns, *(field_at(self.schema, path).id for path in fields))
+
+    def paths(self) -> tuple[FieldPath, ...]:
+        """The columns and fields that it reads, each once."""
+        return _paths_of(self)
 
     def to_spark_sql(self) -> str:
         """Spark SQL text, see `spark_text`."""
@@ -99,7 +106,7 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     """
     _check_text(text)
     with _bounded(text):
-        tree = _parsed(text)
+        tree = parsed(text)
     names = dict.fromkeys(column_path(text, column, schema)[0] for column in tree.find_all(sql.Column))
     predicate = Predicate(text, tuple(names), schema)
     try:
@@ -144,19 +151,25 @@ def _parse(text: str) -> Any:
 
 
 @functools.lru_cache(maxsize=KEPT_MAX)
-def _parsed(text: str) -> Any:
-    """The tree with long chains as IN. Shared: nobody may change it."""
+def parsed(text: str) -> Any:
+    """The tree of a filter, with long chains as IN. Shared: nobody may change it."""
     return gathered(_parse(text))
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _paths_of(predicate: Predicate) -> tuple[FieldPath, ...]:
+    columns = parsed(predicate.text).find_all(sql.Column)
+    return tuple(dict.fromkeys(column_path(predicate.text, column, predicate.schema) for column in columns))
 
 
 @functools.lru_cache(maxsize=KEPT_MAX)
 def _arrow_of(predicate: Predicate) -> pc.Expression:
     with _bounded(predicate.text):
-        return Translator(predicate.text, predicate.schema).boolean(_parsed(predicate.text))
+        return Translator(predicate.text, predicate.schema).boolean(parsed(predicate.text))
 
 
 @functools.lru_cache(maxsize=KEPT_MAX)
 def _pruning_of(predicate: Predicate, only: frozenset[str] | None) -> Pruning:
     with _bounded(predicate.text):
-        may = Bounds(predicate.text, predicate.schema, only).possible(_parsed(predicate.text)).true
+        may = Bounds(predicate.text, predicate.schema, only).possible(parsed(predicate.text)).true
     return Pruning(may, predicate.ids(only))

@@ -169,7 +169,7 @@ def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequ
     base = group.base
     if base is not None and group.base_slot > task.since:
         txns = task.commits.column(TXN_COLUMN).combine_chunks()
-        for rows in pieces_of_txns(fileio, base, needed, txns, task.spec.table_schema):
+        for rows in pieces_of_txns(fileio, base, needed, txns, task.spec):
             yield own_rows(rows, task.spec, group, base.group_id)
 
 
@@ -340,7 +340,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
 
 
 def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> pa.Table:
-    read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], physical_columns(spec), spec.table_schema)
+    read = read_logs(fileio, [carrier_of(step) for step in changed.steps if step.added], physical_columns(spec), spec.table_schema)
     wanted = None if any(step.replaces for step in changed.steps) else _ChangedKeys(spec, list(read.values()))
     state = _concat(spec, [rows for group in changed.before for rows in _before(fileio, spec, group, wanted)])
     found = []
@@ -396,7 +396,7 @@ def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([*CHANGE_FIELDS, *(schema.field(name) for name in columns)])
 
 
-def _carrier(step: ChangeStep) -> FileGroup:
+def carrier_of(step: ChangeStep) -> FileGroup:
     """The log rows of a step in the form that readers take."""
     return FileGroup(step.added[0].group_id, logs=step.added)
 

@@ -81,6 +81,7 @@ class SortedRuns:
         self._updated: list[bytes] = []
         self._entries: list[pa.Table] = []
         self._late = 0
+        self._keys: list[bytes] = []
 
     def read(self, seen: Callable[[Run], None] = lambda _run: None) -> None:
         """Make the runs. Call this first.
@@ -96,6 +97,7 @@ class SortedRuns:
             # Release the source rows before the run is written.
             del rows
             self._late += prepared.late
+            self._keys.append(prepared.keys)
             if not prepared.rows.num_rows:
                 continue
             self._placed.append(prepared.placed)
@@ -137,7 +139,8 @@ class SortedRuns:
     @property
     def keys(self) -> WriteResult:
         """The digests of the keys of all rows, and how many rows were late."""
-        return WriteResult(placed=b"".join(self._placed), updated=b"".join(self._updated), late=self._late)
+        placed, updated, told = (b"".join(digests) for digests in (self._placed, self._updated, self._keys))
+        return WriteResult(placed=placed, updated=updated, late=self._late, keys=told)
 
     def put_index(self, fileio: FileIO, name: str) -> WriteResult:
         """Write the record index changes of all rows as one log object. Raises storage errors."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.datafile.merge import OP_COLUMN
 from objcat.metadata.files import BaseFile, FileGroup, LogObject
+from objcat.metadata.schema import Column
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.arrow_expression import ArrowFilter
 from objcat.predicate.parse import Predicate
@@ -75,6 +76,7 @@ class WriteTask:
         layout: of a bulk insert. Its rows become separate files.
         fillable: without a key, the partitions with a file group that has room. None: unknown.
         row_bytes: without a key, bytes per row in a file.
+        tells_keys: of an upsert under an index with hash buckets, whether the result has `WriteResult.keys`.
     """
 
     spec: TableSpec
@@ -90,6 +92,7 @@ class WriteTask:
     fillable: frozenset[str] | None = None
     row_bytes: float | None = None
     group_ids: tuple[FileGroupId, ...] = ()
+    tells_keys: bool = False
 
     @property
     def routed(self) -> bool:
@@ -131,6 +134,7 @@ class WriteResult(msgspec.Struct, frozen=True):
         moved: existing rows that went to another file group.
         index: log objects of the record index, in order.
         late: rows of the batch that were left out, because they are below the watermark of the table.
+        keys: digests of the keys of all rows, as often as each comes, if the task asks for them.
     """
 
     bases: tuple[BaseFile, ...] = ()
@@ -142,6 +146,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     moved: int = 0
     index: tuple[LogObject, ...] = ()
     late: int = 0
+    keys: bytes = b""
 
     def __add__(self, other: WriteResult) -> WriteResult:
         return WriteResult(
@@ -154,6 +159,7 @@ class WriteResult(msgspec.Struct, frozen=True):
             self.moved + other.moved,
             self.index + other.index,
             self.late + other.late,
+            self.keys + other.keys,
         )
 
 
@@ -161,10 +167,14 @@ class WriteResult(msgspec.Struct, frozen=True):
 class ScanTask:
     """Read and merge the rows of some file groups.
 
-    columns: logical names and hidden ones (`FILE_COLUMN`, `TXN_COLUMN`), in order. where: selects the rows for which it is true.
+    Args:
+        columns: logical names and hidden ones (`FILE_COLUMN`, `TXN_COLUMN`), in order.
+        where: selects the rows for which it is true.
+        parts: those of the columns that come with some of their fields only.
     """
 
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     columns: tuple[str, ...]
     where: Filter | None
+    parts: tuple[Column, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from objcat.datafile.casting import logical
 from objcat.datafile.parquet import BaseWriter, base_path
 from objcat.metadata.files import BaseFile, FileGroup
 from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.mask_rows import mask_rows, places_where
 from objcat.tasks.merged_rows import current_cuts, loaded_logs, rewritten_at_once
 from objcat.tasks.model import TXN_FIELD, Filter, GroupRewrite, WriteResult
 from objcat.tasks.parallel import run_all
@@ -59,7 +61,10 @@ def rewrite_groups(
                 changed = change(rows)
                 updated, deleted = updated + changed.updated, deleted + changed.deleted
                 writer.write(changed.rows.select(schema.names))
-            return (writer.finish(), updated, deleted) if updated or deleted else None
+            if not updated and not deleted:
+                return None
+            promoted = None if group.base is None else group.base.promoted
+            return msgspec.structs.replace(writer.finish(), promoted=promoted), updated, deleted
 
     at_once = rewritten_at_once(groups, fileio.env)
     found = [one for one in run_all(fileio.env, rewrite, groups, at_once=at_once) if one is not None]
@@ -68,8 +73,15 @@ def rewrite_groups(
 
 
 def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:
-    """A new base file for every file group with such rows. Others stay as they are. Raises CorruptTable and storage errors."""
+    """A new base file for every file group with such rows. Others stay as they are. Rows of files in place are masked.
+
+    Raises CorruptTable, SourceFileChanged and storage errors.
+    """
     schema = task.spec.table_schema
+    masked, own_groups = in_place_and_own(task.groups)
+    found = WriteResult()
+    if masked:
+        found = mask_rows(fileio, task.spec, masked, lambda rows: places_where(rows, task.where.to_arrow()))
 
     def without(rows: pa.Table) -> RewriteResult:
         """The rows for which the filter is false or null."""
@@ -79,7 +91,13 @@ def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:
         kept = rows.filter(pc.invert(pc.is_in(numbered.column(_NUMBER), value_set=passed.combine_chunks())))
         return RewriteResult(kept, deleted=rows.num_rows - kept.num_rows)
 
-    return rewrite_groups(fileio, task.spec, task.groups, task.txn, without)
+    return found + rewrite_groups(fileio, task.spec, own_groups, task.txn, without) if own_groups else found
+
+
+def in_place_and_own(groups: Sequence[FileGroup]) -> tuple[list[FileGroup], list[FileGroup]]:
+    """The file groups whose files are in place, and the others."""
+    in_place = [group for group in groups if group.base is not None and group.base.source is not None]
+    return in_place, [group for group in groups if group.base is None or group.base.source is None]
 
 
 _NUMBER = "_objcat_number"

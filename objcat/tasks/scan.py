@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +18,24 @@ from objcat.datafile.adopted_files import AdoptedParquet
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import logical, named
 from objcat.datafile.hidden_columns import TXN_COLUMN
+from objcat.datafile.in_place_rows import KnownPart, pieces_in_place
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, merge, overlay
 from objcat.datafile.open_files import open_parquet
 from objcat.datafile.ordering_bounds import are_later, ordering_bounds
-from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, base_pieces, constant, read_log, txn_of_path
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, as_of_schema, base_pieces, constant, read_log, txn_of_path
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
-from objcat.metadata.files import FileGroup, LogObject, LogSlice
-from objcat.metadata.schema import TableSchema
+from objcat.metadata.column_parts import with_parts
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.schema import Column, TableSchema
 from objcat.metadata.table_spec import TableSpec
-from objcat.tasks.model import ScanTask
+from objcat.predicate.parts import known_part
+from objcat.tasks.model import Filter, ScanTask
 from objcat.tasks.parallel import interleave
 from objcat.tasks.row_order import by_key, lies_otherwise, sorting_bytes
+from objcat.tasks.scan_parts import cast_to, schema_read
 from objcat.timeline.entry import FileGroupId
 
 FILE_COLUMN = "_file"
@@ -58,13 +65,16 @@ def scan_groups(fileio: FileIO, task: ScanTask, *, at_once: int = 1, lazy: bool 
     reader = _GroupReader(fileio, task)
     # Deletes that a compaction retained change nothing in the rows that it wrote.
     groups = [replace(group, logs=()) if group.is_plain else group for group in task.groups]
-    if lazy:
-        for group in groups:
-            reader.logs.load([group])
-            yield from reader.rows(group)
-        return
-    reader.logs.load(groups)
-    yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
+    try:
+        if lazy:
+            for group in groups:
+                reader.logs.load([group])
+                yield from reader.rows(group)
+            return
+        reader.logs.load(groups)
+        yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
+    finally:
+        reader.logs.close()
 
 
 def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
@@ -79,9 +89,9 @@ def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
     return max(1, min(most, AHEAD_BYTES_MAX // largest))
 
 
-def scan_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of a scan of these logical and hidden columns."""
-    schema = spec.table_schema.to_arrow()
+def scan_schema(spec: TableSpec, columns: Sequence[str], parts: Sequence[Column] = ()) -> pa.Schema:
+    """The Arrow schema of a scan of these logical and hidden columns. parts: as of `ScanTask`."""
+    schema = with_parts(spec.table_schema, parts).to_arrow()
     hidden = {field.name: field for field in HIDDEN_FIELDS}
     return pa.schema([hidden[name] if name in hidden else schema.field(name) for name in columns])
 
@@ -98,7 +108,9 @@ class _GroupReader:
         self._ordering = task.spec.ordering_physical
         wanted = _physical_columns(task, to_merge_by_key=True)
         self._without_ordering = [name for name in self._columns if name in wanted]
-        self._schema = scan_schema(task.spec, task.columns)
+        self._schema = scan_schema(task.spec, task.columns, task.parts)
+        # Only files in place are read by fields.
+        self._fields_read = schema_read(task.spec.table_schema, task.columns, task.parts, task.where)
         where = task.where
         self._plain_where = None if where is None else where.to_pruning()
         # A base row that may win over a log row is dropped only if its key cannot pass. Without it the log row would appear.
@@ -128,13 +140,21 @@ class _GroupReader:
         if self.logs.bytes_of(group) > GROUP_LOGS_BYTES_MAX:
             yield from self._replayed(group, self._base(group), [self._log_pieces(group, part, number) for part, number in numbered])
             return
-        parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
-        together = [sort_by_key(pa.concat_tables(parts), key=self._key)]
-        base_schema = self._spec.table_schema
-        with open_parquet(self._fileio, group.base, base_schema) if group.base is not None and self._ordering else nullcontext() as file:
+        # The base file, or its footer, is read while the log objects are.
+        if not self._ordering:
+            base = _begun(self._base(group))
+            yield from self._replayed(group, base, [self._log_rows(numbered, group)[1]])
+            return
+        with nullcontext() if group.base is None else open_parquet(self._fileio, group.base, self._spec.table_schema) as file:
+            parts, together = self._log_rows(numbered, group)
             by_key_alone = file is not None and self._are_settled(group, parts, file)
             base = self._base(group, opened=file, by_key_alone=by_key_alone)
             yield from self._replayed(group, base, [together], by_key_alone=by_key_alone)
+
+    def _log_rows(self, numbered: Sequence[tuple[LogSlice, int]], group: FileGroup) -> tuple[list[pa.Table], list[pa.Table]]:
+        """The rows of each slice, and all of them in one table that is sorted by key."""
+        parts = [self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered]
+        return parts, [sort_by_key(pa.concat_tables(parts), key=self._key)]
 
     def _replayed(
         self, group: FileGroup, base: Iterator[pa.Table], logs: Sequence[Iterable[pa.Table]], *, by_key_alone: bool = False
@@ -180,8 +200,18 @@ class _GroupReader:
         columns = self._without_ordering if by_key_alone else self._columns
         columns = [*columns, *([TXN_COLUMN] if TXN_COLUMN in self._task.columns else [])]
         where = self._merged_where if group.logs and not by_key_alone else self._plain_where
+        if base.source is not None:
+            yield from self._in_place(base, columns, where)
+            return
         for rows in base_pieces(self._fileio, base, columns, where=where, spec=self._spec, opened=opened):
             yield self._numbered(bare(own_rows(rows, self._spec, group, base.group_id)), 0)
+
+    def _in_place(self, base: BaseFile, columns: Sequence[str], where: Pruning | None) -> Iterator[pa.Table]:
+        """The rows of a file in place, which is alone in its file group."""
+        part = known_part_of(self._task.where)
+        parts = self._fields_read
+        for rows in pieces_in_place(self._fileio, base, columns, self._spec, where=where, known_part=part, parts=parts):
+            yield self._numbered(bare(as_of_schema(rows, columns, parts)), 0)
 
     def _log_pieces(self, group: FileGroup, part: LogSlice, number: int) -> Iterator[pa.Table]:
         for rows in self.logs.pieces(part):
@@ -202,13 +232,25 @@ class _GroupReader:
 
     def _project(self, rows: pa.Table, group: FileGroup) -> pa.Table:
         """Logical names, filtered."""
-        rows = logical(rows, self._spec.table_schema)
+        in_place = group.base is not None and group.base.source is not None
+        rows = logical(rows, self._fields_read if in_place else self._spec.table_schema)
         if self._task.where is not None:
             rows = rows.filter(self._task.where.to_arrow())
         if FILE_COLUMN in self._task.columns:
             paths = [None if group.base is None else group.base.path, *(part.object.path for part in group.logs)]
             rows = rows.append_column(FILE_COLUMN, pa.array(paths, pa.string()).take(rows.column(_SOURCE)))
-        return named(rows, self._schema)
+        return named(cast_to(rows, self._schema, self._task.parts), self._schema)
+
+
+def known_part_of(where: Filter | None) -> KnownPart | None:
+    """What a filter says of some columns alone, as `pieces_in_place` asks for it."""
+    return None if where is None else partial(known_part, where)
+
+
+def _begun(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same pieces, of which the first one is read now."""
+    first = list(islice(pieces, 1))
+    return chain(first, pieces)
 
 
 def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:

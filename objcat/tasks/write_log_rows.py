@@ -52,7 +52,7 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
         prepared = prepare(task, rows)
         # Rows are let go of as soon as they are not needed, so that the next ones do not come beside them.
         del rows
-        result += WriteResult(late=prepared.late)
+        result += WriteResult(late=prepared.late, keys=prepared.keys)
         runs, sorted_rows = prepared.runs, prepared.rows.table()
         del prepared
         if runs:
@@ -64,7 +64,7 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
 class Prepared(NamedTuple):
     """Rows of a batch, sorted by (file group, key).
 
-    runs: which rows belong to which file group. placed, updated, late: see `WriteResult`. entries: changes of the record index, see
+    runs: which rows belong to which file group. placed, updated, late, keys: see `WriteResult`. entries: changes of the record index, see
     `index_changes`.
     """
 
@@ -74,6 +74,7 @@ class Prepared(NamedTuple):
     updated: bytes = b""
     entries: pa.Table | None = None
     late: int = 0
+    keys: bytes = b""
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
@@ -92,6 +93,10 @@ def _prepared(task: WriteTask, rows: pa.Table) -> Prepared:
     fitted = _conformed(task, rows)
     partitions = spec.partition_of(fitted, task.previous_partitions)
     key = [column.physical for column in spec.key_columns]
+    digested = [fitted.column(name) for name in key] if task.tells_keys else []
+    if digested and spec.key_scope == PARTITION_SCOPE:
+        digested.insert(0, pa.DictionaryArray.from_arrays(pa.array(partitions.codes), pa.array(partitions.texts)))
+    keys = key_digests(digested).tobytes() if digested else b""
     if len(partitions.texts) > 1:
         fitted = fitted.append_column(_PARTITION_FIELD, pa.array(partitions.codes))
         # Equal keys in two partitions are two rows, if the table allows that.
@@ -101,7 +106,7 @@ def _prepared(task: WriteTask, rows: pa.Table) -> Prepared:
     if len(partitions.texts) > 1:
         codes = np.asarray(partitions.codes)[by_key]
         fitted = fitted.drop_columns([_PARTITION_FIELD.name])
-    return Prepared(*by_group(task, fitted, by_key, partitions.texts, codes))
+    return Prepared(*by_group(task, fitted, by_key, partitions.texts, codes), keys=keys)
 
 
 def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:

@@ -229,6 +229,7 @@ class BlockWriter:
 
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Run all steps above the snapshot, in place of what was written before. Raises what steps raise."""
+        snapshot.spec.check_own_files("run transactions")
         self._start(snapshot, txn)
         truncations = [number for number, step in enumerate(self.steps) if isinstance(step, TruncateStep)]
         first = truncations[-1] if truncations else 0

@@ -2,14 +2,16 @@
 
 Under the bucket index, the default, nothing is looked up: the hash of a key says its file group (`by_group` in
 `objcat.tasks.write_log_rows`). Here, new keys get file groups by size (`groups_for_new_keys` in `file_sizing`), and then rows are written
-as under any index. `LOOKUPS` maps each index to its `KeyIndex`: simple and bloom read candidate file groups, memory caches keys, record
-reads its own index table. A lookup is exact: it finds every stored key, and repeats after a conflict. Nothing here claims a slot.
+as under any index. `LOOKUPS` maps each index to its `KeyIndex`: simple and bloom read candidate file groups, or ask an index of another
+package, memory caches keys, record reads its own index table. A lookup is exact: it finds every stored key, and repeats after a conflict.
+Nothing here claims a slot.
 `TableWriter` calls `write_with_index_lookup`. Begin there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -21,7 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.errors import InvalidBatch, InvalidInput
+from objcat.datafile.bucket_hash import key_digests
+from objcat.errors import InvalidBatch, InvalidInput, PluginFailed, PluginMissing
 from objcat.metadata.file_groups import FileGroupMap
 from objcat.metadata.files import FileGroup, LogObject, LogSlice
 from objcat.metadata.key_index_table import group_id_of
@@ -30,15 +33,20 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import BloomIndexSpec, MemoryIndexSpec, RecordIndexSpec, SimpleIndexSpec, TableSpec
 from objcat.tasks.key_cache import KeyMap
 from objcat.tasks.key_index import groups_known, only_groups
-from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, LocateTask, matched
-from objcat.tasks.model import WriteResult, WriteTask
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, BatchKeysHandle, KeyLocations, LocateTask, known_keys, matched
+from objcat.tasks.model import PLACE_COLUMN, WriteResult, WriteTask
 from objcat.timeline.entry import Digests, FileGroupId, Keys, Txn
 from objcat.timeline.side_objects import put_digests
 from objcat.write.engine import Engine
 from objcat.write.file_sizing import groups_for_new_keys, size_of
+from objcat.write.index_plugin import FoundKeys, KeyFile, NamedIndex, open_index, path_of
+
+logger = logging.getLogger("objcat")
 
 READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
 """Limits of a table whose keys one process may read, or (the last) which it may rewrite."""
+LEARNED_ROWS_MAX = 8_000_000
+"""Rows whose keys one lookup reads to teach them to an index of another package. It reads file groups with more as it does without."""
 COMPUTED_AGAIN = (
     "Spark lost its cached copy of the DataFrame and recomputed different rows. Nothing was written. Call df.checkpoint() before you "
     "write it."
@@ -95,11 +103,7 @@ class SimpleLookup:
     def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
         """See `KeyIndex`."""
         with engine.capabilities.lookup.gathered(data, task.spec, task.previous_partitions) as gathered:
-            candidates = within_bounds(place, gathered.span.pruning)
-            if not task.spec.is_global:
-                # Equal keys in two partitions are two rows.
-                candidates = [group_id for group_id in candidates if group_id.partition in gathered.span.partitions]
-            return _read(place, engine, gathered, task, candidates)
+            return _read(place, engine, gathered, task, _candidates(place, gathered, task.spec))
 
 
 def _read(
@@ -192,9 +196,122 @@ def _lay_over(groups: dict[FileGroupId, FileGroup], logs: Sequence[LogObject], *
                 groups[rows.group_id] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.group_id, slot)))
 
 
+class PluginLookup:
+    """Asks the index of another package, if the table names one, and reads what it does not know.
+
+    Without the package, after a failure of it, and where the keys stay on workers, files are read as by `SimpleLookup`.
+    """
+
+    def find(self, place: LookupContext, engine: Engine[Any], data: Any, task: WriteTask) -> LookupResult:
+        """See `KeyIndex`."""
+        with engine.capabilities.lookup.gathered(data, task.spec, task.previous_partitions) as gathered:
+            try:
+                index = open_index(task.spec.properties)
+                found = None if index is None else self._find(place, engine, gathered, task, index)
+            except (PluginMissing, PluginFailed) as error:
+                logger.warning("%s: keys are looked up in the files of the table. %s", place.fileio.url, error)
+                found = None
+            return found or _read(place, engine, gathered, task, _candidates(place, gathered, task.spec))
+
+    def _find(
+        self, place: LookupContext, engine: Engine[Any], gathered: BatchKeysHandle, task: WriteTask, index: NamedIndex
+    ) -> LookupResult | None:
+        """None when the keys are not in this process."""
+        local, collectable = engine.capabilities.local_keys, engine.capabilities.collectable_keys
+        keys = local.keys_of(gathered) if local is not None else None if collectable is None else collectable.keys_told(gathered)
+        if keys is None:
+            return None
+        group_ids = _candidates(place, gathered, task.spec)
+        pieces = [piece for group in groups_of(place.live, group_ids).values() for piece in _pieces(group)]
+        hits, unread = _hits(place.fileio, task.spec, index, keys, pieces)
+        if local is None or task.spec.is_global or unread:
+            return _read(place, engine, gathered, task, _touched(pieces, hits, unread))
+        numbers = {group_id: number for number, group_id in enumerate(group_ids)}
+        groups = np.array([numbers[piece.group_id] for piece in pieces], np.int64)
+        codes = {text: code for code, text in enumerate(keys.texts)}
+        partitions = np.array([codes[piece.group_id.partition] for piece in pieces], np.int64)
+        own = partitions[hits.files] == keys.partition[hits.keys] if pieces else np.zeros(0, np.bool_)
+        located = np.full(keys.rows.num_rows, NOWHERE, np.int64)
+        located[hits.keys[own]] = groups[hits.files[own]]
+        if bool((located[hits.keys[own]] != groups[hits.files[own]]).any()):
+            # A key is in one file group of its partition, so two have keys of the same digest. The files say which has this one.
+            return _read(place, engine, gathered, task, _touched(pieces, hits, unread))
+        return LookupResult(local.located_at(gathered, located), group_ids)
+
+
+def _touched(pieces: Sequence[FileGroup], hits: FoundKeys, unread: Sequence[FileGroup]) -> Sequence[FileGroupId]:
+    """The file groups that may hold a key by what an index answered, sorted."""
+    return sorted({pieces[number].group_id for number in hits.files.tolist()} | {piece.group_id for piece in unread})
+
+
+def _candidates(place: LookupContext, gathered: BatchKeysHandle, spec: TableSpec) -> Sequence[FileGroupId]:
+    """File groups that may hold a key of the batch, judged by file bounds and partitions, sorted."""
+    candidates = within_bounds(place, gathered.span.pruning)
+    if spec.is_global:
+        return candidates
+    # Equal keys in two partitions are two rows.
+    return [group_id for group_id in candidates if group_id.partition in gathered.span.partitions]
+
+
+def _pieces(group: FileGroup) -> Iterator[FileGroup]:
+    """A file group for each of its files, with that file alone."""
+    if group.base is not None:
+        yield replace(group, logs=())
+    for part in group.logs:
+        yield replace(group, base=None, logs=(part,))
+
+
+def _file_of(spec: TableSpec, piece: FileGroup) -> KeyFile:
+    if piece.base is not None:
+        return KeyFile(path_of(spec, piece.base.path))
+    (part,) = piece.logs
+    return KeyFile(path_of(spec, part.object.path), part.start, part.end)
+
+
+def _rows_of(piece: FileGroup) -> int:
+    return piece.base.rows if piece.base is not None else sum(part.rows for part in piece.logs)
+
+
+def _hits(
+    fileio: FileIO, spec: TableSpec, index: NamedIndex, keys: BatchKeys, pieces: Sequence[FileGroup]
+) -> tuple[FoundKeys, list[FileGroup]]:
+    """Which keys are in which pieces, and the pieces that were not asked. Teaches the index up to `LEARNED_ROWS_MAX` rows.
+
+    Raises PluginFailed, CorruptTable and storage errors.
+    """
+    files = [_file_of(spec, piece) for piece in pieces]
+    digests = key_digests(keys.rows.columns)
+    found = index.find(digests, files)
+    numbers = {file: number for number, file in enumerate(files)}
+    unknown = sorted({numbers[file] for file in found.unknown})
+    held = ~np.isin(found.files, unknown)
+    hits = [(found.keys[held], found.files[held])]
+    learned = np.cumsum([_rows_of(pieces[number]) for number in unknown]) <= LEARNED_ROWS_MAX
+    learning = [number for number, is_learned in zip(unknown, learned.tolist(), strict=True) if is_learned]
+    left = [number for number, is_learned in zip(unknown, learned.tolist(), strict=True) if not is_learned]
+    for number, own in _digests_of(fileio, spec, [pieces[number] for number in learning]):
+        index.add(files[learning[number]], own)
+        here = np.flatnonzero(np.isin(digests, own))
+        hits.append((here, np.full(len(here), learning[number], np.int64)))
+    both = FoundKeys(np.concatenate([one for one, _ in hits]), np.concatenate([one for _, one in hits]), ())
+    return both, [pieces[number] for number in left]
+
+
+def _digests_of(fileio: FileIO, spec: TableSpec, pieces: Sequence[FileGroup]) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+    """By number, the digests of the keys of some pieces, ascending, each once. Holds those of `LEARNED_ROWS_MAX` rows."""
+    found: dict[int, list[npt.NDArray[np.uint64]]] = {number: [] for number in range(len(pieces))}
+    for rows in known_keys(fileio, LocateTask(spec, tuple(pieces))) if pieces else ():
+        at = rows.column(PLACE_COLUMN).to_numpy()
+        digests = key_digests(rows.drop_columns([PLACE_COLUMN]).columns)
+        for number in np.unique(at).tolist():
+            found[number].append(digests[at == number])
+    for number, parts in found.items():
+        yield number, _distinct(b"".join(part.tobytes() for part in parts))
+
+
 LOOKUPS: Mapping[type, KeyIndex] = {
-    SimpleIndexSpec: SimpleLookup(),
-    BloomIndexSpec: SimpleLookup(),
+    SimpleIndexSpec: PluginLookup(),
+    BloomIndexSpec: PluginLookup(),
     MemoryIndexSpec: MemoryLookup(),
     RecordIndexSpec: RecordLookup(),
 }

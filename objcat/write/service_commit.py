@@ -15,11 +15,12 @@ from objcat.metadata.consistency import check_own
 from objcat.metadata.files import decode_delta
 from objcat.metadata.table_state import Tables
 from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
-from objcat.timeline.commit import Committer, check_app_version, contended, outcome_unknown_after
+from objcat.timeline.commit import Committer
+from objcat.timeline.commit_errors import contended, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log
-from objcat.timeline.log_state import AppVersion, LogState
+from objcat.timeline.log_state import AppVersion, LogState, check_app_version
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.version import writer_of
 

@@ -52,6 +52,7 @@ class WriteBatch:
         delete_when: of an upsert, a filter over the columns of the batch. Rows for which it is true are deletes.
         layout: of a bulk insert.
         computed: whether its rows were made of rows of the table. Then the watermark leaves out none.
+        tells_keys: see `WriteTask`.
     """
 
     engine: Engine[Any]
@@ -61,6 +62,7 @@ class WriteBatch:
     delete_when: Predicate | None = None
     layout: WriteLayout | None = None
     computed: bool = False
+    tells_keys: bool = False
 
     def widened_spec(self, spec: TableSpec) -> TableSpec:
         """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
@@ -154,6 +156,7 @@ class TableWriter:
 
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Write the files of every batch, in place of those written before. Raises InvalidBatch, NullKey and storage errors."""
+        snapshot.spec.check_own_files("take rows")
         self._plan(snapshot)
         before, self.written = self.written, []
         for number, change in enumerate(self.changes):
@@ -287,6 +290,7 @@ class TableWriter:
             previous_partitions=former,
             only=None if only is None else frozenset(only),
             delete_when=change.delete_when,
+            tells_keys=change.tells_keys,
         )
 
     def _partitions(self, change: WriteBatch, snapshot: Snapshot, former: Collection[str]) -> frozenset[str] | None:

@@ -25,19 +25,21 @@ from fileio.store import FileIO
 from fileio.wrappers import MetricsSnapshot
 from objcat.errors import AlreadyApplied, CommitConflict, CorruptTable
 from objcat.metadata.consistency import check_own
+from objcat.metadata.derived import check_not_derived, refresh_source
 from objcat.metadata.files import encode_delta, features_of
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.properties import SchemaMode
+from objcat.metadata.properties import GROUP_COMMIT, SchemaMode
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import Predicate
 from objcat.tasks.model import Operation, WriteLayout
 from objcat.timeline.attempt import CommitAttempt, Committed, Conflicted
-from objcat.timeline.commit import Committer, check_app_version, check_log_unchanged, fenced_by, outcome_unknown_after
+from objcat.timeline.commit import Committer
+from objcat.timeline.commit_errors import fenced_by, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log
-from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_state import AppVersion, check_app_version
 from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.position import PositionWrite, SourcePosition, check_position, write_position
 from objcat.version import writer_of
@@ -190,6 +192,7 @@ def commit_parts(  # noqa: PLR0913 - one for each part of a commit
         try:
             check_app_version(app, [part.table for part in parts], view.log)
             check_position(position, view.log.sources)
+            _check_derived(parts, view, position)
             with fileio.env.urgent():
                 committed = attempt.run()
         except AlreadyApplied as applied:
@@ -207,16 +210,27 @@ def commit_parts(  # noqa: PLR0913 - one for each part of a commit
                 followed = [*passed, *attempt.read, *committed.read, committed.entry]
                 slots_lost = attempt.slots_lost + committed.slots_lost
                 sent = fileio.metrics.snapshot() - began
-                return result_of(committed.entry, attempt.summary(), attempts=attempt.number, slots_lost=slots_lost, sent=sent), followed
+                return result_of(
+                    committed.entry, attempt.txn, attempt.summary(), attempts=attempt.number, slots_lost=slots_lost, sent=sent
+                ), followed
             except MemoryError as error:
                 raise outcome_unknown_after(attempt.txn, error) from error
 
 
-def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sent: MetricsSnapshot) -> CommitResult:
+def _check_derived(parts: Sequence[TablePart], view: LogView[Tables], position: SourcePosition | None) -> None:
+    """Refuse rows for a derived table in a commit that is no refresh of it. Raises InvalidInput."""
+    source = None if position is None else position.source
+    for part in parts:
+        found = view.state.get(part.table)
+        if found is not None and source != refresh_source(part.table):
+            check_not_derived(found.spec, "take rows")
+
+
+def result_of(entry: Entry, txn: Txn, did: Summary, *, attempts: int, slots_lost: int, sent: MetricsSnapshot) -> CommitResult:
     """The result of a commit for the caller. did: exact counts, whatever the entry retains."""
     return CommitResult(
         slot=entry.slot,
-        txn=entry.txn,
+        txn=txn,
         committed_at_ms=entry.committed_at_ms,
         rows=did.rows,
         inserted=did.inserted,
@@ -300,7 +314,7 @@ class _WriteTransaction:
         """
         session = CommitSession(self._committer, self.txn)
         skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
-        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
+        base = self._fileio.env.submit_io(partial(session.check.run, self.view.log))
         with session:
             return self._run(session, skew_ms, base)
 
@@ -342,14 +356,14 @@ class _WriteTransaction:
             winner_slot=cleans[0],
         )
 
-    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed | None:
+    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[None]) -> Committed | None:
         env = self._fileio.env
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
             part.write(self._snapshot(table), self.txn)
         if self._asked is not None:
             self._position = write_position(self._fileio, self.txn, self._asked)
-        check_log_unchanged(self.view.log, base.result(), where=self._fileio.url)
+        base.result()
         policy = self._committer.policy
         pause_s = 0.0
         while True:
@@ -451,6 +465,7 @@ class _WriteTransaction:
             began=self._began,
             metadata=self._metadata,
             features={name: since for delta in deltas.values() for name, since in features_of(delta).items()},
+            shares_slot=all(self._snapshot(table).spec.properties.get(GROUP_COMMIT) == "on" for table in deltas),
         )
         for table, delta in deltas.items():
             check_own(delta, candidate, table)

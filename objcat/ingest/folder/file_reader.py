@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 from fileio.contract import ObjectMeta
 from fileio.store import FileIO
 from objcat.engine.spooled_batch import RowSpool
-from objcat.ingest.decoding import UNFIT
-from objcat.ingest.folder.file_batch import BadRow, BrokenFile, FileBatch
 from objcat.ingest.folder.file_record import FileState, RecordedFile
-from objcat.ingest.folder.formats import open_rows
 from objcat.ingest.folder.path_columns import with_path_columns
-from objcat.ingest.folder.settings import FileFormat, FileRule
+from objcat.ingest.folder.settings import FileRule
 from objcat.ingest.folder.table_schemas import TableSchemas
-from objcat.ingest.folder.values import arrow_cast
 from objcat.ingest.model import BadRecord, Change, ChangeKind, RowBatch, SchemaChanged, SourceTable
+from objcat.sourcefiles.file_batch import BadRow, BrokenFile, FileBatch
+from objcat.sourcefiles.formats import open_rows
+from objcat.sourcefiles.layout import FileFormat
+from objcat.sourcefiles.values import UNFIT, arrow_cast
 
 _PLACE = "_objcat_place"
 
@@ -95,7 +95,7 @@ class FileReader:
         return ReadFile(recorded, [bad, recorded.change()], 1, len(bad.payload))
 
     def _read(self, file: FoundFile) -> ReadFile:
-        rows = with_path_columns(open_rows(self._fileio, file.meta, file.kind, file.rule), file.meta.key, file.rule)
+        rows = with_path_columns(open_rows(self._fileio, file.meta, file.kind, file.rule.layout), file.meta.key, file.rule)
         deletes = file.rule.settings.delete_column
         if deletes and deletes not in rows.schema.names:
             raise BrokenFile(f"it has no column {deletes!r}, which says what a delete is")

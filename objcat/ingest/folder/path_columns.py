@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from urllib.parse import unquote
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from objcat.ingest.folder.file_batch import BrokenFile, FileBatch
-from objcat.ingest.folder.formats import OpenedFile
 from objcat.ingest.folder.settings import FileRule
-from objcat.ingest.folder.values import cast_rows, text_cast
-
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The value of a directory that stands for null."""
+from objcat.sourcefiles.file_batch import FileBatch
+from objcat.sourcefiles.formats import OpenedFile
+from objcat.sourcefiles.path_values import directories, path_value
 
 
 def with_path_columns(file: OpenedFile, path: str, rule: FileRule) -> OpenedFile:
@@ -24,8 +20,8 @@ def with_path_columns(file: OpenedFile, path: str, rule: FileRule) -> OpenedFile
     """
     if not rule.path_columns:
         return file
-    said = _directories(path)
-    values = {name: _value(name, data_type, said) for name, data_type in rule.path_columns.items()}
+    said = directories(path)
+    values = {name: path_value(name, data_type, said) for name, data_type in rule.path_columns.items()}
     own = [field for field in file.schema if field.name not in values]
     schema = pa.schema([*own, *(pa.field(name, value.type) for name, value in values.items())])
 
@@ -39,21 +35,3 @@ def with_path_columns(file: OpenedFile, path: str, rule: FileRule) -> OpenedFile
             yield FileBatch(rows, batch.kept, batch.bad)
 
     return OpenedFile(schema, batches())
-
-
-def _directories(path: str) -> Mapping[str, str | None]:
-    found: dict[str, str | None] = {}
-    for part in path.split("/")[:-1]:
-        name, equals, value = part.partition("=")
-        if equals:
-            found[unquote(name)] = None if value == NULL else unquote(value)
-    return found
-
-
-def _value(name: str, data_type: pa.DataType, said: Mapping[str, str | None]) -> pa.Scalar:
-    if name not in said:
-        raise BrokenFile(f"its path has no directory `{name}=...`, which `path_columns` names")
-    array, bad = cast_rows(pa.array([said[name]], pa.string()), text_cast(data_type), data_type)
-    if bad:
-        raise BrokenFile(f"its directory `{name}={said[name]}` does not fit: {bad[0]}")
-    return array[0]

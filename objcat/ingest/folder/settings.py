@@ -14,9 +14,9 @@ from sqlglot.errors import SqlglotError
 from fileio.errors import InvalidConfig
 from objcat.errors import InvalidSql
 from objcat.ingest.config import IngestConfig
+from objcat.sourcefiles.layout import FileFormat, FileLayout
 from objcat.sql.names import arrow_of
 
-FileFormat: TypeAlias = Literal["parquet", "csv", "json", "avro"]
 FileOrder: TypeAlias = Literal["modified", "name"]
 
 SUFFIXES: dict[str, FileFormat] = {
@@ -98,6 +98,12 @@ class FileRule:
     pattern: re.Pattern[str]
     columns: dict[str, pa.DataType]
     path_columns: dict[str, pa.DataType] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> FileLayout:
+        """How a file of it is read."""
+        own = self.settings
+        return FileLayout(columns=self.columns, also=own.delete_column, delimiter=own.delimiter, header=own.header, nulls=own.nulls)
 
 
 def folder_settings(config: IngestConfig) -> tuple[FolderSettings, tuple[FileRule, ...]]:

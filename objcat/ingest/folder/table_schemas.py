@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 
 from objcat.errors import InvalidSchema
-from objcat.ingest.folder.file_batch import BrokenFile
 from objcat.ingest.folder.settings import FileRule
 from objcat.ingest.model import SourceColumn, SourceTable
-from objcat.metadata.schema import Ids, TableSchema, schema_from_arrow, type_from_arrow, type_text
-from objcat.metadata.type_widening import is_wider
+from objcat.metadata.schema import TableSchema, schema_from_arrow
+from objcat.sourcefiles.file_batch import BrokenFile
+from objcat.sourcefiles.wider import wider
 
 
 class TableSchemas:
@@ -61,7 +61,7 @@ class TableSchemas:
         found = {field.name: field.type for field in schema if not deletes or field.name != deletes}
         columns = dict(before)
         for column, data_type in found.items():
-            columns[column] = data_type if column not in before else _wider(column, before[column], data_type)
+            columns[column] = data_type if column not in before else wider(column, before[column], data_type)
             if column in key and column in before and columns[column] != before[column]:
                 raise BrokenFile(f"its key column {column!r} is {data_type}, and {before[column]} in files before it. A key keeps its type")
         for column in key:
@@ -88,14 +88,3 @@ class TableSchemas:
             key=tuple(key),
             version=msgspec.json.decode(msgspec.json.encode(stored)),
         )
-
-
-def _wider(column: str, before: pa.DataType, now: pa.DataType) -> pa.DataType:
-    if before == now:
-        return before
-    old, new = (type_from_arrow(one, Ids(), path=column) for one in (before, now))
-    if is_wider(old, new):
-        return before
-    if is_wider(new, old):
-        return now
-    raise BrokenFile(f"its column {column!r} is {type_text(new)}, and {type_text(old)} in files before it")

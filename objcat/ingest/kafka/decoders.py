@@ -7,7 +7,6 @@ from typing import Protocol
 
 from fileio.env import Env
 from objcat.ingest.config import IngestConfig
-from objcat.ingest.decoding import UNFIT
 from objcat.ingest.kafka.connect_types import SchemaUnfit
 from objcat.ingest.kafka.debezium import DebeziumDecoder
 from objcat.ingest.kafka.declared_types import parse_fields
@@ -18,6 +17,7 @@ from objcat.ingest.kafka.readers import AvroReader, JsonReader, TextReader, Valu
 from objcat.ingest.kafka.registry import RegistryClient
 from objcat.ingest.kafka.settings import KafkaSettings, KeyFormat, TopicSettings, framing_of
 from objcat.ingest.kafka.values import ValueField
+from objcat.sourcefiles.values import UNFIT
 
 UNREADABLE = (Unreadable, SchemaUnfit, AttributeError, LookupError, RecursionError, *UNFIT)
 """What a decoder raises for a message that cannot be read. It goes to the dead letters, and the others go on."""

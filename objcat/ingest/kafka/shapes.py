@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from objcat.errors import InvalidSchema
-from objcat.ingest.decoding import UNFIT
 from objcat.ingest.kafka.message import KafkaMessage, Unreadable
 from objcat.ingest.kafka.settings import RecordColumn
 from objcat.ingest.kafka.values import BYTES, TEXT, Meaning, ValueField, ValueType, integer_type, time_type
 from objcat.ingest.model import KeyValues, SourceTable
 from objcat.metadata.column_defaults import encode_default
 from objcat.metadata.schema import Ids, type_from_arrow
+from objcat.sourcefiles.values import UNFIT
 
 logger = logging.getLogger("objcat")
 

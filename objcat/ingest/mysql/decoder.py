@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from objcat.errors import IngestStopped
-from objcat.ingest.decoding import UNFIT
 from objcat.ingest.model import (
     ChangeKind,
     KeyValues,
@@ -28,6 +27,7 @@ from objcat.ingest.mysql.packed import ZERO_DATE, BinlogRow, BinlogSchema, packs
 from objcat.ingest.mysql.statements import AlteredTable, TableName, read_statement
 from objcat.ingest.mysql.types import MysqlType, keeps_values, type_of_binlog
 from objcat.ingest.spooled_changes import SpooledChanges
+from objcat.sourcefiles.values import UNFIT
 
 GTIDS, FILE, OFFSET, SINCE = "gtids", "file", "offset", "since"
 """The fields of a position: which transactions come before it, and where that is in the files of the server, for people. `since`: where to

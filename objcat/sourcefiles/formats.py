@@ -15,15 +15,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from fileio.contract import ObjectMeta
 from fileio.optional import library
 from fileio.store import FileIO
-from objcat.ingest.folder.avro_types import avro_schema
-from objcat.ingest.folder.file_batch import BadRow, BrokenFile, FileBatch
-from objcat.ingest.folder.settings import FileRule
-from objcat.ingest.folder.text_files import CsvRows, JsonRows
-from objcat.ingest.folder.values import arrow_cast, canonical, cast_rows, python_column
+from objcat.sourcefiles.avro_types import avro_schema
+from objcat.sourcefiles.file_batch import BadRow, BrokenFile, FileBatch
+from objcat.sourcefiles.json_rows import JsonRows
+from objcat.sourcefiles.layout import FileLayout
+from objcat.sourcefiles.text_files import CsvRows, TextRows
+from objcat.sourcefiles.values import arrow_cast, canonical, cast_rows, python_column
 
 BATCH_ROWS = 32 * 1024
 BUFFER_BYTES = 1024 * 1024
@@ -44,14 +46,14 @@ class OpenedFile:
         return self._batches
 
 
-def open_rows(fileio: FileIO, meta: ObjectMeta, kind: str, rule: FileRule) -> OpenedFile:
+def open_rows(fileio: FileIO, meta: ObjectMeta, kind: str, layout: FileLayout) -> OpenedFile:
     """Open a file.
 
     Args:
         fileio: the folder.
         meta: the file, as it was listed. Reads raise ObjectChanged when it is another one.
         kind: its format.
-        rule: which columns to take.
+        layout: which columns to take, and how text is read.
 
     Raises:
         BrokenFile: it cannot be read. Its batches raise that too.
@@ -59,25 +61,29 @@ def open_rows(fileio: FileIO, meta: ObjectMeta, kind: str, rule: FileRule) -> Op
     """
     match kind:
         case "parquet":
-            return _parquet(fileio, meta, rule)
+            return _parquet(fileio, meta, layout)
+        case "orc":
+            return _orc(fileio, meta, layout)
         case "avro":
-            return _avro(fileio, meta, rule)
-        case _ if not rule.columns:
-            raise BrokenFile(f"the columns of {kind} have to be declared: add `columns` to its [[source.files]]")
+            return _avro(fileio, meta, layout)
+        case _ if not layout.columns:
+            raise BrokenFile(f"the columns of {kind} have to be declared: add `columns`")
         case "csv":
-            return _text(CsvRows(fileio, meta, rule))
+            return _text(CsvRows(fileio, meta, layout))
+        case "json":
+            return _text(JsonRows(fileio, meta, layout))
         case _:
-            return _text(JsonRows(fileio, meta, rule))
+            return _text(TextRows(fileio, meta, layout))
 
 
-def _text(rows: CsvRows | JsonRows) -> OpenedFile:
+def _text(rows: CsvRows | JsonRows | TextRows) -> OpenedFile:
     return OpenedFile(pa.schema(list(rows.types.items())), rows.batches())
 
 
 # ---- Parquet
 
 
-def _parquet(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
+def _parquet(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
     def opened(footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
         try:
             stream = fileio.open_read(meta.key, meta=meta)
@@ -87,7 +93,7 @@ def _parquet(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
 
     with opened() as file:
         footer, theirs = file.metadata, _schema_of(file)
-    schema = _chosen(theirs, rule)
+    schema = _chosen(theirs, layout)
 
     def batches() -> Iterator[FileBatch]:
         at = 1
@@ -125,16 +131,16 @@ def _broken(error: Exception, what: str) -> Exception:
     return BrokenFile(f"{what} ({_short(error)})")
 
 
-def _chosen(theirs: pa.Schema, rule: FileRule) -> pa.Schema:
+def _chosen(theirs: pa.Schema, layout: FileLayout) -> pa.Schema:
     """The columns of a file that has its schema with it, as the lake has them."""
     if len(set(theirs.names)) != len(theirs.names):
         raise BrokenFile("two of its columns have the same name")
-    names = [name for name in rule.columns if name in theirs.names] if rule.columns else theirs.names
-    if rule.columns and rule.settings.delete_column in theirs.names and rule.settings.delete_column not in names:
-        names = [*names, rule.settings.delete_column]
+    names = [name for name in layout.columns if name in theirs.names] if layout.columns else theirs.names
+    if layout.columns and layout.also in theirs.names and layout.also not in names:
+        names = [*names, layout.also]
     fields = []
     for name in names:
-        data_type = rule.columns.get(name) or canonical(theirs.field(name))
+        data_type = layout.columns.get(name) or canonical(theirs.field(name))
         if data_type is not None:
             fields.append(pa.field(name, data_type))
     if not fields:
@@ -162,10 +168,36 @@ def _shown(row: pa.RecordBatch) -> bytes:
     return json.dumps(row.to_pylist()[0], default=repr).encode()
 
 
+# ---- ORC
+
+
+def _orc(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
+    stream = fileio.open_read(meta.key, meta=meta)
+    try:
+        file = orc.ORCFile(pa.PythonFile(stream, mode="r"))
+        theirs = file.schema
+    except _PARQUET_DAMAGE as error:
+        raise _broken(error, "it is no ORC file") from error
+    schema = _chosen(theirs, layout)
+
+    def batches() -> Iterator[FileBatch]:
+        at = 1
+        for number in range(file.nstripes):
+            try:
+                stripe = file.read_stripe(number, columns=schema.names)
+            except _PARQUET_DAMAGE as error:
+                raise _broken(error, f"it cannot be read from row {at} on") from error
+            for begin in range(0, stripe.num_rows, BATCH_ROWS):
+                yield _converted(stripe.slice(begin, BATCH_ROWS), schema, at + begin)
+            at += stripe.num_rows
+
+    return OpenedFile(schema, batches())
+
+
 # ---- Avro
 
 
-def _avro(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
+def _avro(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
     fastavro: Any = library("fastavro", needed_by="Avro files need", extra="ingest-folder")
     damage = (*_AVRO_DAMAGE, fastavro.schema.SchemaParseException)
     stream = io.BufferedReader(fileio.open_read(meta.key, meta=meta), BUFFER_BYTES)
@@ -176,7 +208,7 @@ def _avro(fileio: FileIO, meta: ObjectMeta, rule: FileRule) -> OpenedFile:
         raise
     except damage as error:
         raise BrokenFile(f"it is no Avro file ({_short(error)})") from error
-    schema = _chosen(theirs, rule)
+    schema = _chosen(theirs, layout)
 
     def batches() -> Iterator[FileBatch]:
         at = 1

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.errors import InvalidSchema
-from objcat.ingest.decoding import UNFIT
-from objcat.ingest.folder.file_batch import BrokenFile
 from objcat.metadata.schema import Ids, all_nullable, arrow_type, type_from_arrow
+from objcat.sourcefiles.file_batch import BrokenFile
 
 Cast = Callable[[pa.Array], pa.Array]
 """From an array to one of another type. It raises one of `MISFITS` when a value does not fit."""
+UNFIT = (ValueError, TypeError, KeyError, OverflowError, ArithmeticError, pa.ArrowException)
+"""What a decoder raises for a value that does not fit."""
 MISFITS = (*UNFIT, AttributeError, RecursionError)
 """What a cast raises for a value that does not fit: also for a list where an object is due, and for one that is too deep to be read."""
 UTC = "UTC"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from objcat.ingest.folder.file_batch import BrokenFile
+from objcat.sourcefiles.file_batch import BrokenFile
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from objcat.sourcefiles.layout import Span
+
 
 class BrokenFile(Exception):
     """A file of which nothing can be taken, with the reason. It goes to the dead letters, and the others go on."""
@@ -35,8 +37,10 @@ class FileBatch:
         rows: those that fit.
         kept: the number of each in its file.
         bad: those that do not fit.
+        span: of a file of lines, the bytes of the lines, without compression.
     """
 
     rows: pa.Table
     kept: Sequence[int]
     bad: list[BadRow]
+    span: Span | None = None
