@@ -30,7 +30,9 @@ from objcat.timeline.attempt import CommitAttempt, Committed
 from objcat.timeline.commit import Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Txn, check_writable, new_txn
+from objcat.timeline.hints import FoundHint, Hints
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.rollback import Resolution, resolve
 
 logger = logging.getLogger("objcat")
 
@@ -46,7 +48,8 @@ class Catalog:
 
     def __init__(self, lake: FileIO) -> None:
         self.fileio = lake.child(CATALOG_PREFIX)
-        self.timeline = Timeline(self.fileio, NamesReducer())
+        # Names change seldom, and every process asks for them first.
+        self.timeline = Timeline(self.fileio, NamesReducer(), Hints(every=1))
         self.where = lake.url
         self._committer = Committer(self.fileio)
         self._lock = threading.Lock()
@@ -63,9 +66,24 @@ class Catalog:
         """The slot of `names`; -1 while there is none."""
         return -1 if self._view is None else self._view.slot
 
-    def refresh(self) -> CatalogNames:
-        """The newest names. One GET when nothing is new and the handle was used before."""
-        return self._newest()[1]
+    def refresh(self, hint: FoundHint | None = None) -> CatalogNames:
+        """The newest names. One GET when nothing is new and the handle was used before.
+
+        Args:
+            hint: Of a handle that was not used before, if it was just read.
+        """
+        return self._newest(hint)[1]
+
+    def foresee(self) -> tuple[CatalogNames, FoundHint | None]:
+        """Names that are probably the newest ones, and the hint if it was read for them. They may be stale or wrong.
+
+        One GET, of the hint, when the handle was not used before.
+        """
+        if self._view is not None:
+            return self._names, None
+        hint = self.timeline.read_hint()
+        view = self.timeline.foresee(hint)
+        return (NO_NAMES if view is None or view.state.names is None else view.state.read(self.fileio)), hint
 
     def check_writable(self) -> None:
         """Check that this client may change names, before an operation that begins elsewhere. Raises UnsupportedFormat."""
@@ -129,10 +147,14 @@ class Catalog:
         self.timeline.after_commit(view, self._adopt_checkpoint)
         return names
 
-    def _newest(self) -> tuple[LogView[CatalogState], CatalogNames]:
+    def resolve(self, txn: Txn) -> Resolution:
+        """Settle a change whose outcome is unknown. Raises CommitUnknown while the store does not answer."""
+        return resolve(self.fileio, txn)
+
+    def _newest(self, hint: FoundHint | None = None) -> tuple[LogView[CatalogState], CatalogNames]:
         view = self._view
         try:
-            return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
+            return self._keep(self.timeline.open(hint) if view is None else self.timeline.refresh(view))
         except CheckpointCollected as error:
             # The checkpoint was deleted while it was read, or is damaged. Use another one.
             self.timeline.pass_over(error)

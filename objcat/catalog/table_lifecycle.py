@@ -14,14 +14,23 @@ import msgspec
 from fileio.errors import FileIOError
 from objcat.common.validation import name_list, text_mapping
 from objcat.errors import CommitConflict, Contention, InvalidInput, ObjcatError, SnapshotExpired
+from objcat.metadata.derived import DERIVED_FEATURE, check_not_derived, definition_of
 from objcat.metadata.files import TableDelta, encode_delta, features_of
+from objcat.metadata.in_place import FilesInPlace
+from objcat.metadata.in_place_changes import (
+    check_changes_in_place,
+    check_in_place,
+    check_partitions_in_place,
+    choose_precomputed,
+    without_dropped,
+)
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.partitioning import parse_partitioning, shape_of
-from objcat.metadata.properties import check_names, check_properties, check_statistics, check_together
+from objcat.metadata.properties import check_index_plugin, check_names, check_properties, check_statistics, check_together
 from objcat.metadata.schema_differences import changed_ids
 from objcat.metadata.schema_evolution import ColumnChange, evolve
 from objcat.metadata.snapshot import Snapshot, snapshot_of
-from objcat.metadata.table_spec import TableSpec, check_key_scope
+from objcat.metadata.table_spec import BloomIndexSpec, SimpleIndexSpec, TableSpec, check_key_scope
 from objcat.metadata.table_state import Tables
 from objcat.metadata.watermark import WATERMARK_FEATURE, Watermark, raised
 from objcat.timeline.attempt import CommitAttempt, CommitRetryPolicy, Committed
@@ -49,6 +58,7 @@ def create(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, t
         changes={spec.table: encode_delta(TableDelta(spec=spec))},
         footprint={spec.table: Footprint()},
         features=features_of(TableDelta(spec=spec)),
+        writer_features=DERIVED_FEATURE if definition_of(spec) is not None else {},
     )
     return _commit(timeline, base, candidate, Committer(timeline.fileio))
 
@@ -147,6 +157,9 @@ def change_properties(
         check_statistics(set_, spec.table_schema.names)
         kept = {key: value for key, value in {**spec.properties, **set_}.items() if key not in removed}
         check_together(kept)
+        check_index_plugin(kept, reads_files=isinstance(spec.index, (SimpleIndexSpec, BloomIndexSpec)))
+        if spec.is_in_place:
+            check_in_place(kept)
         return msgspec.structs.replace(spec, properties=kept)
 
     return _change_spec(timeline, view, table, plan, what="properties")
@@ -158,7 +171,31 @@ def change_schema(timeline: Timeline[Tables], view: LogView[Tables], table: str,
     Writers that planned before it continue: their files are read under the new schema like all older files. Returns the view with it, see
     `_change`. Raises InvalidSchema and InvalidInput as `objcat.metadata.schema_evolution.evolve`, TableClosed, and what a commit raises.
     """
-    return _change_spec(timeline, view, table, lambda spec: evolve(spec, changes), what="schema")
+
+    def plan(spec: TableSpec) -> TableSpec:
+        check_not_derived(spec, "change its columns")
+        if isinstance(spec.in_place, FilesInPlace) and spec.is_in_place:
+            check_changes_in_place(spec, spec.in_place, changes)
+        changed = evolve(spec, changes)
+        if isinstance(changed.in_place, FilesInPlace):
+            changed = msgspec.structs.replace(changed, in_place=without_dropped(changed, changed.in_place))
+        return changed
+
+    return _change_spec(timeline, view, table, plan, what="schema")
+
+
+def change_precomputed(timeline: Timeline[Tables], view: LogView[Tables], table: str, names: Sequence[str]) -> LogView[Tables]:
+    """Change which columns of a table in place are precomputed, in one commit that makes none.
+
+    Returns the view with it. Raises InvalidInput, TableClosed, and what a commit raises.
+    """
+
+    def plan(spec: TableSpec) -> TableSpec:
+        if not isinstance(spec.in_place, FilesInPlace) or not spec.is_in_place:
+            raise InvalidInput("The files of this table are its own, so columns are read from them. Leave out the call.")
+        return msgspec.structs.replace(spec, in_place=choose_precomputed(spec, spec.in_place, names))
+
+    return _change_spec(timeline, view, table, plan, what="precomputed columns")
 
 
 def _change_spec(
@@ -258,6 +295,8 @@ def _repartitioned(snapshot: Snapshot, manifests: Manifests, partition_by: Seque
     spec = snapshot.spec
     present = spec.partitioning
     asked = parse_partitioning(partition_by, spec.table_schema, others=(present, *spec.former))
+    if isinstance(spec.in_place, FilesInPlace) and spec.is_in_place:
+        check_partitions_in_place(spec, spec.in_place, asked)
     if asked.fields == present.fields:
         return None
     live = {shape_of(partition) for partition in snapshot.live_partitions(manifests)}

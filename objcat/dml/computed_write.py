@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
 
 from fileio.store import FileIO
 from objcat.common.validation import instance, text_mapping
 from objcat.errors import InvalidBatch
+from objcat.metadata.derived import check_not_derived
 from objcat.metadata.files import encode_delta
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import Column, TableSchema
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec
@@ -28,6 +31,11 @@ from objcat.write.service_commit import Service, ServiceCommit, ServiceResult, r
 from objcat.write.table_writer import TableWriter, WriteBatch
 from objcat.write.transaction import CommitResult
 
+SAID_TWICE = (
+    "Several rows of the source match the one row ({}) of the table, and nothing says which counts. Nothing was written. "
+    "Reduce the source to one row per key."
+)
+"""The error if there are several rows of one key."""
 DELETED = "_objcat_deleted"
 """Column of computed rows: whether the row is deleted."""
 _DELETED = Predicate(
@@ -37,25 +45,27 @@ _DELETED = Predicate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedRows:
-    """The rows that a write results in, each key once.
+    """The rows that a write results in.
 
     Args:
         engine: writes `data`.
         data: has all columns of the table, and `DELETED` if rows are deleted.
-        inserted: number of new rows, as of the snapshot that the rows were computed from.
-        updated: number of changed rows, likewise.
-        deleted: number of deleted rows, likewise.
+        inserted: number of new rows, as of the snapshot that the rows were computed from. None: the write computes them. Then there may be
+            none at all.
+        updated, deleted: numbers of changed and of deleted rows, likewise.
         kept: digests of keys whose rows stay, because they are newer. Nobody may delete or move these first. For indexes with lookup.
         close: releases what was cached for it.
+        refuse_repeated: raises InvalidBatch. The write calls it where a key comes twice. None: `data` has each key once.
     """
 
     engine: Engine[Any]
     data: Any
-    inserted: int
-    updated: int
-    deleted: int
+    inserted: int | None
+    updated: int | None
+    deleted: int | None
     kept: bytes = b""
     close: Callable[[], None] = lambda: None
+    refuse_repeated: Callable[[], NoReturn] | None = None
 
 
 Work: TypeAlias = Callable[[Txn], ServiceResult | None]
@@ -154,8 +164,10 @@ def run_computed_write(
         return replace(proposal, metadata=metadata)
 
     view = timeline.open()
+    spec = snapshot_of(view, table, where=where).spec
+    check_not_derived(spec, "change rows")
     if action is None:
-        action = Action.COMMIT if snapshot_of(view, table, where=where).spec.rewrites else Action.DELTA_COMMIT
+        action = Action.COMMIT if spec.rewrites else Action.DELTA_COMMIT
 
     def renewed(proposal: ServiceResult, before: LogView[Tables], after: LogView[Tables]) -> ServiceResult | None:
         """The renewed proposal."""
@@ -180,20 +192,37 @@ class _NothingComputed(Exception):
     """No row changes."""
 
 
-def written(fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn) -> ServiceResult:
-    """Write computed rows to a table with a key. Raises as a write, and storage errors."""
-    deletes = _DELETED if outcome.deleted else None
-    change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=deletes, computed=True)
+def written(
+    fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn, *, schema_mode: SchemaMode = SchemaMode.STRICT
+) -> ServiceResult:
+    """Write computed rows to a table with a key. Raises as a write, and storage errors.
+
+    schema_mode: what the rows may change in the schema of the snapshot.
+    """
+    refuse = outcome.refuse_repeated
+    deletes = None if outcome.deleted == 0 else _DELETED
+    change = WriteBatch(
+        outcome.engine, outcome.data, Operation.UPSERT, schema_mode, delete_when=deletes, computed=True, tells_keys=refuse is not None
+    )
     part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change], kept=outcome.kept)
     try:
         part.write(snapshot, txn)
     finally:
         outcome.close()
+    if refuse is not None and _has_repeated(part.all.keys):
+        refuse()
     delta, summary = part.delta(snapshot), part.summary()
-    if summary.rows != outcome.inserted + outcome.updated + outcome.deleted:
+    counts = (outcome.inserted, outcome.updated, outcome.deleted)
+    is_counted = None not in counts
+    if is_counted and summary.rows != sum(count or 0 for count in counts):
         raise InvalidBatch(COMPUTED_AGAIN)
-    if summary.inserted is None:
+    if is_counted and summary.inserted is None:
         summary = msgspec.structs.replace(summary, inserted=outcome.inserted, updated=outcome.updated, deleted=outcome.deleted)
     return ServiceResult(
         footprint=part.footprint(snapshot, computed=True), changes=encode_delta(delta), summary=summary, files=tuple(delta.paths)
     )
+
+
+def _has_repeated(digests: bytes) -> bool:
+    found = np.sort(np.frombuffer(digests, "<u8"))
+    return bool((found[1:] == found[:-1]).any())

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.metadata.derived import check_not_derived
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec
@@ -88,7 +89,9 @@ def delete_where(
         return None if keys is None else Deletion(snapshot, plan, keys)
 
     view = timeline.open()
-    action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
+    spec = snapshot_of(view, table, where=fileio.url).spec
+    check_not_derived(spec, "delete rows")
+    action = Action.COMMIT if spec.rewrites else Action.DELTA_COMMIT
 
     def run(work: Deletion, txn: Txn) -> ServiceResult:
         """Write the deletes."""

@@ -19,6 +19,7 @@ from objcat.datafile.batch_checks import conform_delete, located
 from objcat.datafile.bucket_hash import bucket_of, key_digests
 from objcat.datafile.nested_slices import compact_nested_slices
 from objcat.datafile.parquet import constant
+from objcat.dml.computed_write import SAID_TWICE
 from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Assigned, ClauseAction, MergeProgram, Tree, source_column, target_column
 from objcat.engine.spooled_batch import Rows
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
@@ -296,10 +297,7 @@ def _check_once(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec) -> Non
 def said_twice(key: dict[str, Any]) -> InvalidBatch:
     """The error if several source rows match one row of the table."""
     shown = ", ".join(f"{name}={value!r}" for name, value in key.items())
-    return InvalidBatch(
-        f"Several rows of the source match the one row ({shown}) of the table, and nothing says which counts. Nothing was written. "
-        "Reduce the source to one row per key."
-    )
+    return InvalidBatch(SAID_TWICE.format(shown))
 
 
 def moved(column: str) -> InvalidInput:

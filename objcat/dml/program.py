@@ -96,6 +96,8 @@ class MergeProgram:
         join: how source and table are joined.
         located: by column that locates rows, the source's column.
         ordering: the joined relation's names of the source's ordering columns, in order. Empty if it lacks one.
+        replacing: the values of a row, by table column, if each source row becomes the row of its key, whatever is there. Then nobody
+            needs to read the table. Else None.
     """
 
     acts: tuple[ClauseAction, ...]
@@ -107,6 +109,7 @@ class MergeProgram:
     join: str = "inner"
     located: Mapping[str, str] = field(default_factory=dict)
     ordering: tuple[str, ...] = ()
+    replacing: Mapping[str, Tree] | None = None
 
     def target_columns(self, spec: TableSpec) -> tuple[str, ...]:
         """The table columns to read.
@@ -254,6 +257,11 @@ def merge_program(
     return _program(sides, clauses, _located(sides, on), joined=True)
 
 
+def source_keys(spec: TableSpec, source: Sequence[str], on: str | Tree | None, aliases: tuple[str, str]) -> frozenset[str]:
+    """The source columns that locate rows of the table. Raises as `merge_program`."""
+    return frozenset(_located(MergeColumns(spec, tuple(source), aliases), on).values())
+
+
 def _program(sides: MergeColumns, clauses: Sequence[Clause], located: Mapping[str, str], *, joined: bool) -> MergeProgram:
     spec = sides.spec
     schema = spec.table_schema
@@ -294,7 +302,24 @@ def _program(sides: MergeColumns, clauses: Sequence[Clause], located: Mapping[st
         join=_join_of({clause.when for clause in clauses}),
         located=located,
         ordering=newest,
+        replacing=_replacing(spec, clauses, branches),
     )
+
+
+def _replacing(spec: TableSpec, clauses: Sequence[Clause], branches: Mapping[str, Sequence[tuple[int, Tree]]]) -> Mapping[str, Tree] | None:
+    """See `MergeProgram.replacing`. branches: by column, the value that each clause gives it."""
+    numbers = {(clause.when, clause.act): number for number, clause in enumerate(clauses) if clause.where is None}
+    update, insert = (numbers.get(pair) for pair in ((When.MATCHED, ClauseAction.UPDATE), (When.NOT_MATCHED, ClauseAction.INSERT)))
+    if update is None or insert is None or len(clauses) > 2 or isinstance(spec.watermark, Watermark):
+        return None
+    keys = {column.name for column in spec.key_columns}
+    found: dict[str, Tree] = {}
+    for name, given in branches.items():
+        values = dict(given)
+        if insert not in values or (name not in keys and values.get(update) != values[insert]):
+            return None
+        found[name] = values[insert]
+    return found
 
 
 def _join_of(whens: Collection[When]) -> str:

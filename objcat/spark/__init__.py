@@ -10,8 +10,12 @@ from fileio.optional import library
 
 library("pyspark", needed_by="objcat.spark needs", extra="spark")
 
+from objcat.spark.versions import check_supported  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
+
+check_supported()
+
 from objcat.spark.native.format import native_format  # noqa: E402
-from objcat.spark.settings import configure  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
+from objcat.spark.settings import configure  # noqa: E402
 from objcat.spark.stream_sink import foreach_batch  # noqa: E402
 from objcat.spark.views import views  # noqa: E402
 

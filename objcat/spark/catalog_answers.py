@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fileio.errors import FileIOError
+from objcat.common.bounded_cache import BoundedCache
 from objcat.errors import (
     EmptyBatch,
     InvalidInput,
@@ -27,8 +29,33 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
-from objcat.spark.catalog_filters import filter_text
-from objcat.spark.catalog_tables import column_changes, declared, property_changes, shown_partitions, shown_properties, shown_schema
+from objcat.spark.catalog_filters import filter_text, partitions_filter
+from objcat.spark.catalog_tables import (
+    check_comments,
+    column_changes,
+    declared,
+    property_changes,
+    shown_partitions,
+    shown_properties,
+    shown_schema,
+)
+from objcat.spark.metadata_tables import metadata_rows, parts_of, shown_partition_names
+from objcat.spark.native.narrowing import narrowed_rows
+from objcat.spark.sql import SparkRunner
+from objcat.spark.table_streams import write_batch
+
+PLAN_BYTES, GROUP_BYTES, PLANNED_BYTES_MAX = 100_000, 1_000, 256 * 1024**2
+"""Bytes that a plan takes in the JVM, about, and those for each of its file groups. All plans that a catalog keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The rows of a table at a slot, as a Dataset. settings: of the session that it was made under. table: the handle that made it."""
+
+    slot: int
+    settings: str
+    table: Any
+    rows: Any
 
 
 class CatalogLake(Protocol):
@@ -58,7 +85,7 @@ class CatalogLake(Protocol):
     def rename_table(self, name: str, new_name: str) -> None:
         """See `Lake.rename_table`."""
 
-    def _run_in_spark(self, text: str, spark: SparkSession, *, before: str, table: str) -> None:
+    def _run_in_spark(self, text: str, spark: SparkSession, *, before: str, table: str, rows: DataFrame | None) -> None:
         """See `Lake._run_in_spark`."""
 
     def _call_in_spark(self, text: str, spark: SparkSession) -> DataFrame:
@@ -74,6 +101,7 @@ class Answers:
     def __init__(self, spark: SparkSession, lake: CatalogLake) -> None:
         self._spark = spark
         self._lake = lake
+        self._planned: BoundedCache[_Planned] = BoundedCache(bytes_max=PLANNED_BYTES_MAX)
 
     def apply(self, question: str, rows: Any) -> Any:
         """Answer the question `what` about the dotted name `of`. Never raises: errors are part of the answer.
@@ -102,6 +130,30 @@ class Answers:
 
     # ---- reads
 
+    def _found(self, name: str) -> tuple[Any, str | None]:
+        """The table of a name and None, or a table and which of its metadata tables the name means. Raises TableNotFound."""
+        try:
+            return self._lake.table(name), None
+        except TableNotFound:
+            if (parts := parts_of(name)) is not None:
+                with suppress(TableNotFound):
+                    return self._lake.table(parts[0]), parts[1]
+            raise
+
+    def _table(self, name: str) -> Any:
+        """A table to write to, or to change. Raises TableNotFound, and InvalidSql for a metadata table."""
+        table, kind = self._found(name)
+        if kind is not None:
+            raise InvalidSql(f"{name} is a metadata table, which is only read. Nothing was done. Write to the table itself.")
+        return table
+
+    def _named(self, name: str) -> str:
+        """The name of a table to change, which may be missing. Raises InvalidSql for a metadata table."""
+        if parts_of(name) is not None:
+            with suppress(TableNotFound):
+                self._table(name)
+        return name
+
     def _load(self, asked: dict[str, Any]) -> Any:
         as_of: int | dt.datetime | None = None
         if asked["version"] is not None:
@@ -110,19 +162,59 @@ class Answers:
             as_of = int(asked["version"])
         elif asked["micros"] is not None:
             as_of = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=asked["micros"])
-        return self._lake.table(asked["of"]).scan(as_of=as_of).to_spark(self._spark)._jdf
+        table, kind = self._found(asked["of"])
+        if kind is None and as_of is None:
+            return self._newest_rows(table, asked["settings"])
+        if kind is None:
+            return table.scan(as_of=as_of).to_spark(self._spark)._jdf
+        return SparkRunner(self._spark).told(metadata_rows(table, kind, as_of))._jdf
+
+    def _newest_rows(self, table: Any, settings: str) -> Any:
+        """The rows of a table that was just opened, as a Dataset: the one made before, if nothing was committed since.
+
+        settings: of the session, on which a plan depends.
+        """
+        key = f"{table.id} {table.url}"
+        known = self._planned.get(key)
+        if known is not None and (known.slot, known.settings) == (table.snapshot.slot, settings):
+            return known.rows
+        # The earlier handle has manifests and footers in its caches.
+        scan = (table if known is None else known.table).scan()
+        rows = scan.to_spark(self._spark)._jdf
+        size = PLAN_BYTES + GROUP_BYTES * len(scan.plan.groups)
+        self._planned.put(key, _Planned(scan.plan.snapshot.slot, settings, table if known is None else known.table, rows), size)
+        return rows
+
+    def _narrow(self, asked: dict[str, Any]) -> Any:
+        """The rows of a marked scan for a query that is being planned. `columns`: paths. `where`: conditions."""
+        found = narrowed_rows(asked["of"], asked["columns"], asked["where"])
+        return {"missing": True} if found is None else found._jdf
 
     def _about(self, asked: dict[str, Any]) -> dict[str, Any]:
-        table = self._lake.table(asked["of"])
+        """What Spark shows of a table. `writes`: whether it is to be written to."""
+        table, kind = (self._table(asked["of"]), None) if asked["writes"] else self._found(asked["of"])
+        if kind is not None:
+            return {"partitions": [], "partition names": [], "properties": {"provider": "objcat"}}
         return {
             "id": table.id,
             "schema": shown_schema(table).json(),
             "partitions": shown_partitions(table),
+            "partition names": [field.name for field in table.spec.partitioning.fields],
             "properties": shown_properties(table),
         }
 
     def _exists(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._lake.table(asked["of"])
+        self._found(asked["of"])
+        return {}
+
+    def _show_partitions(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The partitions as in paths. `only`: values by name, as text; None for null."""
+        return {"names": shown_partition_names(self._table(asked["of"]), asked["only"])}
+
+    def _drop_partitions(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """`values`: of each partition, in the order of their fields."""
+        table = self._table(asked["of"])
+        table.delete_partition(partitions_filter(table, asked["values"]))
         return {}
 
     def _tables(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -140,38 +232,42 @@ class Answers:
     # ---- rows
 
     def _write(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Rows that Spark has fitted to the columns of the table."""
-        table, rows = self._lake.table(asked["of"]), asked["rows"]
+        """Rows that Spark has fitted to the columns of the table. `grown`: and to those that they bring, by WITH SCHEMA EVOLUTION."""
+        table, rows = self._table(asked["of"]), asked["rows"]
         _check_options(asked["options"])
+        mode = "add" if asked["grown"] else None
         match asked["mode"]:
             case "append":
                 with suppress(EmptyBatch):  # Without rows there is nothing to do, as in every other table of Spark.
-                    table.insert(rows)
+                    table.insert(rows, schema_mode=mode)
             case "overwrite":
-                _overwrite(table, rows)
+                _overwrite(table, rows, mode)
             case "overwrite where":
                 where = filter_text(asked["where"])
                 try:
-                    table.insert_overwrite(rows, where=where)
+                    table.insert_overwrite(rows, where=where, schema_mode=mode)
                 except EmptyBatch:
                     table.delete_partition(where)
             case "overwrite partitions":
                 with suppress(EmptyBatch):  # No rows are in no partition.
-                    table.insert_overwrite(rows)
+                    table.insert_overwrite(rows, schema_mode=mode)
+        return {}
+
+    def _stream(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """A batch of a stream, in the session of the stream."""
+        rows = asked["rows"]._jdf
+        session = SparkSession(self._spark.sparkContext, rows.sparkSession())
+        write_batch(self._table(asked["of"]), DataFrame(rows, session), asked)
         return {}
 
     def _truncate(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._lake.table(asked["of"]).delete("true", spark=self._spark)
+        self._table(asked["of"]).delete("true", spark=self._spark)
         return {}
 
     def _statement(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """UPDATE, DELETE or MERGE, by its text."""
-        if "text" not in asked:
-            raise InvalidSql(
-                "A merge without the text of a statement, such as df.mergeInto(...), is not supported. Nothing was done. Use MERGE INTO in "
-                "spark.sql, or table.merge(df)."
-            )
-        self._lake._run_in_spark(asked["text"], self._spark, before=asked["before"], table=asked["of"])
+        """UPDATE, DELETE or MERGE, by its text. `rows`: the source of `df.mergeInto(...)`, whose text was made of its plan."""
+        name = self._named(asked["of"])
+        self._lake._run_in_spark(asked["text"], self._spark, before=asked["before"], table=name, rows=asked.get("rows"))
         return {}
 
     # ---- services
@@ -188,6 +284,8 @@ class Answers:
     def _create(self, asked: dict[str, Any]) -> dict[str, Any]:
         """CREATE TABLE, and with rows CREATE TABLE ... AS SELECT. `how` "replace" and "create or replace" keep a table that is there."""
         name, table = asked["of"], declared(asked["table"], self._spark)
+        if asked.get("rows") is None:
+            check_comments(asked["table"])
         if asked.get("how", "create") != "create":
             try:
                 return self._replace(asked)
@@ -206,7 +304,7 @@ class Answers:
 
     def _replace(self, asked: dict[str, Any]) -> dict[str, Any]:
         """All rows of a table are replaced, as one commit. Its history, key and settings stay. Raises InvalidInput for another table."""
-        table = self._lake.table(asked["of"])
+        table = self._table(asked["of"])
         declared(asked["table"], self._spark).check_same(table, types=asked.get("rows") is None)
         if asked.get("rows") is None:
             table.delete("true", spark=self._spark)
@@ -215,7 +313,7 @@ class Answers:
         return {}
 
     def _alter(self, asked: dict[str, Any]) -> dict[str, Any]:
-        table = self._lake.table(asked["of"])
+        table = self._table(asked["of"])
         columns, properties = column_changes(asked["changes"], table, self._spark), property_changes(asked["changes"])
         if columns and properties is not None:
             raise InvalidSql("A statement changes columns or properties, not both. Nothing was done. Write two statements.")
@@ -226,7 +324,7 @@ class Answers:
         return {}
 
     def _drop(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._lake.drop_table(asked["of"])
+        self._lake.drop_table(self._named(asked["of"]))
         return {}
 
     def _purge(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -236,7 +334,7 @@ class Answers:
         )
 
     def _rename(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._lake.rename_table(asked["of"], asked["to"])
+        self._lake.rename_table(self._named(asked["of"]), asked["to"])
         return {}
 
     # ---- namespaces
@@ -260,7 +358,21 @@ class Answers:
 
 
 _MISSING = frozenset(
-    {"load", "about", "exists", "tables", "namespaces", "namespace", "alter", "drop", "rename", "alter namespace", "drop namespace"}
+    {
+        "load",
+        "about",
+        "exists",
+        "show partitions",
+        "drop partitions",
+        "tables",
+        "namespaces",
+        "namespace",
+        "alter",
+        "drop",
+        "rename",
+        "alter namespace",
+        "drop namespace",
+    }
 )
 _EXISTS = frozenset({"create", "rename", "create namespace"})
 """Questions to which it is an answer that a name is missing, or taken. Spark has sentences of its own for both."""
@@ -275,9 +387,9 @@ def _named(error: ObjcatError, what: str) -> dict[str, Any]:
     return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def _overwrite(table: Any, rows: DataFrame) -> None:
+def _overwrite(table: Any, rows: DataFrame, mode: str | None = None) -> None:
     try:
-        table.overwrite(rows)
+        table.overwrite(rows, schema_mode=mode)
     except EmptyBatch:
         table.delete("true", spark=rows.sparkSession)
 

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql
+from objcat.metadata.partitioning import IDENTITY
 from objcat.predicate.dialect import spark_sql
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a moment in UTC, or a time without a zone
@@ -26,6 +27,34 @@ _COMPARED: Mapping[str, type[sql.Binary]] = {
 def filter_text(conditions: Sequence[Mapping[str, Any]]) -> str:
     """Conditions that all hold. Raises InvalidSql for one that no filter can express."""
     return spark_sql(sql.and_(*map(_term, conditions)) if conditions else sql.true())
+
+
+def partitions_filter(table: Any, values: Sequence[Sequence[str | None]]) -> str:
+    """The filter of whole partitions, each by the texts of its values, None for null. Raises InvalidSql where it has a transform."""
+    fields = [(field, table.spec.table_schema.by_id(field.column)) for field in table.spec.partitioning.fields]
+    if any(field.transform != IDENTITY for field, _ in fields):
+        raise InvalidSql(
+            f"The table {table.name!r} is partitioned by {', '.join(table.partitioning)}, so PARTITION (...) names no rows exactly. "
+            "Nothing was done. Use DELETE with a condition on the columns."
+        )
+    partitions = []
+    for one in values:
+        terms = []
+        for text, (_, column) in zip(one, fields, strict=True):
+            name = sql.column(column.name, quoted=True)
+            terms.append(
+                sql.Is(this=name, expression=sql.Null()) if text is None else sql.EQ(this=name, expression=_typed(text, column.type))
+            )
+        partitions.append(sql.and_(*terms))
+    return spark_sql(sql.or_(*partitions))
+
+
+def _typed(text: str, kind: str) -> sql.Expr:
+    if kind == "boolean":
+        return sql.Boolean(this=text == "true")
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return _cast(text, kind.upper())
+    return sql.Literal.string(text) if kind == "string" else _operand({"type": kind, "value": text})
 
 
 def _term(said: Mapping[str, Any]) -> sql.Expr:

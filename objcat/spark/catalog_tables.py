@@ -33,8 +33,8 @@ from objcat.metadata.schema_evolution import (
 )
 from objcat.metadata.table_spec import BloomIndex, BucketIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
 from objcat.predicate.dialect import spark_sql
-from objcat.spark.engine import arrow_schema
 from objcat.spark.native.relation import spark_schema
+from objcat.spark.versions import arrow_schema, to_arrow
 
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type", "index", "shared_log")
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
@@ -129,6 +129,17 @@ def declared(told: Mapping[str, Any], spark: SparkSession) -> DeclaredTable:
     return DeclaredTable(pa.schema([one.with_nullable(False) if one.name in key else one for one in schema]), settings)
 
 
+def check_comments(told: Mapping[str, Any]) -> None:
+    """Raises InvalidSql where a statement gives a column a comment. Columns of rows may have some from elsewhere."""
+    for one in StructType.fromJson(json.loads(told["schema"])):
+        _check_comment(one.metadata.get("comment"), one.name)
+
+
+def _check_comment(comment: str | None, column: str) -> None:
+    if comment:
+        raise InvalidSql(f"The column {column!r} has a COMMENT, which tables do not keep. Nothing was done. Comment on the table.")
+
+
 def _plain_properties(properties: Mapping[str, str], spark: SparkSession) -> dict[str, str]:
     """The properties without those that Spark adds. Raises InvalidInput for one that a table cannot have."""
     found = dict(properties)
@@ -201,7 +212,7 @@ def _add_partition(settings: dict[str, Any], part: Mapping[str, Any]) -> None:
 def _value(spark: SparkSession, text: str, kind: str) -> Any:
     """The value of a constant expression, as `SetDefault` takes it. Raises InvalidSql."""
     try:
-        return spark.sql(f"SELECT CAST({text} AS {kind}) AS v").toArrow()["v"][0].as_py()
+        return to_arrow(spark.sql(f"SELECT CAST({text} AS {kind}) AS v"))["v"][0].as_py()
     except PySparkException as error:
         reason = str(error).splitlines()[0][:SHOWN_CHARACTERS_MAX]
         raise InvalidSql(f"The default {text} is no {kind} ({reason}). Nothing was done. Give a plain value.") from error
@@ -265,8 +276,10 @@ def column_changes(told: Sequence[Mapping[str, Any]], table: Any, spark: SparkSe
 
 
 def property_changes(told: Sequence[Mapping[str, Any]]) -> PropertyChanges | None:
-    """The changes of properties that ALTER TABLE tells; None for none."""
+    """The changes of properties that ALTER TABLE tells; None for none. Raises InvalidSql for one that a table cannot have."""
     found = PropertyChanges()
+    if any(one.get("name") in ("location", "external", "provider") for one in told):
+        raise InvalidSql("A table of a lake has no LOCATION and no provider of its own. Nothing was done. Set other properties.")
     for one in told:
         if one["change"] == "SetProperty":
             found.set[one["name"]] = one["value"]
@@ -279,6 +292,7 @@ def _column_change(one: Mapping[str, Any], table: Any, spark: SparkSession) -> C
     path = ".".join(f"`{part}`" if "." in part or "`" in part else part for part in one.get("path", ()))
     match one["change"]:
         case "AddColumn":
+            _check_comment(one.get("comment"), path)
             position = one.get("position")
             return AddColumn(
                 path,

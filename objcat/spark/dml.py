@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -12,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType
 
 from fileio.store import StoreDescription
 from objcat.datafile.batch_checks import means_the_same
-from objcat.dml.computed_write import DELETED, ComputedRows
+from objcat.dml.computed_write import DELETED, SAID_TWICE, ComputedRows
 from objcat.dml.duckdb import MergeScope, moved, said_twice
 from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, ClauseAction, MergeProgram, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
@@ -20,12 +22,13 @@ from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type, type_text
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.predicate.dialect import told_to_spark
-from objcat.spark.engine import SparkEngine, arrow_schema
+from objcat.spark.engine import SparkEngine
 from objcat.spark.frames import kept_unless_it_fails, persist_unshared, unpersist_quietly
 from objcat.spark.jobs import described
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
-from objcat.spark.routing import bucket_column, partition_columns, with_position
+from objcat.spark.routing import bucket_column, is_worth_a_shuffle, partition_columns, with_position
+from objcat.spark.versions import arrow_schema, try_cast
 from objcat.spark.worker_task import translate_spark_errors
 from objcat.tasks.shuffle_order import POSITION
 from objcat.write.index_lookup import COMPUTED_AGAIN
@@ -52,21 +55,39 @@ def _check(program: MergeProgram, spec: TableSpec, source: DataFrame | None, spa
             "The partitioning of the table changed, so Spark cannot tell which partition a key belongs to. Nothing was "
             "written. Run this in the local engine, with a source in this process and without spark=."
         )
+    if source is not None:
+        _check_located(program, spec, source)
+    named = {} if source is None else {source_column(place): kind for place, kind in enumerate(arrow_schema(source.schema).types)}
+    told = [(told_to_spark(one.expression), one.text) for one in (*program.assigned, *program.conditions)]
+    # A plain column of the source needs no analysis, which takes Spark some milliseconds for each.
+    computed = {text: shown for text, shown in told if text not in named}
+    types = {**named, **_types_of(computed, spec, source, spark)}
+    program.check_types(pa.schema([pa.field(str(place), types[text]) for place, (text, _) in enumerate(told)]), spec)
+
+
+def _types_of(told: Mapping[str, str], spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> dict[str, pa.DataType]:
+    """The types of expressions over a source and a table. Raises InvalidPredicate. told: by text for Spark, that of the user."""
+    if not told:
+        return {}
     schema = spec.table_schema.to_arrow()
     rows = spark.createDataFrame([], spark_schema(schema)).toDF(*(target_column(place) for place in range(len(schema))))
     if source is not None:
-        _check_located(program, spec, source)
         rows = rows.crossJoin(source.limit(0).toDF(*(source_column(place) for place in range(len(source.columns)))))
-    fields: list[pa.Field] = []
-    for one in (*program.assigned, *program.conditions):
-        try:
-            found = arrow_schema(rows.select(F.expr(told_to_spark(one.expression)).alias("c")).schema).field("c")
-        except AnalysisException as error:
-            raise InvalidPredicate(
-                f"The expression {one.text!r} does not fit ({str(error).splitlines()[0]}). Nothing was written. Correct the expression."
-            ) from error
-        fields.append(pa.field(str(len(fields)), found.type))
-    program.check_types(pa.schema(fields), spec)
+
+    def types(texts: Sequence[str]) -> dict[str, pa.DataType]:
+        found = rows.select(*(F.expr(text).alias(str(place)) for place, text in enumerate(texts))).schema
+        return dict(zip(texts, arrow_schema(found).types, strict=True))
+
+    try:
+        return types(list(told))
+    except AnalysisException as error:
+        if len(told) > 1:
+            # One by one, for the first that does not fit.
+            return {text: kind for one in told.items() for text, kind in _types_of(dict([one]), spec, source, spark).items()}
+        (shown,) = told.values()
+        raise InvalidPredicate(
+            f"The expression {shown!r} does not fit ({str(error).splitlines()[0]}). Nothing was written. Correct the expression."
+        ) from error
 
 
 def _check_located(program: MergeProgram, spec: TableSpec, source: DataFrame) -> None:
@@ -82,7 +103,7 @@ def _check_located(program: MergeProgram, spec: TableSpec, source: DataFrame) ->
             )
 
 
-def evaluate_on_spark(
+def evaluate_on_spark(  # noqa: PLR0913 - what reads and what runs
     program: MergeProgram,
     spec: TableSpec,
     target: Callable[[MergeScope | None], DataFrame],
@@ -92,19 +113,75 @@ def evaluate_on_spark(
     store: StoreDescription,
     table: str,
     reaches: bool = False,
+    counts: bool = True,
 ) -> ComputedRows | None:
     """What a program makes of the rows of a table; None for nothing. Spark caches the frame until the outcome is closed.
 
     Args:
         target: gives rows of the table, all columns; with a scope it may leave out rows outside the scope.
         reaches: ask the source for its scope first, in a job of its own. The source is computed once all the same, and cached meanwhile.
+        counts: False: rows need not be counted. Then the write computes them, if it can refuse repeated keys by itself.
 
     Raises:
         InvalidBatch: two source rows match one row of the table, or Spark lost its cached copy of a source that gives other rows each time.
         InvalidInput: a row would move.
     """
     with described(spark, f"objcat: compute the rows for {table}"):
-        return _evaluated_beside(program, spec, target, source, store=store, table=table, reaches=reaches)
+        return _evaluated_beside(program, spec, target, source, store=store, table=table, reaches=reaches, counts=counts)
+
+
+def replace_on_spark(program: MergeProgram, spec: TableSpec, source: DataFrame, *, store: StoreDescription, table: str) -> ComputedRows:
+    """What a program that replaces rows whatever is there, `MergeProgram.replacing`, makes of a source. Nothing runs yet.
+
+    Two source rows of one key are refused, unless an ordering column says which counts. Tasks tell the keys of few rows to the driver. Many
+    rows have a shuffle anyway, after which Spark counts.
+    """
+    assert program.replacing is not None, "only such a program needs no rows of the table"
+    places = len(_places(spec))
+    keys, came = [f"{_KEY}{n}" for n in range(len(spec.key_columns))], [f"{_SOURCE_PLACE}{n}" for n in range(places)]
+    is_little = not is_worth_a_shuffle(source, spec)
+    is_checked_later = is_little and not program.ordering
+
+    def located() -> DataFrame:
+        return _source(source, program, spec, _places(spec))
+
+    def refuse_repeated() -> NoReturn:
+        """The key, or that the source has other rows by now."""
+        with described(source.sparkSession, f"objcat: look for keys that the source for {table} repeats"):
+            named = [F.col(key).alias(column.name) for key, column in zip(keys, spec.key_columns, strict=True)]
+            _check_once(located().select(*named, *(F.col(name).alias(f"{_PLACE}{n}") for n, name in enumerate(came))), spec, places)
+        raise InvalidBatch(COMPUTED_AGAIN)
+
+    # Each column that a frame gains costs Spark a millisecond or more, so there are those of the table alone where no others are needed.
+    rows = _numbered_source(source)
+    if not is_checked_later:
+        rows = located() if program.ordering else _distinct(located(), keys, came, spec)
+    return ComputedRows(
+        engine=SparkEngine(store, table=table),
+        data=rows.selectExpr(*(f"{told_to_spark(tree)} AS {quoted(name)}" for name, tree in program.replacing.items())),
+        inserted=None,
+        updated=None,
+        deleted=0,
+        refuse_repeated=refuse_repeated if is_checked_later else None,
+    )
+
+
+def _distinct(rows: DataFrame, keys: Sequence[str], places: Sequence[str], spec: TableSpec) -> DataFrame:
+    """The rows, which end their job at a key that comes twice in a partition. A null in a key passes: a write refuses it.
+
+    keys, places: columns of the rows, as the key columns of the table are in order.
+    """
+    has_key = F.lit(True)
+    for name in keys:
+        has_key = has_key & F.col(quoted(name)).isNotNull()
+    before, after = SAID_TWICE.split("{}")
+    told = [
+        F.concat(F.lit(f"{column.name}="), F.col(quoted(name)).cast("string")) for column, name in zip(spec.key_columns, keys, strict=True)
+    ]
+    refused = F.raise_error(F.concat(F.lit(before), F.concat_ws(", ", *told), F.lit(after)))
+    alike = F.count(F.lit(1)).over(Window.partitionBy(*map(quoted, keys), *places))
+    counted = rows.withColumn(_RANK, alike)
+    return counted.where(F.when(~has_key | (F.col(_RANK) == 1), F.lit(True)).otherwise(refused)).drop(_RANK)
 
 
 def _evaluated_beside(
@@ -116,21 +193,30 @@ def _evaluated_beside(
     store: StoreDescription,
     table: str,
     reaches: bool,
+    counts: bool,
 ) -> ComputedRows | None:
-    if source is None:
-        return _evaluated(program, spec, _target(target(None), spec, _places(spec)), store=store, table=table, joined=False)
+    # Whether rows stay in their partitions is asked of all of them, before any is written.
+    counts = counts or spec.is_located or spec.key_scope == PARTITION_SCOPE
     places = _places(spec)
+    if source is None:
+        rows = _numbered(_target(target(None), spec, places), program)
+        if not counts:
+            return _uncounted(program, spec, rows, store=store, table=table, joined=False)
+        return _counted(program, spec, rows, store=store, table=table, joined=False)
     located = _source(source, program, spec, places)
-    if not reaches:
-        rows = _joined(located, _target(target(None), spec, places), program, spec, len(places))
-        return _evaluated(program, spec, rows, store=store, table=table, joined=True)
-    located = persist_unshared(located)
-    try:
-        reach = _reach(located, spec)
-        rows = _joined(_within(located, reach, spec), _target(target(reach), spec, places), program, spec, len(places))
-        return _evaluated(program, spec, rows, store=store, table=table, joined=True)
-    finally:
-        unpersist_quietly(located)
+    reach, within = None, located
+    if reaches:
+        located = persist_unshared(located)
+    with ExitStack() as held:
+        if reaches:
+            held.callback(unpersist_quietly, located)
+            reach = _reach(located, spec)
+            within = _within(located, reach, spec)
+        rows = _numbered(_joined(within, _target(target(reach), spec, places), program, spec, len(places)), program)
+        if counts:
+            return _counted(program, spec, rows, store=store, table=table, joined=True)
+        is_little = not is_worth_a_shuffle(located if program.join in ("inner", "left") else rows, spec)
+        return _uncounted(program, spec, rows, store=store, table=table, joined=True, is_little=is_little, close=held.pop_all().close)
 
 
 def _reach(located: DataFrame, spec: TableSpec) -> MergeScope:
@@ -169,20 +255,64 @@ def _has_key(spec: TableSpec) -> Column:
     return whole
 
 
-def _evaluated(
+def _numbered(rows: DataFrame, program: MergeProgram) -> DataFrame:
+    """The rows that a clause takes, with its number. `rows`: of the table, next to those of the source where it is joined."""
+    numbered = rows.withColumn(NUMBER, F.expr(told_to_spark(program.number))).where(F.col(NUMBER).isNotNull())
+    if program.late is None:
+        return numbered
+    return numbered.where(~F.coalesce(F.expr(told_to_spark(program.late)), F.lit(False)))
+
+
+def _become(program: MergeProgram, spec: TableSpec, places: int, *, joined: bool) -> list[Column]:
+    """What numbered rows become: the places that they come from, whether they are deleted, and the columns of the table."""
+    sides = (_SOURCE_PLACE, _TARGET_PLACE) if joined else (_TARGET_PLACE,)
+    came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(places)]
+    deletes = [number for number, act in enumerate(program.acts) if act is ClauseAction.DELETE]
+    columns = [F.expr(told_to_spark(program.columns[name])).alias(name) for name in spec.table_schema.names]
+    return [*came, F.col(NUMBER).isin(deletes).alias(DELETED), *columns]
+
+
+def _uncounted(
+    program: MergeProgram,
+    spec: TableSpec,
+    rows: DataFrame,
+    *,
+    store: StoreDescription,
+    table: str,
+    joined: bool,
+    is_little: bool = False,
+    close: Callable[[], None] = lambda: None,
+) -> ComputedRows:
+    """Numbered rows, which the write computes. is_little: whether tasks can tell their keys to the driver. `close`: when it has."""
+    places = len(_places(spec))
+    found = rows.select(*_become(program, spec, places, joined=joined))
+    names, came = spec.table_schema.names, [f"{_PLACE}{n}" for n in range(places)]
+    keys = [column.name for column in spec.key_columns]
+
+    def refuse_repeated() -> NoReturn:
+        """The key, or that the source has other rows by now."""
+        with described(rows.sparkSession, f"objcat: look for keys that the source for {table} repeats"):
+            _check_once(found, spec, places)
+        raise InvalidBatch(COMPUTED_AGAIN)
+
+    checked = _distinct(found, keys, came, spec) if joined and not is_little else found
+    return ComputedRows(
+        engine=SparkEngine(store, table=table),
+        data=checked.select(*(quoted(name) for name in names), *([DELETED] if ClauseAction.DELETE in program.acts else [])),
+        inserted=None,
+        updated=None,
+        deleted=None if ClauseAction.DELETE in program.acts else 0,
+        close=close,
+        refuse_repeated=refuse_repeated if joined and is_little else None,
+    )
+
+
+def _counted(
     program: MergeProgram, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool
 ) -> ComputedRows | None:
-    """`rows`: of the table, next to those of the source where it is joined."""
-    names = spec.table_schema.names
+    """Numbered rows, which Spark has computed and caches until the outcome is closed. None for no rows."""
     places = _places(spec)
-    numbered = rows.withColumn(NUMBER, F.expr(told_to_spark(program.number))).where(F.col(NUMBER).isNotNull())
-    if program.late is not None:
-        numbered = numbered.where(~F.coalesce(F.expr(told_to_spark(program.late)), F.lit(False)))
-    sides = (_SOURCE_PLACE, _TARGET_PLACE) if joined else (_TARGET_PLACE,)
-    came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(len(places))]
-    become = [F.expr(told_to_spark(program.columns[name])).alias(name) for name in names]
-    deletes = [number for number, act in enumerate(program.acts) if act is ClauseAction.DELETE]
-    found = persist_unshared(numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become))
+    found = persist_unshared(rows.select(F.col(NUMBER), *_become(program, spec, len(places), joined=joined)))
     with kept_unless_it_fails(found):
         counts = _counts(found, program.acts)
         if not sum(counts.values()):
@@ -192,10 +322,9 @@ def _evaluated(
             _check_once(found, spec, len(places))
         if spec.key_scope == PARTITION_SCOPE:
             _check_stays(found, spec, places)
-    engine = SparkEngine(store, table=table)
-    data = found.select(*(quoted(name) for name in names), *([DELETED] if counts[ClauseAction.DELETE] else []))
+    data = found.select(*(quoted(name) for name in spec.table_schema.names), *([DELETED] if counts[ClauseAction.DELETE] else []))
     return ComputedRows(
-        engine=engine,
+        engine=SparkEngine(store, table=table),
         data=data,
         inserted=counts[ClauseAction.INSERT],
         updated=counts[ClauseAction.UPDATE],
@@ -212,11 +341,7 @@ def _target(target: DataFrame, spec: TableSpec, places: Sequence[Column]) -> Dat
 
 def _source(source: DataFrame, program: MergeProgram, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
     """The source's columns by number, with the key in the types of the table, and what its partitions are made of."""
-    numbered = source.toDF(*(source_column(place) for place in range(len(source.columns))))
-    kinds = [(field.name, field.dataType, _uncollated(field.dataType)) for field in numbered.schema.fields]
-    if any(kind != plain for _, kind, plain in kinds):
-        # A table's text has no collation, and Spark uses none where two meet.
-        numbered = numbered.select(*(F.col(name) if kind == plain else F.col(name).cast(plain).alias(name) for name, kind, plain in kinds))
+    numbered = _numbered_source(source)
     # The columns that partition expressions use, under the table's names.
     said = {name: F.col(source_column(source.columns.index(given))) for name, given in program.located.items()}
     located = numbered.select("*", *(column.alias(name) for name, column in said.items()))
@@ -231,6 +356,16 @@ def _source(source: DataFrame, program: MergeProgram, spec: TableSpec, places: S
     greatest = [F.col(name).desc_nulls_last() for name in program.ordering]
     newest = Window.partitionBy(*by).orderBy(*greatest, F.col(POSITION).desc())
     return with_position(rows).withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK, POSITION)
+
+
+def _numbered_source(source: DataFrame) -> DataFrame:
+    """The source's columns by number."""
+    numbered = source.toDF(*(source_column(place) for place in range(len(source.columns))))
+    kinds = [(field.name, field.dataType, _uncollated(field.dataType)) for field in numbered.schema.fields]
+    if any(kind != plain for _, kind, plain in kinds):
+        # A table's text has no collation, and Spark uses none where two meet.
+        numbered = numbered.select(*(F.col(name) if kind == plain else F.col(name).cast(plain).alias(name) for name, kind, plain in kinds))
+    return numbered
 
 
 def _uncollated(kind: DataType) -> DataType:
@@ -250,9 +385,9 @@ def _uncollated(kind: DataType) -> DataType:
 def _as_stored(column: TableColumn, given: DataType) -> Column:
     """A column of a frame in the table's type; null where that type does not hold the value, because a cast may round."""
     said = F.col(quoted(column.name))
-    stored = said.try_cast("timestamp_ltz" if column.type == "timestamp" else str(column.type))
+    stored = try_cast(said, "timestamp_ltz" if column.type == "timestamp" else str(column.type))
     own = spark_schema(pa.schema([pa.field("key", arrow_type(column.type))])).fields[0].dataType
-    return stored if given in (own, NullType()) else F.when(stored.try_cast(given).eqNullSafe(said), stored)
+    return stored if given in (own, NullType()) else F.when(try_cast(stored, given).eqNullSafe(said), stored)
 
 
 def _joined(source: DataFrame, target: DataFrame, program: MergeProgram, spec: TableSpec, places: int) -> DataFrame:

@@ -8,17 +8,14 @@ for each call, so its tasks can be repeated: the files of an attempt that ended 
 
 from __future__ import annotations
 
-import inspect
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from fileio.errors import FileIOError
@@ -45,6 +42,7 @@ from objcat.spark.jobs import described
 from objcat.spark.native.column_names import quoted
 from objcat.spark.partition_moves import MovingFrame, moved_frame, moving_frame
 from objcat.spark.routing import by_bucket, by_group, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
+from objcat.spark.versions import arrow_schema
 from objcat.spark.worker_task import BatchFunction, gave_others, opened, spark_task
 from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, LocateTask
 from objcat.tasks.model import PLACE_COLUMN, Operation, WriteLayout, WriteResult, WriteTask
@@ -227,13 +225,6 @@ def task_result_row(number: int, work: Callable[[], WriteResult]) -> pa.RecordBa
     )
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of a Spark schema, zoned times in UTC. Each version of PySpark asks for that differently."""
-    asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
-    zone: dict[str, Any] = {"timezone": "UTC"} if asks_for_zone else {}
-    return to_arrow_schema(schema, **zone)
-
-
 def schema_of_frame(data: DataFrame) -> pa.Schema:
     """The columns of a batch. Raises InvalidBatch for no batch, for a type that Arrow does not have, and for two columns of one name."""
     return _checked(_known_schema(data), what="The frame")
@@ -263,15 +254,25 @@ def _known_schema(data: DataFrame) -> pa.Schema | None:
             "A streaming frame is not a batch of rows. Nothing was written. Write it with a streaming query: "
             'frame.writeStream.format("objcat").'
         )
-    return _named(data.schema, what="The frame")
+    try:
+        schema = data.schema
+    except PySparkException as error:
+        # Older versions know no Python type for some of Spark's.
+        raise _unheld(error, what="The frame") from error
+    return _named(schema, what="The frame")
+
+
+def _unheld(error: PySparkException, *, what: str) -> InvalidBatch:
+    return InvalidBatch(
+        f"{what} has a column of a type that Parquet does not hold ({' '.join(str(error).split())}). Nothing was written. Cast it."
+    )
 
 
 def _named(schema: StructType, *, what: str) -> pa.Schema | None:
     try:
         found = arrow_schema(schema)
     except PySparkException as error:
-        says = f"{what} has a column of a type that Parquet does not hold ({' '.join(str(error).split())}). Nothing was written. Cast it."
-        raise InvalidBatch(says) from error
+        raise _unheld(error, what=what) from error
     except ValueError:
         return None
     for field, said in zip(schema.fields, found, strict=True):

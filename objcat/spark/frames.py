@@ -13,6 +13,7 @@ from pyspark.sql.types import AtomicType, BinaryType, StringType
 
 from fileio.env import default_env
 from objcat.spark.native.column_names import quoted
+from objcat.spark.versions import to_arrow
 from objcat.spark.worker_task import reset_py4j_connection
 
 ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
@@ -34,7 +35,7 @@ class CachedFrame:
             return None
         # In Spark's own types, times would be in the zone of the session.
         by_number = pa.schema([field.with_name(str(number)) for number, field in enumerate(schema)])
-        return self.rows.toArrow().cast(by_number).rename_columns(list(self.names))
+        return to_arrow(self.rows).cast(by_number).rename_columns(list(self.names))
 
     def _bytes(self) -> int:
         """About how many bytes the rows take in Arrow; an upper guess where there are too many rows."""

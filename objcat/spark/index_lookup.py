@@ -27,6 +27,7 @@ from objcat.datafile.bloom import Hashes
 from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, Probe
 from objcat.datafile.bucket_hash import spark_hash
 from objcat.errors import InvalidBatch
+from objcat.metadata.properties import INDEX_PLUGIN
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import RecordIndexSpec, TableSpec
 from objcat.spark.frames import CachedFrame, kept_unless_it_fails, unpersist_quietly
@@ -121,7 +122,8 @@ def gathered_frame(frame: CachedFrame, spec: TableSpec, former: Collection[str])
     named = [names[number] for number in numbers]
     span = KeySpan.of_all(_told(keys, spark_task(span_of_batches, spec, named, former)))
     probe = told = None
-    if isinstance(spec.index, RecordIndexSpec) and 0 < span.rows <= PROBED_KEYS_MAX:
+    asked = isinstance(spec.index, RecordIndexSpec) or INDEX_PLUGIN in spec.properties
+    if asked and 0 < span.rows <= PROBED_KEYS_MAX:
         parts = _told(keys, spark_task(keys_of_batches, spec, named, former))
         rows_told = pa.concat_tables(parts)
         told = BatchKeys(rows_told, np.zeros(rows_told.num_rows, np.int64), ("",), spark_hash(rows_told.columns))

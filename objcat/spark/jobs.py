@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
-from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from fileio.env import default_env
+from objcat.spark.versions import CHECKSUMS_ARE_DEFAULTS, HAS_CHECKSUMS
 from objcat.spark.worker_task import reset_py4j_connection, translate_spark_errors
 
 CHECKSUMS = (
@@ -18,8 +18,6 @@ CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
 )
 """Settings by which Spark notices that rows recomputed after a lost executor differ from the previous ones."""
-ARE_DEFAULTS = tuple(map(int, __version__.split(".")[:2])) >= (4, 3)
-"""Whether Spark has them by default."""
 
 _lock = threading.Lock()
 _under_way: Counter[int] = Counter()
@@ -67,10 +65,11 @@ def ended(spark: SparkSession) -> Iterator[None]:
 def checked(spark: SparkSession) -> Iterator[None]:
     """Have Spark end or fully repeat a job that recomputes rows for some tasks and gets other rows than those it lost.
 
-    Otherwise a row that went to an ended task would be lost, or there twice. Spark 4.3 does so by default. Before it, the session has
+    Otherwise a row that went to an ended task would be lost, or there twice. Spark 4.3 does so by default. In 4.1 and 4.2, the session has
     `CHECKSUMS` while blocks are under way, and not afterwards. A session that sets either of them itself is left alone. Not on Connect.
+    Versions before 4.1 cannot tell.
     """
-    if ARE_DEFAULTS:
+    if CHECKSUMS_ARE_DEFAULTS or not HAS_CHECKSUMS:
         yield
         return
     session: int = spark._jsparkSession.hashCode()

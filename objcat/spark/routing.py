@@ -17,6 +17,7 @@ from objcat.metadata.partitioning import IDENTITY, TRUNCATE, PartitionField
 from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.table_spec import TableSpec
 from objcat.spark.native.column_names import quoted
+from objcat.spark.versions import try_cast
 from objcat.tasks.shuffle_order import POSITION
 from objcat.timeline.entry import FileGroupId
 
@@ -152,7 +153,7 @@ def _identity(field: PartitionField) -> tuple[int, str, int]:
 
 def typed(values: Column, column: TableColumn) -> Column:
     """Values in the type of a table column, null where they do not cast."""
-    return values.try_cast(_TYPES.get(str(column.type), str(column.type)))
+    return try_cast(values, _TYPES.get(str(column.type), str(column.type)))
 
 
 def _typed(column: TableColumn) -> Column:

@@ -1,23 +1,34 @@
-"""Settings with which a Spark session reads a store itself: the connector of its scheme, the endpoint and the credentials."""
+"""The set-up of Spark for a lake: the connector with which a session reads the store itself, and the lake as a catalog of the session."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
 
 from fileio.optional import library
 from fileio.options import Secret
 from fileio.registry import describe_store
+from fileio.store import StoreDescription
+from objcat.catalog.names_plugin import split_catalog_options
 from objcat.errors import InvalidInput
+from objcat.spark.native.relation import native_root
+from objcat.spark.views import SOURCE, check_catalog_session, views
 
 Builder = TypeVar("Builder")
+_Settings: TypeAlias = tuple[dict[str, str], list[str], list[str]]
+"""Settings, packages and what is left out of the packages."""
 
-AWS_SDK = "2.35.4"
-"""The AWS SDK for the S3 connector; the bundle that the connector asks for is 36 times as large."""
+AWS_SDK = tuple(f"software.amazon.awssdk:{module}:2.35.4" for module in ("s3", "s3-transfer-manager", "sts", "apache-client"))
+AWS_SDK_1 = tuple(f"com.amazonaws:aws-java-sdk-{module}:1.12.262" for module in ("s3", "sts", "dynamodb"))
+"""The AWS SDK for the S3 connector, and for that of Hadoop 3.3; the bundle that the connector asks for is 36 times as large."""
+BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")
 GCS_CONNECTOR = "hadoop3-2.2.26"
 
 # Options about requests and writes of objcat; reads through Spark have their own settings.
@@ -29,53 +40,80 @@ _WITHOUT_MEANING = frozenset(
 )
 
 
+@overload
 def configure(
-    builder: Builder, url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, jar: str | None = None
-) -> Builder:
-    """Add to a Spark session builder what the session needs to read a store natively.
+    target: SparkSession, url: str | os.PathLike[str] | None = None, options: Mapping[str, Any] | None = None, *, name: str | None = None
+) -> SparkSession: ...
+
+
+@overload
+def configure(
+    target: Builder, url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, jar: str | None = None
+) -> Builder: ...
+
+
+def configure(
+    target: Any,
+    url: str | os.PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    jar: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """Set up Spark for a lake: a running session gets the lake as a catalog, a session builder what the session needs to read the store.
 
         spark = objcat.spark.configure(SparkSession.builder, "s3://lake", {"region": "eu-central-1"}).getOrCreate()
+        objcat.spark.configure(spark, "s3://lake", {"region": "eu-central-1"}, name="lake")
+        spark.sql("INSERT INTO lake.city.trips VALUES (1, 'Rome')")
 
-    Call it before the JVM starts; Spark then fetches the connector from its Maven repositories. What the builder has in
+    *A builder*: call it before the JVM starts; Spark then fetches the connector from its Maven repositories. What the builder has in
     `spark.jars.packages`, `spark.jars.excludes` and `spark.jars` stays. A local store needs nothing. The settings hold secrets in plain
     text; Spark hides them in its UI.
 
+    *A session*: the lake becomes a catalog, see `views`. If the session has the connector of the store, it gets the endpoint and
+    credentials for this store, unless it has some. Without a URL it gets every lake that its settings name: `spark.sql.catalog.<name>.url`,
+    and each option as `spark.sql.catalog.<name>.<option>`. Each session needs the call, also those of `newSession`; a second call for a
+    name replaces the lake.
+
     Args:
-        builder: the builder of the session.
-        url: of the lake or table, as for `objcat.connect`.
+        target: the builder, or the session.
+        url: of the lake or table, as for `objcat.connect`. None, for a session: those of its settings.
         options: store options, as for `objcat.connect`. Without credentials the connector uses its own default chain.
-        jar: path or URL of the connector, instead of fetching it. Needed for `gs`, whose connector (the `shaded` jar of gcs-connector) has
-            no coordinates that Spark can name.
+        jar: for a builder: path or URL of the connector, instead of fetching it. Needed for `gs`, whose connector (the `shaded` jar of
+            gcs-connector) has no coordinates that Spark can name.
+        name: for a session: of the catalog; "lake" when None. Without a URL, the only one of the settings to take.
 
     Returns:
-        The builder.
+        The builder or the session.
 
     Raises:
         InvalidConfig: an option is unknown.
-        InvalidInput: the connector has no setting for an option, Spark has no connector for the scheme, or `gs` comes without a jar.
+        InvalidInput: the connector has no setting for an option, Spark has no connector for the scheme, or `gs` comes without a jar; for a
+            session also what `views` refuses, and when neither a URL nor a setting names a lake.
         MissingDependency: a library of the Spark Connect client is missing.
     """
+    if not callable(getattr(target, "getOrCreate", None)):
+        if jar is not None:
+            raise InvalidInput(
+                "A running session takes no jar. Give it to the builder: configure(SparkSession.builder, url, options, jar=...)."
+            )
+        return configure_session(target, url, options, name)
+    if name is not None or url is None:
+        raise InvalidInput(
+            "A session builder takes the URL of a store, and no name. Name the catalog when the session is there: "
+            "configure(spark, url, options, name=...)."
+        )
+    return _configure_builder(target, url, options, jar)
+
+
+def _configure_builder(builder: Any, url: str | os.PathLike[str], options: Mapping[str, Any] | None, jar: str | None) -> Any:
     _check_connect(builder)
-    store = describe_store(url, options)
-    scheme, _, rest = store.url.partition("://")
-    bucket = rest.split("/", 1)[0]
-    given = {name: _text(value) for name, value in store.options.items() if value is not None}
-    if scheme not in _SCHEMES:
-        if store.url.startswith("file:"):
-            return builder
-        raise InvalidInput(
-            f"Spark has no connector for {store.url}. Use the session without configure(); Python workers read such a store."
-        )
-    settings, packages, excludes = _SCHEMES[scheme](bucket, given, jar)
-    left = {name for name in given if name not in _WITHOUT_MEANING and (name, given[name]) != ("verify_tls", "true")}
-    if left:
-        raise InvalidInput(
-            f"The option {min(left)!r} of {store.url} has no known counterpart among the settings of Spark's connector. Leave "
-            "it out here, and set what the connector's documentation says."
-        )
-    config: Callable[[str, str], Any] = builder.config  # type: ignore[attr-defined]
+    store = describe_store(url, split_catalog_options(options)[2])
+    if store.url.startswith("file:"):
+        return builder
+    settings, packages, excludes = _of_connector(store, jar)
     for name, value in settings.items():
-        config(name, value)
+        builder.config(name, value)
     joined = {
         "spark.jars.packages": [] if jar else packages,
         "spark.jars.excludes": [] if jar else excludes,
@@ -83,8 +121,96 @@ def configure(
     }
     for name, values in joined.items():
         if values:
-            config(name, _with(builder, name, values))
+            builder.config(name, _with(builder, name, values))
     return builder
+
+
+def _of_connector(store: StoreDescription, jar: str | None) -> _Settings:
+    """What the connector of a store needs to know. Raises InvalidInput."""
+    scheme, _, rest = store.url.partition("://")
+    bucket = rest.split("/", 1)[0]
+    given = {name: _text(value) for name, value in store.options.items() if value is not None}
+    if scheme not in _SCHEMES:
+        raise InvalidInput(
+            f"Spark has no connector for {store.url}. Use the session without configure(); Python workers read such a store."
+        )
+    found = _SCHEMES[scheme](bucket, given, jar)
+    left = {name for name in given if name not in _WITHOUT_MEANING and (name, given[name]) != ("verify_tls", "true")}
+    if left:
+        raise InvalidInput(
+            f"The option {min(left)!r} of {store.url} has no known counterpart among the settings of Spark's connector. Leave "
+            "it out here, and set what the connector's documentation says. With objcat.spark.views(spark, lake) the connector is yours."
+        )
+    return found
+
+
+# ---- a session that runs
+
+
+def configure_session(
+    spark: SparkSession, url: str | os.PathLike[str] | None, options: Mapping[str, Any] | None, name: str | None
+) -> SparkSession:
+    """Make a lake, or those of the session's settings, catalogs of a session. Raises as `configure`."""
+    from objcat.lake.lake import connect  # A lake imports this package; only this function makes one.
+
+    check_catalog_session(spark)
+    if url is None and options:
+        raise InvalidInput("There are options without a URL. Give the URL of the lake that they are for.")
+    found = [LakeSetting(name or "lake", os.fspath(url), options or {})] if url is not None else lake_settings(spark, name)
+    lakes = [(one, connect(one.url, one.options)) for one in found]
+    settings = [_told_connector(spark, lake.fileio.describe()) for _, lake in lakes]
+    for one, lake in lakes:
+        views(spark, lake, catalog=one.name)
+    hadoop: Any = spark._jsc.hadoopConfiguration()
+    for setting, value in {setting: value for of_lake in settings for setting, value in of_lake.items()}.items():
+        if hadoop.get(setting) is None:
+            hadoop.set(setting, value)
+    return spark
+
+
+def _told_connector(spark: SparkSession, store: StoreDescription) -> dict[str, str]:
+    """What the connector of a store needs to know, as Hadoop names it, where the session has the connector. Raises InvalidInput."""
+    if store.url.startswith("file:") or native_root(spark, store) is None:
+        return {}
+    settings, _, _ = _of_connector(store, "the session has it")
+    return {name.removeprefix("spark.hadoop."): value for name, value in settings.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSetting:
+    """A lake that settings name. `name`: of its catalog. `options`: of its store."""
+
+    name: str
+    url: str
+    options: Mapping[str, Any] = field(repr=False)
+
+
+def lake_settings(spark: SparkSession, name: str | None = None) -> list[LakeSetting]:
+    """The lakes that a session's settings name; only the one of a name when it is given. Raises InvalidInput for none."""
+    found = [one for one in known_lakes(spark) if name in (None, one.name)]
+    if not found:
+        raise InvalidInput(
+            f"The session has no setting spark.sql.catalog.{name or '<name>'}.url, and no URL is given. Nothing was done. Set it, or "
+            "give the URL: configure(spark, url, options, name=...)."
+        )
+    return found
+
+
+def known_lakes(spark: SparkSession) -> list[LakeSetting]:
+    """The lakes that a session's settings name."""
+    known: dict[str, str] = dict(spark._jsparkSession.sessionState().conf().settings())
+    found = []
+    for setting, url in sorted(known.items()):
+        catalog = re.fullmatch(r"spark\.sql\.catalog\.(\w+)\.url", setting)
+        # Other catalogs may have a URL too, and a class.
+        if catalog is not None and known.get(setting.removesuffix(".url"), SOURCE) == SOURCE:
+            prefix = setting.removesuffix("url")
+            options = {one.removeprefix(prefix): value for one, value in known.items() if one.startswith(prefix) and one != setting}
+            found.append(LakeSetting(catalog[1], url, options))
+    return found
+
+
+# ---- connectors
 
 
 def _check_connect(builder: Any) -> None:
@@ -115,9 +241,6 @@ def hadoop_version() -> str:
         if version is not None:
             return version[1]
     raise InvalidInput("This Spark has no Hadoop, so the connector's version is not known. Give the connector as jar=...")
-
-
-_Settings = tuple[dict[str, str], list[str], list[str]]
 
 
 def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
@@ -157,9 +280,11 @@ def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
     if "sse_customer_key" in given:
         say("encryption.algorithm", "SSE-C")
         say("encryption.key", given.pop("sse_customer_key"))
-    packages = [] if jar else [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"]
-    packages += [f"software.amazon.awssdk:{module}:{AWS_SDK}" for module in ("s3", "s3-transfer-manager", "sts", "apache-client")]
-    return settings, packages, ["software.amazon.awssdk:bundle"]
+    if jar:
+        return settings, [], []
+    hadoop = hadoop_version()
+    is_old = hadoop.startswith("3.3.")
+    return settings, [f"org.apache.hadoop:hadoop-aws:{hadoop}", *(AWS_SDK_1 if is_old else AWS_SDK)], [BUNDLES[is_old]]
 
 
 def _gs(_bucket: str, given: dict[str, str], jar: str | None) -> _Settings:

@@ -15,9 +15,12 @@ from sqlglot import expressions as sql
 
 from objcat.common.validation import SHOWN_CHARACTERS_MAX
 from objcat.errors import InvalidSql
+from objcat.metadata.column_parts import cheapest_column
 from objcat.predicate.dialect import spark_sql, without_variables
 from objcat.spark.native.relation import spark_schema
+from objcat.spark.versions import from_arrow, try_cast
 
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -36,6 +39,10 @@ class NamedTable(Protocol):
     def as_of(self) -> Any:
         """See `Table.scan`."""
 
+    @property
+    def need(self) -> Any:
+        """Columns and a filter that are enough, of a table in place. None: not known."""
+
 
 class SparkRunner:
     """An `objcat.sql.runner.Runner` over a session. Results are lazy frames."""
@@ -45,18 +52,37 @@ class SparkRunner:
 
     def rows(self, query: sql.Query, sources: Sequence[NamedTable]) -> DataFrame:
         """See `Runner.rows`."""
-        frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
         text = spark_sql(without_variables(query))
-        if frames:
+        if sources:
             # Spark replaces names in braces by frames; braces of the text itself are doubled.
             text = text.replace("{", "{{").replace("}", "}}")
-            for name in frames:
-                text = text.replace(f"`{name}`", f"{{{name}}}")
+            for source in sources:
+                text = text.replace(f"`{source.name}`", f"{{{source.name}}}")
         try:
-            found: DataFrame = self.spark.sql(text, **frames)
+            try:
+                found: DataFrame = self.spark.sql(text, **{source.name: self._frame(source) for source in sources})
+            except AnalysisException:
+                if all(source.need is None for source in sources):
+                    raise
+                # Spark may need a column by rules of its own.
+                frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
+                found = self.spark.sql(text, **frames)
         except (AnalysisException, ParseException) as error:
             raise _refused(error) from error
         return found
+
+    def _frame(self, source: NamedTable) -> DataFrame:
+        """A table as a frame. Of one in place, Python workers read what the query needs: Catalyst cannot push anything into them."""
+        if source.need is None:
+            whole: DataFrame = source.table.scan(as_of=source.as_of).to_spark(self.spark)
+            return whole
+        # Literals of times are of the zone of the session, and of UTC in filters.
+        where = source.need.where if self.spark.conf.get("spark.sql.session.timeZone") in _UTC else None
+        columns = source.need.columns
+        if columns == []:
+            columns = [cheapest_column(source.table.spec)]
+        read: DataFrame = source.table.scan(columns=columns, where=where).to_spark(self.spark)
+        return read
 
     def session_rows(self, text: str) -> DataFrame:
         """The rows of a query of the session's own tables and views. Raises InvalidSql."""
@@ -72,8 +98,7 @@ class SparkRunner:
 
     def told(self, rows: pa.Table) -> DataFrame:
         """See `Runner.told`."""
-        made: DataFrame = self.spark.createDataFrame(rows)
-        return made
+        return from_arrow(self.spark, rows)
 
     def cause(self, error: Exception) -> Exception:
         """See `Runner.cause`."""
@@ -127,7 +152,7 @@ def _fitted(value: Column, given: DataType, wanted: DataType) -> Column:
             pairs = zip(given.fields, wanted.fields, strict=True)
             fields = [_fitted(value.getField(old.name), old.dataType, new.dataType).alias(new.name) for old, new in pairs]
             return F.when(value.isNotNull(), F.struct(*fields))
-    cast = value.try_cast(wanted)
+    cast = try_cast(value, wanted)
     shown = F.substring(value.cast("string"), 1, SHOWN_CHARACTERS_MAX)
     refused = F.concat(
         F.lit("The value "), shown, F.lit(f" does not fit into {wanted.simpleString()}. Nothing was written. Cast it yourself.")

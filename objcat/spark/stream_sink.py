@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from pyspark.sql import DataFrame
 
@@ -11,7 +11,6 @@ from objcat.common.validation import OperationName, SchemaModeName, one_of, text
 from objcat.errors import InvalidInput
 from objcat.spark.frames import kept_unless_it_fails, persist_unshared, unpersist_quietly
 from objcat.spark.jobs import described
-from objcat.tasks.model import Operation
 from objcat.timeline.log_state import AppVersion
 
 QUERY = "spark.query"
@@ -42,6 +41,13 @@ class StreamTarget(Protocol):
     def delete(self) -> Callable[..., Any]:
         """See `Table.delete`."""
 
+    @property
+    def overwrite(self) -> Callable[..., Any]:
+        """See `Table.overwrite`."""
+
+    def app_version(self, app: str, /) -> int | None:
+        """See `Table.app_version`."""
+
 
 def foreach_batch(
     table: StreamTarget,
@@ -54,13 +60,14 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for `DataStreamWriter.foreachBatch` that writes each batch of a stream as one commit, exactly once.
 
-    It works for every table type, copy-on-write too. A batch without rows commits nothing. The function caches the batch in Spark while it
-    writes, and needs a session of this process: Spark Connect runs it on the server, where there is no handle.
+    It works for every table type, copy-on-write too. A batch without rows commits nothing, but an overwrite empties the table. The function
+    caches the batch in Spark while it writes, and needs a session of this process: Spark Connect runs it on the server, where there is no
+    handle.
 
     Args:
         table: the handle to write through.
         app_id: the name by which the table knows the stream. Use one for each query, and never change it.
-        operation: "upsert", "insert" or "delete".
+        operation: "upsert", "insert" or "delete"; "overwrite" replaces all rows by each batch, as the output mode "complete" gives them.
         delete_when: see `Table.upsert`; only with "upsert".
         schema_mode: see `Table.upsert`.
         resumed_after: see `AppVersion`.
@@ -73,8 +80,8 @@ def foreach_batch(
         InvalidInput: an argument is wrong.
     """
     text(app_id, what="app_id")
-    chosen = one_of(operation, Operation, what="operation")
-    if delete_when is not None and chosen != Operation.UPSERT:
+    chosen = one_of(operation, get_args(OperationName), what="operation")
+    if delete_when is not None and chosen != "upsert":
         raise InvalidInput(f"delete_when is for upserts, not for operation={chosen!r}. Leave one of them out.")
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -87,11 +94,15 @@ def foreach_batch(
         metadata = {} if query is None else {QUERY: query}
         try:
             if is_empty:
+                if chosen == "overwrite" and not _is_applied(table, app):
+                    table.delete("true", metadata=metadata, spark=frame.sparkSession)
                 return
-            if chosen == Operation.UPSERT:
+            if chosen == "upsert":
                 done = table.upsert(kept, app=app, metadata=metadata, schema_mode=schema_mode, delete_when=delete_when)
-            elif chosen == Operation.INSERT:
+            elif chosen == "insert":
                 done = table.insert(kept, app=app, metadata=metadata, schema_mode=schema_mode)
+            elif chosen == "overwrite":
+                done = table.overwrite(kept, app=app, metadata=metadata, schema_mode=schema_mode)
             else:
                 done = table.delete(kept, app=app, metadata=metadata)
         finally:
@@ -100,6 +111,11 @@ def foreach_batch(
             check_query(table, done.slot, app, query)
 
     return write
+
+
+def _is_applied(table: StreamTarget, app: AppVersion) -> bool:
+    reached = table.app_version(app.app)
+    return reached is not None and reached >= app.version
 
 
 def check_query(table: StreamTarget, slot: int, app: AppVersion, query: str | None) -> None:

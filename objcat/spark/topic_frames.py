@@ -18,12 +18,13 @@ from fileio.errors import MissingDependency
 from objcat.spark.frames import persist_unshared, unpersist_quietly
 from objcat.spark.jobs import described
 from objcat.spark.mapped_frame import mapped_frame
+from objcat.spark.versions import SCALA
 
 OffsetRange: TypeAlias = tuple[int, int]
 """The first offset, and the one after the last."""
 TASK_ROWS = 20_000
 """Changes that a task combines, where there are enough tasks for all cores."""
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}"
 
 
 def message_frame(

@@ -16,8 +16,10 @@ from objcat.common.validation import session, shown
 from objcat.errors import InvalidInput
 from objcat.spark.catalog_answers import Answers, CatalogLake
 from objcat.spark.native.janino import compiled
+from objcat.spark.versions import needs_targets
 
-_SOURCE = "ObjcatCatalog"
+SOURCE = "ObjcatCatalog"
+"""The name of the class, as the setting `spark.sql.catalog.<name>` has it."""
 _TAKEN = frozenset({"spark_catalog", "system", "session", "builtin", "global_temp"})
 """Names that have another meaning in Spark."""
 
@@ -66,21 +68,28 @@ def views(spark: SparkSession, lake: CatalogLake, *, catalog: str = "lake") -> V
 
     Raises:
         InvalidInput: Spark uses the name otherwise, the session was stopped, or it is of Spark Connect.
+        SparkTooOld: a lake as a catalog needs Spark 3.5.3.
     """
-    if not hasattr(spark, "_jvm"):
-        raise InvalidInput("This session is of Spark Connect, whose catalogs are on the server. Use lake.sql(text, spark).")
-    session(spark)
+    check_catalog_session(spark)
     if not re.fullmatch(r"[A-Za-z]\w*", catalog, re.ASCII) or catalog.lower() in _TAKEN:
         raise InvalidInput(f"catalog={shown(catalog)} cannot name a catalog in Spark. Give another name of letters, digits and _.")
-    if spark.conf.get(_setting(catalog), _SOURCE) != _SOURCE:
+    if spark.conf.get(_setting(catalog), SOURCE) != SOURCE:
         raise InvalidInput(f"The session has another catalog {catalog!r}, see {_setting(catalog)}. Give catalog= another name.")
     from pyspark.java_gateway import ensure_callback_server_started
 
     made = Views(spark, catalog)
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-    spark.conf.set(_setting(catalog), _SOURCE)
+    spark.conf.set(_setting(catalog), SOURCE)
     _catalogs(spark).register(spark._jsparkSession, catalog, Answers(spark, lake))
     return made
+
+
+def check_catalog_session(spark: Any) -> None:
+    """Raises InvalidInput for a session that was stopped, is of Spark Connect, or is none, and SparkTooOld."""
+    if not hasattr(spark, "_jvm"):
+        raise InvalidInput("This session is of Spark Connect, whose catalogs are on the server. Use lake.sql(text, spark).")
+    session(spark)
+    needs_targets(spark)
 
 
 def _setting(catalog: str) -> str:
@@ -89,4 +98,4 @@ def _setting(catalog: str) -> str:
 
 def _catalogs(spark: SparkSession) -> Any:
     """The object that makes catalogs."""
-    return compiled(spark, _SOURCE, "Catalogs", target=8)
+    return compiled(spark, SOURCE, "Catalogs", target=8)

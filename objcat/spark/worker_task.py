@@ -23,7 +23,9 @@ import objcat.errors
 from fileio.env import SystemEnv
 from fileio.errors import FileIOError
 from fileio.store import FileIO, StoreDescription
+from objcat.dml.computed_write import SAID_TWICE
 from objcat.errors import CorruptTable, InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
+from objcat.spark.versions import is_cancelled
 from objcat.write.index_lookup import COMPUTED_AGAIN
 
 WORKER_BYTES = 256 * 1024**2
@@ -95,7 +97,8 @@ def opened(store: StoreDescription) -> FileIO:
 def translate_spark_errors(spark: SparkSession, what: str) -> Iterator[None]:
     """Raise Spark's errors in the block as errors of objcat, with Spark's error as the cause.
 
-    An error of a task of ours is raised as it is. InvalidBatch: a recomputed batch gave other rows, or columns cannot be told apart.
+    An error of a task of ours is raised as it is. InvalidBatch: a recomputed batch gave other rows, columns cannot be told apart, or the
+    source of a merge has two rows of one key.
     MissingOnWorkers: objcat is not on a worker. SparkJobLost: Spark did not let a job end. SparkJobFailed: anything else, such as a user's
     expression. `what`: of the job, for people.
     """
@@ -110,11 +113,17 @@ def translate_spark_errors(spark: SparkSession, what: str) -> Iterator[None]:
         raise said from error
 
 
+_TWICE = re.compile(re.escape(SAID_TWICE).replace(re.escape("{}"), ".*?"), re.DOTALL)
+
+
 def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatError | FileIOError | None:
     """The error to raise in place of one of Spark's; None for an error that is not Spark's."""
     text = _text_of(error)
     if COMPUTED_AGAIN in text or gave_others(error):
         return InvalidBatch(COMPUTED_AGAIN)
+    twice = _TWICE.search(text)
+    if twice is not None:
+        return InvalidBatch(twice.group())
     missing = re.search(r"objcat is missing on the Spark worker .*", text)
     if missing is not None:
         return MissingOnWorkers(missing.group().rstrip("\\n'\""))
@@ -221,13 +230,16 @@ def _lost(error: Exception, spark: SparkSession, text: str) -> str | None:
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text:
         # The JVM has not reported a failure.
         return "the call was broken off, by Ctrl-C perhaps"
+    if is_cancelled(text):
+        return "a job was cancelled"
     return next((why for said, why in _LOST.items() if said in text), None)
 
 
 _LOST = {
-    "[SPARK_JOB_CANCELLED]": "a job was cancelled",
     "ExecutorLostFailure": "it lost executors again and again",
     "has failed the maximum allowable number of times": "it lost its shuffled rows again and again",
+    # Spark ends the Python workers of a cancelled job some seconds later, though another job may have them by then (SPARK-54217).
+    "java.net.SocketException: Socket closed": "it ended a Python worker of the job",
 }
 """What Spark says of a job that it does not let end, and what that means."""
 

@@ -38,6 +38,11 @@ OF_TABLES: Mapping[str, Callable[[Table], Callable[..., Any]]] = {
     "forget_deletes": lambda table: table.maintenance.forget_deletes,
     "cluster": lambda table: table.maintenance.cluster,
     "split_buckets": lambda table: table.maintenance.split_buckets,
+    "refresh_files": lambda table: table.refresh_files,
+    "set_precomputed": lambda table: table.alter.set_precomputed,
+    "precompute": lambda table: table.maintenance.precompute,
+    "promote": lambda table: table.maintenance.promote,
+    "reencode": lambda table: table.maintenance.reencode,
     "set_partitioning": lambda table: table.alter.set_partitioning,
     "clean": lambda table: table.maintenance.clean,
     "plan_clean": lambda table: table.maintenance.plan_clean,
@@ -54,6 +59,7 @@ OF_TABLES: Mapping[str, Callable[[Table], Callable[..., Any]]] = {
     "rollback_dead": lambda table: table.maintenance.rollback_failed_writes,
     "stats": lambda table: table.inspect.stats,
     "files": lambda table: table.inspect.files,
+    "snapshots": lambda table: table.inspect.snapshots,
     "applied": lambda table: table.app_version,
     "applied_version": lambda table: table.applied,
     "metrics": lambda table: table.maintenance.metrics,
@@ -65,6 +71,9 @@ OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
     "resolve": lambda lake: lake.resolve,
     "doctor": lambda lake: partial(_doctor_of_lake, lake),
     "metrics": lambda lake: lake.metrics,
+    "refresh_derived": lambda lake: partial(_refresh_derived, lake),
+    "explain_derived": lambda lake: lake.explain_derived,
+    "derived_lag": lambda lake: lake.derived_lag,
     "drop_table": lambda lake: lake.drop_table,
     "undrop_table": lambda lake: lake.undrop_table,
     "dropped_tables": lambda lake: partial(_dropped_tables, lake),
@@ -79,6 +88,8 @@ OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
     "set_namespace_properties": lambda lake: lake.namespaces.set_properties,
 }
 """A service of both, such as `maintain`, is the lake's when no table is named."""
+SERVICES = tuple(dict.fromkeys([*OF_TABLES, *OF_LAKES]))
+"""The names of all services, each once."""
 
 
 def call(context: Context, text: str) -> Any:
@@ -94,7 +105,7 @@ def call(context: Context, text: str) -> Any:
     elif name in OF_LAKES:
         work = OF_LAKES[name](context.lake)
     else:
-        raise InvalidSql(f"There is no service {name!r}: {nearest(name, [*OF_TABLES, *OF_LAKES])}")
+        raise InvalidSql(f"There is no service {name!r}: {nearest(name, SERVICES)}")
     arguments = _bound(name, work, given, named)
     if "spark" in inspect.signature(work).parameters:
         arguments["spark"] = context.runner.spark
@@ -106,7 +117,14 @@ def _doctor_of_table(table: Table, *, deep: bool = False) -> pa.Table:
 
 
 def _doctor_of_lake(lake: SqlLake, *, deep: bool = False) -> pa.Table:
-    return _told(examine_lake(lake.fileio, deep=deep))
+    return _told(examine_lake(lake.fileio, deep=deep, catalog=lake._context.catalog))
+
+
+def _refresh_derived(lake: Any, name: str, *, full: bool = False, on_executors: bool = False, spark: Any = None) -> Any:
+    """In this process, which is quicker after small changes, or in the session of the statement."""
+    if on_executors and spark is None:
+        raise InvalidSql("on_executors => true needs a session of Spark: lake.sql(text, spark). Nothing was done. Leave it out.")
+    return lake.refresh_derived(name, full=full, spark=spark if on_executors else None)
 
 
 def _dropped_tables(lake: SqlLake, namespace: str | None = None) -> pa.Table:
@@ -142,7 +160,7 @@ def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
         # Other catalogs write CALL system.compact(...).
         tree = tree.expression
     if not isinstance(tree, sql.Anonymous):
-        raise InvalidSql(f"CALL {text} names no service. Call one of {', '.join([*OF_TABLES, *OF_LAKES])}.")
+        raise InvalidSql(f"CALL {text} names no service. Call one of {', '.join(SERVICES)}.")
     given = [literal(item) for item in tree.expressions if not isinstance(item, sql.Kwarg)]
     named = {item.this.name.lower(): literal(item.expression) for item in tree.expressions if isinstance(item, sql.Kwarg)}
     return tree.name.lower(), given, named

@@ -20,10 +20,11 @@ COUNTS = pa.schema([(name, pa.int64()) for name in ("slot", "rows", "inserted", 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A lake, and the engine in which its statement runs."""
+    """A lake, and the engine in which its statement runs. `counts`: whether the user sees how many rows were inserted and updated."""
 
     lake: SqlLake
     runner: Runner
+    counts: bool = True
 
     def query(self, tree: sql.Query) -> Any:
         """The rows of a query, for the runner's `batch` or `fitted`."""

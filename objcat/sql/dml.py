@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.common.validation import OnExisting
+from objcat.common.validation import OnExisting, SchemaModeName
 from objcat.dml.default_terms import default_term
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.predicate.arrow import with_moments
@@ -25,8 +25,13 @@ DELETES = "DELETE FROM t [WHERE a filter of its columns]; MERGE INTO t USING ...
 UPDATES = (
     "UPDATE t SET column = expression, ... [WHERE a filter of its columns]; MERGE INTO t USING ... updates by the rows of another table"
 )
-MERGES = "MERGE INTO t USING a table or (query) AS s ON t.key = s.key WHEN ..., with conditions as WHEN MATCHED AND ... THEN"
+MERGES = (
+    "MERGE [WITH SCHEMA EVOLUTION] INTO t USING a table or (query) AS s ON t.key = s.key WHEN ..., with conditions as "
+    "WHEN MATCHED AND ... THEN"
+)
 TRUNCATES = "TRUNCATE TABLE t for all rows of one table, ALTER TABLE t DROP PARTITION (column = value) for those of a partition"
+
+EVOLVES = "with_schema_evolution"
 
 
 def insert(context: Context, tree: sql.Insert) -> Any:
@@ -199,12 +204,16 @@ def update(context: Context, tree: sql.Update) -> Any:
     values = {name: spark_sql(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this, table).items()}
     where = tree.args.get("where")
     condition = None if where is None else spark_sql(_timed(context, _unqualified(where.this, tree.this), table))
-    return context.committed(table.update(values, where=condition, spark=context.runner.spark))
+    return context.committed(table.update(values, where=condition, spark=context.runner.spark, counts=context.counts))
 
 
 def merge(context: Context, tree: sql.Merge) -> Any:
-    """MERGE INTO table USING table or (query) ON the key is equal, WHEN ..."""
-    check_parts(tree, "this using on whens hint", MERGES)
+    """MERGE [WITH SCHEMA EVOLUTION] INTO table USING table or (query) ON the key is equal, WHEN ...
+
+    The parser does not know the words of schema evolution: `EVOLVES` stands for them.
+    """
+    check_parts(tree, f"this using on whens hint {EVOLVES}", MERGES)
+    schema_mode: SchemaModeName = "add" if tree.args.get(EVOLVES) else "strict"
     check_parts(tree.this, TARGET, MERGES)
     table = context.lake.table(table_name(tree.this))
     using = tree.args["using"]
@@ -214,11 +223,15 @@ def merge(context: Context, tree: sql.Merge) -> Any:
 
     def work(rows: Any) -> CommitResult | None:
         merging = table.merge(
-            rows, on=spark_sql(tree.args["on"]), source_alias=using.alias_or_name or "source", target_alias=tree.this.alias_or_name
+            rows,
+            on=spark_sql(tree.args["on"]),
+            source_alias=using.alias_or_name or "source",
+            target_alias=tree.this.alias_or_name,
+            schema_mode=schema_mode,
         )
         for when in tree.args["whens"].expressions:
             merging = _clause(merging, when, tree.this, table)
-        return merging.execute()
+        return merging.execute(counts=context.counts)
 
     return context.committed(context.write(work, context.runner.batch(context.query(query))))
 

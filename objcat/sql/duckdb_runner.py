@@ -13,6 +13,7 @@ from fileio.optional import library
 from objcat.common.duckdb_sandbox import connect_duckdb
 from objcat.common.memory_errors import is_full
 from objcat.errors import InvalidSql
+from objcat.metadata.column_parts import cheapest_column
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.duckdb import duckdb_text, strict_casts
 from objcat.sql.pushdown import ALL, Need, needs_of
@@ -73,7 +74,8 @@ class _Running:
         self._connection = connect_duckdb(needed_by=_NEEDED_BY)
         self._text = duckdb_text(strict_casts(query), identify=True)
         self._specs = {source.name: _spec(source) for source in sources}
-        self._serve(sources, needs_of(query, {name: spec.table_schema.to_arrow() for name, spec in self._specs.items()}))
+        schemas = {name: spec.table_schema.to_arrow() for name, spec in self._specs.items()}
+        self._serve(sources, needs_of(query, schemas, by_field=[name for name, spec in self._specs.items() if spec.is_in_place]))
         try:
             self._relation = self._try(lambda: self._connection.sql(self._text))
         except InvalidSql:
@@ -85,9 +87,9 @@ class _Running:
     def _serve(self, sources: Sequence[QueryTable], needs: Mapping[str, Need]) -> None:
         for source in sources:
             need = needs[source.name]
-            columns = need.columns if need.columns is None or need.columns else _narrowest(self._specs[source.name])
+            columns = need.columns if need.columns is None or need.columns else [cheapest_column(self._specs[source.name])]
             scan = source.table.scan(where=need.where, columns=columns, as_of=source.as_of)
-            self._connection.register(source.name, _Served(scan, self._errors))
+            self._connection.register(source.name, StreamedScan(scan, self._errors))
 
     @property
     def names(self) -> list[str]:
@@ -117,15 +119,7 @@ class _Running:
         self._connection.close()
 
     def _try(self, work: Callable[[], R]) -> R:
-        try:
-            return work()
-        except (_duckdb().Error, OSError, pa.ArrowException) as error:
-            if self._errors:
-                raise self._errors[0] from error
-            if is_full(error):
-                raise
-            reason = " ".join(line.strip() for line in str(error).split("\n\n")[0].splitlines() if line.strip())
-            raise InvalidSql(f"DuckDB refused the query: {reason}. Correct the statement.") from error
+        return run_in_duckdb(work, self._errors, what="the query", then="Correct the statement.")
 
 
 def _spec(source: QueryTable) -> TableSpec:
@@ -137,7 +131,7 @@ def _spec(source: QueryTable) -> TableSpec:
 _SHAPE = "_objcat_shape"
 
 
-class _Served:
+class StreamedScan:
     """A scan as DuckDB reads it: a new stream for each request, because a WITH that is used twice is read twice."""
 
     def __init__(self, scan: Scan, errors: list[BaseException]) -> None:
@@ -149,6 +143,29 @@ class _Served:
         return pa.RecordBatchReader.from_batches(stream.schema, watched(stream, self._errors)).__arrow_c_stream__(requested_schema)
 
 
+def run_in_duckdb(work: Callable[[], R], errors: Sequence[BaseException], *, what: str, then: str) -> R:
+    """What `work` returns.
+
+    Args:
+        errors: What scans inside it raised, see `watched`.
+        what: The thing that DuckDB refuses, for the message.
+        then: The next step, for the message.
+
+    Raises:
+        InvalidSql: DuckDB refused it.
+        BaseException: the first of `errors`; or DuckDB's own error where memory or disk is full.
+    """
+    try:
+        return work()
+    except (_duckdb().Error, OSError, pa.ArrowException) as error:
+        if errors:
+            raise errors[0] from error
+        if is_full(error):
+            raise
+        reason = " ".join(line.strip() for line in str(error).split("\n\n")[0].splitlines() if line.strip())
+        raise InvalidSql(f"DuckDB refused {what}: {reason}. {then}") from error
+
+
 def watched(batches: Iterable[pa.RecordBatch], errors: list[BaseException]) -> Iterator[pa.RecordBatch]:
     """The batches; what they raise is added to `errors` too."""
     try:
@@ -156,11 +173,6 @@ def watched(batches: Iterable[pa.RecordBatch], errors: list[BaseException]) -> I
     except (Exception, KeyboardInterrupt) as error:
         errors.append(error)
         raise
-
-
-def _narrowest(spec: TableSpec) -> list[str]:
-    """A column for a query that only counts."""
-    return [(spec.key_columns or spec.table_schema.columns)[0].name]
 
 
 def _duckdb() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from objcat.errors import InvalidSql
 from objcat.metadata.schema import HIDDEN_PREFIX
 from objcat.predicate.sql_reach import beyond_rows, has_name
 from objcat.sql.names import shorten, table_name
+from objcat.sql.pushdown import Need, needs_of
 from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """One mention of a table in a query. `name`: in the text that runs. `as_of`: None for the newest slot."""
+    """One mention of a table in a query.
+
+    name: in the text that runs. as_of: None for the newest slot. need: what the query needs of a table in place, whose files an engine does
+    not read by itself; None: not known.
+    """
 
     name: str
     table: Table
     as_of: AsOf | None
+    need: Need | None = None
 
 
 class SqlLake(Protocol):
@@ -38,6 +44,10 @@ class SqlLake(Protocol):
     @property
     def fileio(self) -> FileIO:
         """The store."""
+
+    @property
+    def _context(self) -> Any:
+        """What the methods of a lake share."""
 
     def table(self, name: str) -> Table:
         """See `Lake.table`."""
@@ -137,7 +147,15 @@ def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[QueryTable]]:
         if not node.args.get("alias"):
             node.set("alias", sql.TableAlias(this=sql.to_identifier(alias, quoted=True)))
         sources.append(source)
-    return tree, sources
+    return tree, _with_needs(tree, sources)
+
+
+def _with_needs(tree: sql.Query, sources: Sequence[QueryTable]) -> list[QueryTable]:
+    """The tables of a query, with the needs of those in place as of the newest slot."""
+    in_place = {source.name: source for source in sources if source.as_of is None and source.table.spec.is_in_place}
+    schemas = {name: source.table.spec.table_schema.to_arrow() for name, source in in_place.items()}
+    needs = needs_of(tree, schemas, by_field=schemas) if in_place else {}
+    return [replace(source, need=needs.get(source.name)) for source in sources]
 
 
 def _check_bound(tree: sql.Query, mentioned: Mapping[int, sql.Table]) -> None:

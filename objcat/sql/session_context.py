@@ -28,17 +28,19 @@ class SessionContext(Context):
 
     _rows_of: Callable[[str], Any]
     _with: str
+    _rows: Any
 
-    def __init__(self, table: Any, runner: SessionRunner, before: str) -> None:
-        """`before`: the text before the statement, of which WITH counts."""
-        super().__init__(_OneTable(table), runner)  # type: ignore[arg-type]
+    def __init__(self, table: Any, runner: SessionRunner, before: str, rows: Any = None) -> None:
+        """`before`: the text before the statement, of which WITH counts. `rows`: of its only query; None: its text says them."""
+        super().__init__(_OneTable(table), runner, counts=False)  # type: ignore[arg-type]
         # The class above is frozen.
         object.__setattr__(self, "_rows_of", runner.session_rows)
         object.__setattr__(self, "_with", f"{before} " if _WITH.match(before) else "")
+        object.__setattr__(self, "_rows", rows)
 
     def query(self, tree: sql.Query) -> Any:
         """The rows of a query, from the session."""
-        return self._rows_of(self._with + spark_sql(without_variables(tree)))
+        return self._rows if self._rows is not None else self._rows_of(self._with + spark_sql(without_variables(tree)))
 
     def committed(self, result: CommitResult | None) -> Any:
         """Spark returns no row for these statements."""

@@ -67,7 +67,8 @@ def as_rows(result: Any) -> pa.Table:
     """The result of a service as a table: a row for each of its results, nested values as JSON; no row when there is nothing."""
     match result:
         case pa.Table():
-            return result
+            # PySpark takes rows whose first chunk is empty for none.
+            return result.combine_chunks()
         case dict():
             return pa.table({"property": pa.array(list(result), pa.string()), "value": pa.array(list(result.values()), pa.string())})
         case list():

@@ -8,6 +8,7 @@ A statement runs as a whole or is refused with InvalidSql. No part of a statemen
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from objcat.predicate.dialect import SparkText
 from objcat.sql.call import call
 from objcat.sql.context import Context
 from objcat.sql.ddl import ALTERS, alter, alter_by_text, create, drop, undrop
-from objcat.sql.dml import delete, insert, merge, truncate, update
+from objcat.sql.dml import EVOLVES, delete, insert, merge, truncate, update
 from objcat.sql.names import table_name
 from objcat.sql.runner import bind
 from objcat.sql.session_context import SessionContext, SessionRunner
@@ -35,6 +36,8 @@ KNOWN = (
 
 _BY_TEXT: Mapping[str, Callable[[Context, str], Any]] = {"CALL": call, "SHOW": show, "UNDROP": undrop}
 """Statements that the parser does not know, or that differ from product to product."""
+_EVOLVES = re.compile(r"MERGE\s+WITH\s+SCHEMA\s+EVOLUTION\s+(?=INTO\b)", re.IGNORECASE)
+"""Words that the parser does not know."""
 _OF_ROWS: tuple[type[sql.Expr], ...] = (sql.Delete, sql.Merge, sql.Update)
 """Statements for which Spark has no plan of its own."""
 _DONE_BY: Mapping[type[sql.Expr], Callable[[Context, Any], Any]] = {
@@ -56,7 +59,7 @@ def run_statement(statement: str, context: Context) -> Any:
     head = statement.partition(" ")[0].upper()
     if head in _BY_TEXT:
         return _BY_TEXT[head](context, statement[len(head) :].strip())
-    tree = _parsed(statement)
+    tree = parse_statement(statement)
     if isinstance(tree, sql.Query):
         if tree.find(sql.Into):
             raise InvalidSql("SELECT ... INTO a table is not supported. Write CREATE TABLE ... AS SELECT, or INSERT INTO ... SELECT.")
@@ -75,7 +78,7 @@ def run_reading(statement: str, context: Context) -> pa.RecordBatchReader | pa.T
     head = statement.partition(" ")[0].upper()
     if head == "SHOW":
         return show(context, statement[len(head) :].strip())
-    tree = None if head in _BY_TEXT else _parsed(statement)
+    tree = None if head in _BY_TEXT else parse_statement(statement)
     if isinstance(tree, sql.Query):
         return context.runner.batch(context.runner.rows(*bind(tree, context.lake)))
     if isinstance(tree, sql.Describe):
@@ -86,7 +89,7 @@ def run_reading(statement: str, context: Context) -> pa.RecordBatchReader | pa.T
     )
 
 
-def run_row_statement(statement: str, table: Any, runner: SessionRunner, *, before: str) -> None:
+def run_row_statement(statement: str, table: Any, runner: SessionRunner, *, before: str, rows: Any = None) -> None:
     """Run an UPDATE, DELETE or MERGE that Spark has parsed and resolved. Raises InvalidSql, else what its operations raise.
 
     Args:
@@ -94,14 +97,15 @@ def run_row_statement(statement: str, table: Any, runner: SessionRunner, *, befo
         table: the table that it writes to, as Spark resolved its name.
         runner: of the session, whose own tables and views the source of a MERGE may name.
         before: what comes before it: WITH and its queries, or nothing.
+        rows: of the source of a MERGE; None: its text says them.
     """
-    tree = _parsed(statement)
+    tree = parse_statement(statement)
     if not isinstance(tree, _OF_ROWS):
         raise InvalidSql(f"{shown(statement)} is no UPDATE, DELETE or MERGE. Nothing was done. Write one of them.")
     placeholder = next(tree.find_all(sql.Placeholder, sql.Parameter), None)
     if placeholder is not None:
         raise InvalidSql(f"The parameter {placeholder.sql('spark')} is not supported in this statement. Nothing was done. Write its value.")
-    _DONE_BY[type(tree)](SessionContext(table, runner, before), tree)
+    _DONE_BY[type(tree)](SessionContext(table, runner, before, rows), tree)
 
 
 def _alter_by_text(context: Context, tree: sql.Command) -> Any:
@@ -113,7 +117,16 @@ def _alter_by_text(context: Context, tree: sql.Command) -> Any:
     raise InvalidSql(f"ALTER {' '.join(words)} is not supported. Supported are {ALTERS}.")
 
 
-def _parsed(statement: str) -> sql.Expr:
+def parse_statement(statement: str) -> sql.Expr:
+    """The tree of one statement. Raises InvalidSql when it does not parse, or is not one."""
+    evolves = _EVOLVES.match(statement)
+    found = _parsed_once(statement if evolves is None else f"MERGE {statement[evolves.end() :]}")
+    if evolves is not None:
+        found.set(EVOLVES, sql.true())
+    return found
+
+
+def _parsed_once(statement: str) -> sql.Expr:
     logger = logging.getLogger("sqlglot")
     level = logger.level
     # The parser warns of what it leaves as text; that is refused here.

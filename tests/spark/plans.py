@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
 
 def text_of(frame: DataFrame) -> str:
@@ -66,3 +66,10 @@ def _sum_over_scans(frame: DataFrame, metric: str) -> int:
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(i) for i in range(leaves.size())]
     return sum(int(scan.metrics().apply(metric).value()) for scan in scans if scan.metrics().contains(metric))
+
+
+def jobs_of(spark: SparkSession, described: str) -> int:
+    """How many jobs Spark did under a description."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    found = [jobs.apply(number).description() for number in range(jobs.size())]
+    return sum(one.isDefined() and one.get().startswith(described) for one in found)

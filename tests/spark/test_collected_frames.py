@@ -17,6 +17,7 @@ from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.metadata.table_spec import Index
 from objcat.spark import frames
 from objcat.write import index_lookup
+from tests.spark.plans import jobs_of
 
 LOCATED: tuple[Index, ...] = (objcat.SimpleIndex(), objcat.BloomIndex(), objcat.RecordIndex(2))
 
@@ -57,13 +58,6 @@ def values(key: int) -> dict[str, Any]:
 def frame_of_values(spark: SparkSession, keys: range) -> DataFrame:
     rows = spark.createDataFrame(pa.Table.from_pylist([values(key) for key in keys], SCHEMA))
     return rows.withColumn("local", F.col("local").cast("timestamp_ntz"))
-
-
-def jobs_of(spark: SparkSession, described: str) -> int:
-    """How many jobs Spark did under a description."""
-    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    found = [jobs.apply(number).description() for number in range(jobs.size())]
-    return sum(one.isDefined() and one.get().startswith(described) for one in found)
 
 
 def table_of(tmp_path: Path, index: Index, **more: Any) -> objcat.Table:

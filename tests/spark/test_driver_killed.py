@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from tests.spark.killed_driver import KINDS, SCHEMA, WORKS, Rows, done_to, work_
 from tests.spark.processes import of_session
 
 DRIVER_S_MAX = 300
-CHIEF = (("merge_on_read compact", "driver"), ("copy_on_write merge", "landed"), ("copy_on_write insert_overwrite", "jvm"))
+CHIEF = (("copy_on_write insert_overwrite", "jvm"),)
 """What dies without `--all`."""
 POINTS = ("task", "driver", "term", "jvm", "slot", "landed")
+LOST = ("SparkJobLost", "Nothing of it is visible")
 REQUESTS = (1, 2, 3, 4, 6, 8, 11, 15)
 """After which ones of a driver it dies, with `--all`; where a work has less, it ends."""
 
@@ -83,18 +84,26 @@ def check_all(directory: Path, plans: list[dict[str, Any]]) -> None:
 
 
 def run(directory: Path, plan: dict[str, Any]) -> str | None:
-    """Run a driver to its end, whichever it is, until no process of it is left. Returns what it said when it died, else None."""
+    """Run a driver of works, see `run_driver`."""
+    return run_driver("tests.spark.killed_driver", directory, plan)
+
+
+def run_driver(module: str, directory: Path, plan: dict[str, Any], lost: Collection[str] = LOST) -> str | None:
+    """Run a driver to its end, whichever it is, until no process of it is left. Returns what it said when it died, else None.
+
+    lost: what a driver says whose JVM was ended.
+    """
     environment = {**os.environ, "JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     log = directory / "log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "tests.spark.killed_driver", str(directory), json.dumps(plan)]
+        command = [sys.executable, "-m", module, str(directory), json.dumps(plan)]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True)
         try:
             code = process.wait(DRIVER_S_MAX)
             said = log.read_text()
             if code > 0:
                 # Only a driver whose JVM was ended has something to say.
-                assert plan["point"] == "jvm" and "SparkJobLost" in said and "Nothing of it is visible" in said, said[-4000:]
+                assert plan["point"] == "jvm" and all(words in said for words in lost), said[-4000:]
             # Workers and a JVM that outlive their driver may still write.
             while of_session(process.pid):
                 pass

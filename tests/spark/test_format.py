@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,9 @@ import objcat
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, WriterFenced
 from objcat.inspection.doctor import examine
+from objcat.spark import versions
 from pyspark_objcat import DefaultSource
+from tests.spark.files import batch, data_files
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 
@@ -29,16 +30,6 @@ def rows(found: DataFrame | pa.Table) -> dict[int, str]:
     keys = table["id"].to_pylist()
     assert len(set(keys)) == len(keys)
     return dict(zip(keys, table["value"].to_pylist(), strict=True))
-
-
-def data_files(place: Path) -> set[str]:
-    # os.walk passes over directories that a writer takes away meanwhile; Path.rglob raises
-    return {
-        os.path.join(directory, name)
-        for directory, _, names in os.walk(place)
-        for name in names
-        if name.endswith(".parquet") and "/data/" in directory + "/"
-    }
 
 
 def test_the_first_write_creates_and_the_next_upserts(spark: SparkSession, tmp_path: Path) -> None:
@@ -97,7 +88,9 @@ def test_a_frame_is_of_the_columns_that_it_was_made_of_and_stays_at_the_slot_of_
     table.upsert([{"id": 3, "value": "y"}])
     assert len(rows(frame)) == 4
     table.upsert([{"id": 4, "value": "z"}])
-    assert frame.count() == frame.select("id").count() == 4 and spark.read.format("objcat").load(f"{tmp_path}/t").count() == 5
+    # Each plan of Spark 4.0 has a reader of its own.
+    stays = 4 if versions.VERSION >= (4, 1) else 5
+    assert frame.count() == frame.select("id").count() == stays and spark.read.format("objcat").load(f"{tmp_path}/t").count() == 5
     others = [spark.read.format("objcat").option("mode", mode).load(f"{tmp_path}/t") for mode in ("snapshot", "incremental")]
     ids = spark.read.format("objcat").option("columns", "id").load(f"{tmp_path}/t")
     past = spark.read.format("objcat").option("as_of", "3").load(f"{tmp_path}/t")
@@ -265,10 +258,6 @@ def job(place: Path, **options: str):
 
     schema = StructType([StructField("id", LongType()), StructField("value", StringType())])
     return DefaultSource({"path": f"{place}/t", **options}).writer(schema, overwrite=False)
-
-
-def batch(first: int, last: int, value: str) -> pa.RecordBatch:
-    return pa.record_batch({"id": list(range(first, last)), "value": [value] * (last - first)})
 
 
 def test_only_what_is_handed_to_the_commit_counts(tmp_path: Path) -> None:

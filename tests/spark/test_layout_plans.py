@@ -15,7 +15,7 @@ import objcat
 from objcat.spark.native import merge
 from tests.spark.plans import exchanges, shuffled, text_of
 from tests.spark.scripts import comparable
-from tests.spark.sessions import session
+from tests.spark.sessions import of_unions, session
 
 ROWS = 200
 SCHEMA = pa.schema([("k", pa.int64()), ("line", pa.int32()), ("at", pa.int64()), ("v", pa.float64())])
@@ -46,7 +46,7 @@ SHARES = {"a tenth": ROWS // 10, "all of them and more": ROWS + 40}
 
 def made(place: Path, kind: str, name: str, *, logs: int = 0) -> objcat.Table:
     schema, said, key = TABLES[kind]
-    table = objcat.connect(place).create_table(name, schema, index=objcat.BucketIndex(4, columns=("k",)), **said)  # type: ignore[arg-type]
+    table = objcat.connect(place).create_table(name, schema, index=objcat.BucketIndex(4, columns=("k",)), **said)  # type: ignore[call-overload]
     table.insert(rows(ROWS, 1.0, key, schema))
     if logs:
         table.upsert(rows(logs, 2.0, key, schema, at=1))
@@ -102,6 +102,7 @@ def by_key(held: Rows) -> dict[object, Rows]:
     return found
 
 
+@of_unions
 @pytest.mark.parametrize(("kind", "share"), [*((kind, "a tenth") for kind in TABLES), ("keys close together", "all of them and more")])
 def test_base_rows_are_never_shuffled_for_the_key(spark: SparkSession, tmp_path: Path, kind: str, share: str) -> None:
     one = made(tmp_path, kind, "one", logs=SHARES[share])

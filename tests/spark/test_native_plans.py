@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 
 import objcat
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS
+from objcat.spark import versions
 from tests.spark.plans import exchanges, text_of
 from tests.spark.scripts import comparable
+from tests.spark.sessions import of_unions
 
 ORDERS = pa.schema([("o_key", pa.int64()), ("price", pa.float64())])
 KEPT = "tax:double,_objcat_op:tinyint"
@@ -183,6 +185,7 @@ def test_what_serves_no_layout_is_not_paid_for(spark: SparkSession, few_logs: ob
     assert unused["a broadcast"].count() == 30
 
 
+@of_unions
 def test_what_serves_a_layout_stays_where_it_may_be_used(spark: SparkSession, few_logs: objcat.Table) -> None:
     rows = few_logs.scan().to_spark(spark)
     per_key = rows.groupBy("l_key").count()
@@ -199,6 +202,12 @@ def test_what_serves_a_layout_stays_where_it_may_be_used(spark: SparkSession, fe
         assert "REPARTITION_BY_NUM" in text_of(kept)
     finally:
         kept.unpersist()
+
+
+@pytest.mark.skipif(versions.UNIONS_KEEP_LAYOUT, reason="A union of Spark keeps how its children are distributed since version 4.1")
+def test_no_layout_is_made_below_a_union_that_loses_it(spark: SparkSession, few_logs: objcat.Table) -> None:
+    per_key = few_logs.scan().to_spark(spark).groupBy("l_key").count()
+    assert "REPARTITION_BY_NUM" not in text_of(per_key) and exchanges(per_key) == 1
 
 
 def test_a_users_own_rules_and_repartitions_stay(spark: SparkSession, few_logs: objcat.Table) -> None:
@@ -220,6 +229,7 @@ def test_a_users_repartition_of_log_rows_stays(spark: SparkSession, tmp_path: Pa
         assert "REPARTITION_BY_NUM" in text_of(frame)
 
 
+@of_unions
 def test_base_files_in_an_order_of_their_own_keep_the_layout(spark: SparkSession, tmp_path: Path) -> None:
     """What is joined is sorted then; before, the table without log rows was not."""
     o, li = orders(tmp_path), lines(tmp_path)

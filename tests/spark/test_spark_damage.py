@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import objcat
 from fileio.registry import open_store
 from objcat.errors import CorruptTable
+from objcat.spark import versions
 from tests.tables.damaging import change_entry, files_of, flip, of_one_row, places, swap, twins, written
 
 CHECKED = "parquet.page.verify-checksum.enabled"
@@ -18,8 +19,9 @@ READS: dict[str, Callable[[SparkSession, objcat.Table], DataFrame]] = {
     "native": lambda spark, table: table.scan().to_spark(spark),
     "incremental": lambda spark, table: table.incremental(since=0).to_spark(spark),
     "through Arrow": lambda spark, table: table.changes(since=0).to_spark(spark),
-    "format": lambda spark, table: spark.read.format("objcat").load(table._context.fileio.url),
 }
+if versions.HAS_PYTHON_SOURCES:
+    READS["format"] = lambda spark, table: spark.read.format("objcat").load(table._context.fileio.url)
 
 
 @pytest.fixture

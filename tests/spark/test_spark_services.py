@@ -21,7 +21,7 @@ from objcat.inspection.doctor import examine
 from objcat.maintenance.workers import LocalWorkers
 from objcat.spark import foreach_batch
 from objcat.timeline.entry import Action
-from pyspark_objcat import DefaultSource
+from tests.spark.sessions import of_the_format
 from tests.spark.test_spark_jobs import descriptions
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64(), nullable=False)])
@@ -201,11 +201,14 @@ def test_what_spark_writes_spark_compacts(spark: SparkSession, tmp_path: Path, h
     assert content(table) == written(numbers)
 
 
+@of_the_format
 def test_what_the_format_writes_is_looked_after_by_the_process_that_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fileio.env, "_default", Inline())
     table = looked_after(tmp_path)
     schema = from_arrow_schema(SCHEMA)
     numbers = range(WRITES)
+    from pyspark_objcat import DefaultSource
+
     for number in numbers:
         rows = pa.table({"id": [number % 5, 100 + number], "v": [number, number]}, schema=SCHEMA)
         if number % 2:

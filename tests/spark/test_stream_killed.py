@@ -37,7 +37,7 @@ WAYS = ("kill", "jvm", "driver")
 @pytest.mark.parametrize(
     ("kills", "files"),
     [
-        pytest.param(2, 14, id="2", marks=pytest.mark.timeout(900)),
+        pytest.param(1, 8, id="1", marks=pytest.mark.timeout(900)),
         pytest.param(20, 110, id="20", marks=[pytest.mark.tier("all"), pytest.mark.timeout(3600)]),
     ],
 )

@@ -18,8 +18,8 @@ import objcat
 from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, StreamRewound
 from objcat.spark import foreach_batch
-from pyspark_objcat import DefaultSource
-from tests.spark.test_format import batch, data_files
+from tests.spark.files import batch, data_files
+from tests.spark.sessions import of_the_format
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 ROWS = 10
@@ -82,6 +82,7 @@ def versions(table: objcat.Table) -> list[dict[str, int]]:
     return [entry.apps[table.id] for entry in table.inspect.history() if entry.apps]
 
 
+@of_the_format
 def test_each_batch_is_one_commit_and_a_restart_goes_on(
     source: DataFrame, table: objcat.Table, arrivals: Callable[[int], None], run: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_each_batch_is_one_commit_and_a_restart_goes_on(
         pass
 
 
+@of_the_format
 def test_a_batch_that_spark_brings_again_is_not_written_again(
     source: DataFrame, table: objcat.Table, arrivals: Callable[[int], None], run: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_batch_that_spark_brings_again_is_not_written_again(
     assert not rolled_back, "what the second try wrote is still there"
 
 
+@of_the_format
 def test_a_stream_needs_a_name(spark: SparkSession, source: DataFrame, table: objcat.Table, arrivals, run, tmp_path: Path) -> None:
     arrivals(0)
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "elsewhere"))
@@ -129,6 +132,7 @@ def test_a_stream_needs_a_name(spark: SparkSession, source: DataFrame, table: ob
     assert versions(table) == [{"meters": 0}]
 
 
+@of_the_format
 def test_a_new_checkpoint_under_an_old_name_is_refused_and_not_lost(
     source: DataFrame, table: objcat.Table, arrivals, run, tmp_path
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_new_checkpoint_under_an_old_name_is_refused_and_not_lost(
     assert content(table) == expected(2)
 
 
+@of_the_format
 def test_output_modes(spark: SparkSession, source: DataFrame, arrivals, run, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64())])
     table = objcat.connect(tmp_path / "lake").create_table("t", schema, key=["value"])
@@ -160,6 +165,7 @@ def test_output_modes(spark: SparkSession, source: DataFrame, arrivals, run, tmp
     assert dict(zip(*table.scan().to_arrow().to_pydict().values(), strict=True)) == {"true": 15, "false": 15}
 
 
+@of_the_format
 def test_deletes_and_rows_without_a_key(source: DataFrame, table: objcat.Table, arrivals, run, tmp_path: Path) -> None:
     arrivals(0)
     run(into(source, table, delete_when="id < 5"))
@@ -171,6 +177,7 @@ def test_deletes_and_rows_without_a_key(source: DataFrame, table: objcat.Table, 
     assert sorted(log.scan().to_arrow()["id"].to_pylist()) == sorted([*range(10), *range(5, 15)])
 
 
+@of_the_format
 def test_a_batch_that_fails_leaves_nothing(source: DataFrame, table: objcat.Table, arrivals, run, tmp_path: Path) -> None:
     arrivals(0)
     bad = source.selectExpr("if(id = 7, null, id) as id", "value").repartition(2)
@@ -187,9 +194,12 @@ def test_a_batch_that_fails_leaves_nothing(source: DataFrame, table: objcat.Tabl
 
 def writer(place: Path, **options: str):
     schema = StructType([StructField("id", LongType()), StructField("value", StringType())])
+    from pyspark_objcat import DefaultSource
+
     return DefaultSource({"path": f"{place}/lake/t", "app_id": "app", **options}).streamWriter(schema, overwrite=False)
 
 
+@of_the_format
 def test_of_two_tries_of_a_batch_one_counts(table: objcat.Table, tmp_path: Path) -> None:
     first, second = (writer(tmp_path).write(iter([batch(0, 10, name)])) for name in ("first", "second"))
     writer(tmp_path).commit([second], 0)
@@ -198,6 +208,7 @@ def test_of_two_tries_of_a_batch_one_counts(table: objcat.Table, tmp_path: Path)
     assert len(data_files(tmp_path)) == 1
 
 
+@of_the_format
 def test_a_batch_that_is_given_up_is_removed(table: objcat.Table, tmp_path: Path) -> None:
     message = writer(tmp_path).write(iter([batch(0, 10, "a")]))
     writer(tmp_path).abort([None, message], 0)
@@ -206,6 +217,7 @@ def test_a_batch_that_is_given_up_is_removed(table: objcat.Table, tmp_path: Path
     assert set(content(table).values()) == {"b"}
 
 
+@of_the_format
 def test_a_stream_whose_batches_a_restore_took_back_is_told_so(table: objcat.Table, tmp_path: Path) -> None:
     for number in range(2):
         writer(tmp_path).commit([writer(tmp_path).write(iter([batch(0, 10, f"batch {number}")]))], number)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import objcat
 import objcat.spark
 from objcat.errors import InvalidInput
+from objcat.spark.native import scan
 from tests.spark.plans import text_of
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("amount", pa.float64())])
@@ -70,6 +71,32 @@ def test_every_query_sees_the_newest_slots_and_a_frame_its_own(spark: SparkSessi
         assert [tuple(row) for row in before.collect()] == [(20, 100.0)]
     finally:
         spark.catalog.dropTempView("of_the_user")
+
+
+def test_a_plan_is_made_once_for_a_slot_and_the_settings_of_a_session(
+    spark: SparkSession, asked: Asked, lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def counted(*given: Any, plan: Any = scan.scan_dataframe, **named: Any) -> Any:
+        made.append(given)
+        return plan(*given, **named)
+
+    monkeypatch.setattr(scan, "scan_dataframe", counted)
+    query = "SELECT count(*), max(a.amount) FROM lake.shop.orders a JOIN lake.shop.orders b ON a.id = b.id"
+    assert [rows(spark, query) for _ in range(3)] == [[(20, 100.0)]] * 3
+    assert len(made) == 1
+    lake.table("shop.orders").upsert([{"id": 1000, "city": "Bergen", "amount": 1000.0}])
+    assert [rows(spark, query) for _ in range(2)] == [[(21, 1000.0)]] * 2
+    assert len(made) == 2
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        assert rows(spark, query) == [(21, 1000.0)]
+        assert len(made) == 3, "a plan may depend on the settings"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before or "200")
+    assert rows(spark, "SELECT count(*) FROM lake.shop.orders VERSION AS OF 2") == [(20,)]
 
 
 def test_tables_come_and_go_and_change(spark: SparkSession, asked: Asked, lake: objcat.Lake) -> None:

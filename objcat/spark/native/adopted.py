@@ -56,14 +56,14 @@ def layout_of(adopted: Adoption) -> AdoptedLayout:
 
 def native_layouts(groups: Iterable[FileGroup]) -> frozenset[AdoptedLayout]:
     """The layouts of the adopted files of a plan that become relations: the most frequent ones."""
-    counts = Counter(layout_of(adopted) for group in groups if (adopted := _adopted(group)) is not None)
+    counts = Counter(layout_of(adopted) for group in groups if (adopted := _adopted(group)) is not None and adopted.source is None)
     return frozenset(layout for layout, _ in counts.most_common(LAYOUTS_MAX))
 
 
 def is_native(group: FileGroup, layouts: frozenset[AdoptedLayout]) -> bool:
     """Whether Spark reads the files of a file group itself. layouts: of `native_layouts`."""
     adopted = _adopted(group)
-    return adopted is None or layout_of(adopted) in layouts
+    return adopted is None or (adopted.source is None and layout_of(adopted) in layouts)
 
 
 def text_of(file: BaseFile, column_id: int) -> str:

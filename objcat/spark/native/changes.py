@@ -21,6 +21,7 @@ from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import NativeRoot, fills_defaults, native_root
 from objcat.spark.native.scan import native_part
 from objcat.spark.native.snapshot import native_rows
+from objcat.spark.versions import from_arrow
 from objcat.spark.worker_task import check_workers, opened, spark_task
 from objcat.tasks.changes import ChangeTask, IncrementTask, bytes_of, read_changed
 
@@ -89,7 +90,7 @@ def _native(spark: SparkSession, root: NativeRoot, plan: IncrementalPlan, order:
     if is_listed and not any(name in HIDDEN for name in plan.columns):
         return native_rows(spark, root, plan.scan(), plan.bounds(), order=order, then=[*filters, chosen])
     rows = native_rows(spark, root, plan.scan(), plan.bounds(), order=order, then=filters)
-    return rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN).select(chosen)
+    return rows.join(F.broadcast(from_arrow(spark, plan.commits)), TXN_COLUMN).select(chosen)
 
 
 def read_numbered(store: StoreDescription, parts: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import pickle
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from fileio.errors import FileIOError
@@ -22,6 +21,10 @@ from objcat.common.validation import session
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.spark.native.janino import compiled
 from objcat.spark.native.relation import native_root
+from objcat.spark.versions import needs_python_sources
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
 
 
 class SparkReadable(Protocol):
@@ -60,7 +63,9 @@ def native_format(spark: SparkSession) -> None:
 
     Raises:
         InvalidInput: the session was stopped, or is of Spark Connect.
+        SparkTooOld: the format needs Spark 4.
     """
+    needs_python_sources()
     session(spark)
     if not hasattr(spark, "_jvm"):
         raise InvalidInput("This session is of Spark Connect, whose plans are made by the server. Use scan().to_spark(spark).")

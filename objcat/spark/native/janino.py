@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from objcat.spark.versions import java_source
+
 _lock = threading.Lock()
 _KEPT = "_objcat_compiled"
 
@@ -29,6 +31,7 @@ def compiled(spark: SparkSession, source: str, made: str, *, target: int | None 
             compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
             if target is not None:
                 compiler.setTargetVersion(target)
-            compiler.cook(resources.files("objcat.spark.native").joinpath(f"{source}.java").read_text(encoding="utf-8"))
+            text = resources.files("objcat.spark.native").joinpath(f"{source}.java").read_text(encoding="utf-8")
+            compiler.cook(java_source(source, text))
             kept[source] = compiler.getClassLoader().loadClass(f"{source}${made}").getConstructors()[0].newInstance(None)
         return kept[source]

@@ -36,6 +36,7 @@ from objcat.spark.native.merge import ORDER, PART, RANK, SURE, MergeRows, merged
 from objcat.spark.native.ordering import order_of, sure_to_win
 from objcat.spark.native.query import Expressions, Query, cast, of_frame, union
 from objcat.spark.native.relation import Constant, NativeRoot, Relation, internal, related, spark_schema, with_bounds
+from objcat.spark.versions import from_arrow
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
 from objcat.tasks.scan import FILE_COLUMN
 
@@ -246,7 +247,7 @@ class _SnapshotFrame:
         if any(one.count for _, one in segments):
             inside += f" AND (of_count = 0 OR {self._hash_modulo('cast(of_count AS int)')} = of_bucket)"
         hidden = (*self._kept(), RANK, OP_COLUMN, _HORIZON, _START, _ROW)
-        of = of_frame(self.spark.createDataFrame(segment_rows(logs)))
+        of = of_frame(from_arrow(self.spark, segment_rows(logs)))
         return rows.joined(of, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"])
 
     def _timely(self, rows: Query) -> Query:

@@ -1,0 +1,6 @@
+"""The macros of the adapter."""
+
+from pathlib import Path
+
+PACKAGE_PATH = str(Path(__file__).parent)
+"""The folder that dbt reads as a package."""
