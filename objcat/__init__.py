@@ -13,10 +13,13 @@ reads. `errors` has what they raise. `objcat.spark` is for Spark. The import nee
 
 from objcat import errors
 from objcat.common.progress import Progress, report_progress
+from objcat.derived.refresh import DerivedLag, RefreshResult
 from objcat.lake.lake import Lake, connect
 from objcat.lake.standalone import create_table_at, table_at
+from objcat.maintenance.compaction_plugin import CompactionCandidate
 from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.maintenance.maintain import MaintenanceReport
+from objcat.metadata.in_place import Files
 from objcat.metadata.schema_evolution import (
     AddColumn,
     DropColumn,
@@ -36,6 +39,7 @@ from objcat.timeline.log_state import AppliedVersion, AppVersion
 from objcat.timeline.position import SourcePosition, StoredPosition
 from objcat.timeline.rollback import CommittedAt, RolledBackAt
 from objcat.version import VERSION
+from objcat.write.index_plugin import FoundKeys, KeyFile
 from objcat.write.transaction import CommitResult
 
 __all__ = [
@@ -46,17 +50,23 @@ __all__ = [
     "BucketIndex",
     "CommitResult",
     "CommittedAt",
+    "CompactionCandidate",
     "CompactionStrategy",
+    "DerivedLag",
     "DropColumn",
     "DropDefault",
     "DropNotNull",
     "FileGroupId",
+    "Files",
+    "FoundKeys",
+    "KeyFile",
     "Lake",
     "MaintenanceReport",
     "MemoryIndex",
     "MoveColumn",
     "Progress",
     "RecordIndex",
+    "RefreshResult",
     "RenameColumn",
     "RolledBackAt",
     "Scan",

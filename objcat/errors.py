@@ -9,7 +9,10 @@ ObjcatError                   the root of all
 │   │   └── NullKey           a key or ordering value is null or NaN.
 │   ├── InvalidPredicate      a filter does not parse, or names an unknown column.
 │   ├── InvalidSql            a statement does not parse, or names something unknown.
+│   ├── SparkTooOld           the installed Spark lacks what a call needs.
 │   └── TablesInSeveralLogs   the tables of a transaction do not share a log.
+├── PluginMissing             no installed package offers a plug-in of that name.
+├── PluginFailed              a plug-in failed, or answered what it must not.
 ├── MissingOnWorkers          a Spark worker lacks objcat, or has another version or Python.
 ├── SparkJobLost              a Spark job was cancelled or lost. Nothing is visible. Write again.
 ├── SparkJobFailed            a Spark job failed in the DataFrame. Nothing is visible.
@@ -32,6 +35,7 @@ ObjcatError                   the root of all
 │   ├── PositionConflict      another reader of the source committed first.
 │   └── StreamRewound         a RESTORE took back what the application wrote.
 ├── OutOfMemory               the process ran out of memory. The commit did not happen.
+├── SourceFileChanged         a file in place is not the one that a commit took. Refresh the files of the table.
 ├── ForeignTableChanged       a table of another format changed while it was adopted. Adopt it again.
 ├── IngestStopped             an ingest cannot go on. What it committed stays.
 │   ├── SourceUnfit           settings or rights of the source do not fit.
@@ -107,10 +111,31 @@ class InvalidSql(InvalidInput):
     """
 
 
+class SparkTooOld(InvalidInput):
+    """The installed version of Spark lacks what a call needs. Nothing was done.
+
+    What to do: Call what the message names, or install the version of PySpark that it names.
+    """
+
+
 class TablesInSeveralLogs(InvalidInput):
     """A transaction names tables that do not share a log. Nothing was written.
 
     What to do: Create the tables with one `shared_log`.
+    """
+
+
+class PluginMissing(ObjcatError):
+    """A plug-in that a table, a lake or a call names is not installed in this process, or cannot be imported. Nothing was done.
+
+    What to do: Install the package that offers it. The message names the group of entry points.
+    """
+
+
+class PluginFailed(ObjcatError):
+    """A plug-in raised an error, or answered what its contract forbids. Nothing was written.
+
+    What to do: Correct the plug-in, or do without it. Its conformance suite shows what is wrong.
     """
 
 
@@ -232,6 +257,13 @@ class OutOfMemory(ObjcatError, MemoryError):
     """The process ran out of memory, or reached its memory limit. The commit in progress did not happen. Earlier commits remain.
 
     What to do: Write fewer rows at once, or give the process more memory.
+    """
+
+
+class SourceFileChanged(ObjcatError):
+    """A file in place is not the one that a commit took: its program replaced, removed or damaged it. No row of it was made up.
+
+    What to do: Call `refresh_files` with `on_change` and `on_missing`, or put the file back.
     """
 
 

@@ -22,12 +22,15 @@ from objcat.cli import (
     archive,
     contents,
     doctor,
+    files_in_place,
     history,
     ingest,
     ls,
     maintain,
     mirror,
     profiles,
+    reencode,
+    refresh,
     report,
     rows,
     serve,
@@ -97,6 +100,10 @@ app.command("ls")(ls.ls)
 app.command("undrop")(services.undrop)
 app.command("move")(archive.move)
 app.command("adopt")(adopt.adopt)
+app.command("refresh-files")(files_in_place.refresh_files)
+app.command("precompute")(files_in_place.precompute)
+app.command("promote")(files_in_place.promote)
+app.command("refresh")(refresh.refresh)
 app.command("schema")(contents.schema)
 app.command("query")(rows.query)
 app.command("export")(rows.export)
@@ -110,6 +117,7 @@ app.command("doctor")(doctor.doctor)
 app.command("rollback")(doctor.rollback)
 app.command("compact")(services.compact)
 app.command("cluster")(services.cluster)
+app.command("reencode")(reencode.reencode)
 app.command("split")(services.split)
 app.command("clean")(services.clean)
 app.command("savepoint")(services.savepoint)

@@ -16,7 +16,7 @@ from objcat.common.validation import whole_number
 from objcat.inspection.explain import bytes_text
 from objcat.metadata.column_defaults import has_defaults, is_said, shown_default
 from objcat.metadata.schema import Column, type_text
-from objcat.metadata.table_spec import ordering_asked
+from objcat.metadata.settings_asked import ordering_asked
 from objcat.metadata.watermark import Watermark
 
 Limit = Annotated[int, typer.Option("--limit", help="Show at most this many, the largest ones. 0 shows all. JSON has all of them.")]

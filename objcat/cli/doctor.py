@@ -59,7 +59,7 @@ def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[s
     if lake._context.catalog.slot < 0:
         yield examine(find_log(url, options), deep=deep, tables=[split_url(url)[1]], on_step=tell)
         return
-    yield from examine_lake(lake.fileio, deep=deep, on_step=tell)
+    yield from examine_lake(lake.fileio, deep=deep, catalog=lake._context.catalog, on_step=tell)
 
 
 def rollback(

@@ -16,6 +16,7 @@ from objcat.errors import InvalidInput
 from objcat.inspection.history import commit_facts
 from objcat.metadata.files import TableDelta, decode_delta
 from objcat.metadata.schema_differences import describe_changes
+from objcat.metadata.shared_commits import commits_of
 from objcat.table.reader import TableReader
 from objcat.timeline.entry import Action, Entry, Txn, intent_key, parse_txn, requested_key
 from objcat.timeline.intents import decode_intent
@@ -34,12 +35,12 @@ def log(
 ) -> None:
     """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata of the user."""
     table = open_table(url, option)
-    entries = table.inspect.history()
+    commits = [commit for entry in table.inspect.history() for commit in commits_of(entry)]
     if as_json:
-        for entry in entries:
+        for entry in commits:
             say_json({**commit_row(entry, table.id), "committed_at": instant_text(entry.committed_at_ms)})
         return
-    rows = [commit_row(entry, table.id) for entry in entries]
+    rows = [commit_row(entry, table.id) for entry in commits]
     shown = sheet(f"{table.name} in {table._context.fileio.url}")
     columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)"}
     if requests:
@@ -79,6 +80,7 @@ def show(
     facts: dict[str, Any] = {
         "action": entry.action.value,
         "transaction": entry.txn,
+        "with it": ", ".join(other.txn for other in entry.also) or None,
         "committed (UTC)": time_text(entry.committed_at_ms),
         "planned at slot": entry.base,
         "by": entry.writer or None,
@@ -133,7 +135,7 @@ def _find(table: TableReader, instant: str) -> Entry | None:
             raise InvalidInput(f"The table {table.name!r} has no slot {digits[:40]}. Use a slot from 0 to {newest}.")
         return with_changes(table._context.fileio, [found])[0]
     txn = parse_txn(instant)
-    return next((entry for entry in table.inspect.history() if txn in (entry.txn, entry.rollback_of)), None)
+    return next((entry for entry in table.inspect.history() if txn in (*entry.txns, entry.rollback_of)), None)
 
 
 def _show_intent(table: TableReader, txn: Txn, *, as_json: bool) -> None:

@@ -38,7 +38,7 @@ def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     metrics: Annotated[bool, typer.Option("--metrics", help="Print metrics in the text format of Prometheus, and change nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the table services that are due: settle dead writers, compact, split, clean, archive, collect, verify.
+    """Refresh derived tables and run the table services that are due: settle dead writers, compact, split, clean, archive, collect, verify.
 
     The properties of each table say what is due. It is safe while others read and write, and on several machines at once. You may stop
     it at any time. Exit code 1: a service failed, or a file is damaged.
@@ -48,7 +48,7 @@ def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     lake = lake_at(url, options)
     if metrics:
         tables = [find_table(url, options)] if lake is None else [lake.table(name) for name in lake.tables()]
-        _print_metrics(tables, verify_bytes or 0, as_json=as_json)
+        _print_metrics(tables, lake, verify_bytes or 0, as_json=as_json)
         return
     env: Env = default_env()
     verified = VERIFIED_BYTES if verify_bytes is None else verify_bytes
@@ -73,11 +73,14 @@ def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         raise typer.Exit(EXIT_NO)
 
 
-def _print_metrics(tables: Sequence[Table], verify_bytes: int, *, as_json: bool) -> None:
+def _print_metrics(tables: Sequence[Table], lake: Lake | None, verify_bytes: int, *, as_json: bool) -> None:
     found = [
         sample
         for table in tables
-        for sample in samples_of(table._context.timeline, table.id, name=table.name, verify_bytes_max=verify_bytes)
+        for sample in (
+            *samples_of(table._context.timeline, table.id, name=table.name, verify_bytes_max=verify_bytes),
+            *(() if lake is None else lake._lag_samples(table)),
+        )
     ]
     if not as_json:
         for line in prometheus_text(found).removesuffix("\n").split("\n"):

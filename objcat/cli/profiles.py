@@ -16,6 +16,7 @@ import typer
 from fileio.errors import InvalidConfig, MissingDependency
 from fileio.options import nearest, redact, secret_options
 from fileio.schemes import scheme_of
+from objcat.catalog.names_plugin import split_catalog_options
 from objcat.cli.output import draw, say, say_json, say_warning, sheet, words
 
 PROFILE_VARIABLE = "OBJCAT_PROFILE"
@@ -76,6 +77,8 @@ def _warn_of_rights(path: Path, profiles: Iterable[Profile]) -> None:
 
 
 def _has_secret(profile: Profile) -> bool:
+    if split_catalog_options(profile.options)[1]:
+        return True  # What is secret for a catalog of names, only its package knows.
     try:
         _, scheme = scheme_of(profile.url)
     except (InvalidConfig, MissingDependency):

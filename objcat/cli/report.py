@@ -20,6 +20,7 @@ from objcat.maintenance.metrics import began_ms
 from objcat.maintenance.savepoint import NAME_KEY
 from objcat.metadata.maintenance_policy import policy_of
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.shared_commits import commits_of
 from objcat.table.reader import TableReader
 from objcat.timeline.entry import Action, Entry
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
@@ -97,7 +98,7 @@ def look(table: TableReader, url: str) -> Looked:
         readable_from_ms=_time_of(table, marks.bound, at_ms),
         saved=[ShownSavepoint(slot, _time_of(table, slot, at_ms), names.get(slot, "")) for slot in sorted(marks.saved)],
         writers=_writers(table),
-        commits=[_commit(entry, table.id) for entry in entries],
+        commits=[_commit(commit, table.id) for entry in entries for commit in commits_of(entry)],
         partitions=table.inspect.partitions().to_pylist(),
     )
 

@@ -15,6 +15,8 @@ from fileio.optional import library
 from fileio.options import Secret, read_secret
 from fileio.registry import open_store
 from fileio.write_outcomes import RetryPolicy
+from objcat.catalog.names_plugin import split_catalog_options
+from objcat.catalog.plugin_catalog import named_catalog
 from objcat.cli.common import LakeUrl, Option, parse_option_arguments, placed
 from objcat.cli.output import say, say_warning
 
@@ -87,6 +89,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     from objcat.serve.settings import ServerSettings
 
     place, options = placed(url, option)
+    names, of_names, of_store = split_catalog_options(options)
     tokens = _tokens(token_file)
     if host not in LOOPBACK and not tokens and not without_token:
         raise InvalidConfig(
@@ -114,9 +117,10 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     policy = RetryPolicy(deadline_s=max(1.0, within / 2))
     with contextlib.ExitStack() as opened:
-        lake = opened.enter_context(open_store(place, options, policy=policy))
-        others = None if mirror_others is None else opened.enter_context(open_store(mirror_others, options, policy=policy))
-        if not check_lake(lake):
+        lake = opened.enter_context(open_store(place, of_store, policy=policy))
+        others = None if mirror_others is None else opened.enter_context(open_store(mirror_others, of_store, policy=policy))
+        catalog = named_catalog(lake, names, of_names)
+        if not check_lake(lake, catalog):
             say_warning("EmptyLake", f"{lake.url} has no tables: nothing was created there yet, or it is another URL.")
 
         def started(address: str) -> None:
@@ -126,7 +130,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer makes an option of each
                 say_warning("NoToken", f"{address} asks for no token.")
 
         try:
-            run_server(lake, settings, host=host, port=port, started=started, access_log=access_log, others=others)
+            run_server(lake, settings, host=host, port=port, started=started, access_log=access_log, others=others, catalog=catalog)
         except KeyboardInterrupt:
             # The end of every server: requests under way were answered.
             say("stopped")

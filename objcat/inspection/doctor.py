@@ -21,6 +21,7 @@ from fileio.contract import ObjectMeta
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import CatalogNames
+from objcat.catalog.plugin_catalog import PluginCatalog
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.inspection.file_checks import F, check_digests, check_files, check_located, check_row_places, head_of_file, named_files
 from objcat.inspection.findings import CACHE, Coverage, DoctorReport, Examination
@@ -28,6 +29,7 @@ from objcat.inspection.mirror_checks import check_mirrors
 from objcat.inspection.position_checks import check_checkpoint_positions, check_position_versions, check_positions
 from objcat.metadata.files import FileGroup, decode_delta
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.shared_commits import commits_of
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_log import log_of_lake
 from objcat.metadata.table_state import Tables
@@ -38,6 +40,7 @@ from objcat.timeline.entry import Entry, Txn, intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.shared_slots import parse_request_key
 from objcat.timeline.side_objects import get_digests, sides_of
 from objcat.timeline.txn_outcomes import outcomes_of
 
@@ -62,9 +65,10 @@ def examine(
     fileio = timeline.fileio
     report = DoctorReport(fileio.url, tuple(tables))
     tell = on_step or (lambda _: None)
-    own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
+    own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).named_paths), Manifests(fileio))
     tell("the state of the tables")
-    view = _replay(own)
+    # Without a readable log there is nothing to compare with.
+    view = _replay(own) if own.entries or report.healthy else None
     if view is not None and own.entries:
         tell("the checkpoints")
         _check_checkpoints(own, deep=deep)
@@ -148,10 +152,16 @@ def _check_unnamed(lake: FileIO, names: CatalogNames, report: DoctorReport) -> N
                 )
 
 
-def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[DoctorReport]:
-    """Examine the names of a lake, then the log of each table, dropped ones too, one report each. Otherwise as `examine`."""
-    names = Catalog(lake).refresh()
-    yield examine_names(lake, on_step=on_step)
+def examine_lake(
+    lake: FileIO, *, deep: bool = False, catalog: Catalog | None = None, on_step: Callable[[str], None] | None = None
+) -> Iterator[DoctorReport]:
+    """Examine the names of a lake, then the log of each table, dropped ones too, one report each. Otherwise as `examine`.
+
+    catalog: of the lake; its log of names when None. Names in the catalog of another package are not examined.
+    """
+    names = (catalog or Catalog(lake)).refresh()
+    if not isinstance(catalog, PluginCatalog):
+        yield examine_names(lake, on_step=on_step)
     held: dict[str, list[str]] = {}
     for bound in names.tables.values():
         held.setdefault(bound.binding.prefix, []).append(bound.binding.name)
@@ -194,7 +204,7 @@ def _read_log(timeline: Timeline[Any], report: DoctorReport, listed: Mapping[str
     for before, after in pairwise([-1, *slots]):
         if after != before + 1:
             report.broken("P1", log_key(before + 1), f"is missing although slot {after} exists. Nobody can read past it.")
-            break
+            return []
     try:
         entries = with_changes(timeline.fileio, timeline.log.read_after(-1, window=32))
     except UnsupportedFormat:
@@ -215,7 +225,7 @@ def _check_outcomes(report: DoctorReport, entries: Sequence[Entry]) -> None:
     for before, entry in zip([None, *entries], entries, strict=False):
         if before is not None and entry.committed_at_ms <= before.committed_at_ms:
             report.broken("P6", f"slot {entry.slot}", f"is not later than slot {before.slot}, so time travel may miss one of them")
-        outcomes: list[tuple[dict[str, int], str]] = [(committed, entry.txn)]
+        outcomes: list[tuple[dict[str, int], str]] = [(committed, txn) for txn in entry.txns]
         if entry.rollback_of is not None:
             outcomes.append((fenced, entry.rollback_of))
         for where, txn in outcomes:
@@ -230,7 +240,7 @@ def _check_conflicts(fileio: FileIO, report: DoctorReport, entries: Sequence[Ent
     """P5 and P9: no entry follows another one that it did not read and that it conflicts with."""
     digests_of = partial(get_digests, fileio)
     first = entries[0].slot if entries else 0
-    for entry in entries:
+    for entry in (commit for shared in entries for commit in commits_of(shared)):
         for other in entries[max(0, entry.base + 1 - first) : entry.slot - first]:
             # An erasure may have removed keys from one of the two entries, so they can no longer be compared.
             judged = {table: own for table, own in entry.footprint.items() if table not in entry.erased and table not in other.erased}
@@ -381,7 +391,7 @@ def _check_leftovers(
     paths_of: Callable[[msgspec.Raw], Iterable[str]],
 ) -> None:
     """P8: objects that no committed entry names. Readers see none of them."""
-    txns: dict[str, Entry] = {entry.txn: entry for entry in entries}
+    txns: dict[str, Entry] = {txn: entry for entry in entries for txn in entry.txns}
     fenced = {str(entry.rollback_of) for entry in entries if entry.rollback_of}
     under_way = {key.split("/")[1].split(".")[0] for key in listed if key.startswith("intents/")}
     strays: Counter[str] = Counter()
@@ -405,6 +415,10 @@ def _check_leftovers(
                 f"{'its intent is there, so ' if txn in under_way else ''}its writer may still be at work",
                 "Run objcat rollback once you know that its writer is dead. It settles the transaction for good.",
             )
+    for key in listed:
+        named = parse_request_key(key)
+        if named is not None and (named[0] < len(entries) or named[1] in txns):
+            report.leftover(key, "is a request of a settled transaction", "Run objcat rollback, which removes it.")
     for path in unnamed_history(fileio, listed):
         report.leftover(path, "is a history file that no slot names. Its writer died.", "The next objcat archive removes it.")
     for txn in under_way & (txns.keys() | fenced):

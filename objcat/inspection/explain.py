@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from objcat.datafile.in_place_rows import SourceAnswer, answer_of
 from objcat.inspection.snapshot_stats import SnapshotStats, survey_of
 from objcat.metadata.manifest import Manifests
 from objcat.planning.scan import ScanPlan
+from objcat.tasks.scan import known_part_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Explanation:
             (bounds
             of other columns, and of the key in log rows).
         merged: file groups of `read` whose log rows are merged with their base file.
+        sources: of a table in place, how many files are read how: `precomputed` (their precomputed columns alone), `positions` (these say
+            which parts of the file are read, if any) and `whole`. Empty for others.
     """
 
     slot: int
@@ -49,6 +54,7 @@ class Explanation:
     total: SnapshotStats
     read: SnapshotStats
     pruned: dict[str, Pruned]
+    sources: dict[str, int] = field(default_factory=dict)
 
     @property
     def merged(self) -> int:
@@ -67,6 +73,9 @@ class Explanation:
             f"          {read.log_rows:,} of {total.log_rows:,} log rows, in {read.log_objects:,} of {total.log_objects:,} log objects",
             f"groups    {read.plain:,} plain, {self.merged:,} merged with log rows, of {total.groups:,}",
         ]
+        if self.sources:
+            said = (f"{count:,} {_SOURCES[SourceAnswer(answer)]}" for answer, count in self.sources.items() if count)
+            lines.append(f"sources   {', '.join(said) or 'none'}")
         for reason, pruned in self.pruned.items():
             if pruned.groups:
                 lines.append(f"pruned    by {reason}: {pruned.groups:,} groups, {pruned.files:,} base files, {bytes_text(pruned.bytes)}")
@@ -99,7 +108,27 @@ def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> 
         total=surveys[0],
         read=surveys[-1],
         pruned=pruned,
+        sources=_sources(plan),
     )
+
+
+_SOURCES = {
+    SourceAnswer.PRECOMPUTED: "by precomputed columns alone",
+    SourceAnswer.POSITIONS: "by positions of matches in precomputed columns",
+    SourceAnswer.WHOLE: "whole",
+}
+
+
+def _sources(plan: ScanPlan) -> dict[str, int]:
+    """How many files in place are read how."""
+    spec = plan.snapshot.spec
+    if not spec.is_in_place:
+        return {}
+    columns = plan.fields_read
+    bases = [group.base for group in plan.groups if group.base is not None and group.base.source is not None]
+    part = known_part_of(plan.where)
+    counts = Counter(answer_of(base, columns, spec, part) for base in bases)
+    return {answer.value: counts[answer] for answer in SourceAnswer}
 
 
 def _as_planned(survey: SnapshotStats, plan: ScanPlan) -> SnapshotStats:

@@ -15,13 +15,14 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.common.memory_errors import is_full
 from objcat.datafile.bucket_hash import bucket_of, key_digests
-from objcat.datafile.parquet import constant, read_base, read_log
+from objcat.datafile.in_place import located, shown_source
+from objcat.datafile.parquet import base_pieces, constant, read_base, read_log
 from objcat.datafile.verification import DataFile
 from objcat.errors import ObjcatError
 from objcat.inspection.findings import Examination
 from objcat.inspection.verify_files import verify_all
 from objcat.metadata.file_digest import is_verifiable
-from objcat.metadata.files import BaseFile, FileGroup, LogObject, decode_delta
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, SourceObject, decode_delta
 from objcat.metadata.partition_values import partitions_of
 from objcat.metadata.partitioning import shape_of
 from objcat.metadata.snapshot import Snapshot
@@ -43,6 +44,8 @@ def check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
     for table in view.state:
         marks = view.log.marks(table)
         needed: dict[str, DataFile] = {}
+        spec = view.state[table].spec
+        newest = Snapshot(view.log, view.state[table]).paths(own.manifests) if spec.is_in_place else frozenset()
         starts = {slot for slot in (*marks.saved, min(marks.bound, view.slot)) if slot >= 0}
         for slot in sorted(starts):
             then = own.timeline.at(slot)
@@ -53,9 +56,14 @@ def check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
         for entry in own.entries:
             if entry.slot > marks.bound and table in entry.changes:
                 delta = decode_delta(entry.changes[table])
-                needed |= {file.path: file for file in delta.files}
+                needed |= {
+                    file.path: file for added in delta.files for file in (added.data_files if isinstance(added, BaseFile) else [added])
+                }
         for path, file in needed.items():
             size = file.bytes
+            if isinstance(file, BaseFile) and file.source is not None:
+                _check_source(own, spec, file, file.source, is_live=path in newest)
+                continue
             found = own.listed.get(path) or head_of_file(own.fileio, path)
             if found is None:
                 own.report.broken(
@@ -66,6 +74,20 @@ def check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
         own.report.counts["files"] += len(needed)
         files |= needed
     return files
+
+
+def _check_source(own: Examination, spec: TableSpec, file: BaseFile, source: SourceObject, *, is_live: bool) -> None:
+    """A file in place that a readable snapshot needs is the one that was taken. Of older slots it may be gone: it is not ours."""
+    store, key = located(own.fileio, spec, file.path)
+    found = head_of_file(store, key)
+    if found is None or (found.size, str(found.version)) != (file.bytes, source.version):
+        says = "is missing" if found is None else "is another file than the one that was taken"
+        shown = shown_source(spec, file.path)
+        if is_live:
+            remedy = "Call table.refresh_files(on_change='replace', on_missing='drop'), or put the file back."
+            own.report.broken("P7", shown, f"{says}, and the newest snapshot needs it. Scans that need it fail.", remedy)
+        else:
+            own.report.leftover(shown, f"{says}, and older readable slots need it. Only reads of these fail.", "Clean these slots.")
 
 
 def check_digests(own: Examination, files: Mapping[str, DataFile], tell: Callable[[str], None]) -> None:
@@ -87,7 +109,7 @@ def check_digests(own: Examination, files: Mapping[str, DataFile], tell: Callabl
 
 def named_files(groups: Sequence[FileGroup]) -> dict[str, DataFile]:
     """The data files of some file groups by path."""
-    files: dict[str, DataFile] = {group.base.path: group.base for group in groups if group.base is not None}
+    files: dict[str, DataFile] = {file.path: file for group in groups if group.base is not None for file in group.base.data_files}
     return files | {rows.object.path: rows.object for group in groups for rows in group.logs}
 
 
@@ -192,7 +214,12 @@ def _base_parts(
 ) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
     base: BaseFile | None = group.base
     if base is not None:
-        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, base.group_id
+        if base.source is not None:
+            parts = list(base_pieces(fileio, base, columns, spec=spec))
+            rows = pa.concat_tables(parts) if parts else spec.table_schema.to_arrow_physical(nullable=True, only=columns).empty_table()
+        else:
+            rows = read_base(fileio, base, columns, spec.table_schema)
+        yield base.path, rows, base.rows, base.group_id
 
 
 def _log_parts(

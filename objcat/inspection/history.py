@@ -7,7 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta
+from objcat.metadata.shared_commits import commits_of
 from objcat.timeline.entry import Entry
+from objcat.timeline.log_state import TableLogState
 
 HISTORY = pa.schema(
     [
@@ -32,6 +34,22 @@ rows: written rows, existing keys included. inserted, updated, deleted: null if 
 data files that the commit added.
 """
 
+SNAPSHOTS = pa.schema(
+    [
+        pa.field("committed_at", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("slot", pa.int64(), nullable=False),
+        pa.field("parent", pa.int64()),
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("summary", pa.map_(pa.string(), pa.string()), nullable=False),
+    ]
+)
+"""Schema of `snapshots_of`.
+
+parent: the slot of the table's commit before it, null for the first. summary: what the commit added, by the keys of Iceberg
+(`added-data-files`, `added-files-size`, `added-records`), `inserted`, `updated` and `deleted` rows where they are known, and what its
+writer said.
+"""
+
 
 class CommitHistory(list[Entry]):
     """Log entries of a table, oldest first."""
@@ -41,14 +59,39 @@ class CommitHistory(list[Entry]):
         self._table = table
 
     def to_arrow(self) -> pa.Table:
-        """The commits as an Arrow table, one row per commit.
+        """The commits as an Arrow table, one row per commit. Commits that share a slot have a row each.
 
         Returns:
             A table with the columns slot, committed_at, action, rows, inserted, updated, deleted, files, bytes, txn, writer, attempts,
                 metadata.
         """
-        facts = [commit_facts(entry, self._table) for entry in self]
+        facts = [commit_facts(commit, self._table) for entry in self for commit in commits_of(entry)]
         return pa.Table.from_pylist([{**one, "metadata": list(one["metadata"].items())} for one in facts], schema=HISTORY)
+
+
+def snapshots_of(commits: CommitHistory, marks: TableLogState) -> pa.Table:
+    """The commits whose slots can be read, with the schema `SNAPSHOTS`. `commits`: all that the log has. `marks`: of the table, newer."""
+    rows = []
+    for place, entry in enumerate(commits):
+        one = _slot_facts(entry, commits._table)
+        if not marks.is_readable(one["slot"]):
+            continue
+        counts = {"added-data-files": one["files"], "added-files-size": one["bytes"], "added-records": one["rows"]}
+        counts |= {name: one[name] for name in ("inserted", "updated", "deleted") if one[name] is not None}
+        told = {**dict(one["metadata"]), **{name: str(count) for name, count in counts.items()}}
+        parent = commits[place - 1].slot if place else None
+        rows.append({name: one[name] for name in ("committed_at", "slot", "action")} | {"parent": parent, "summary": list(told.items())})
+    return pa.Table.from_pylist(rows, schema=SNAPSHOTS)
+
+
+def _slot_facts(entry: Entry, table: str) -> dict[str, Any]:
+    """`commit_facts` of a slot: what its commits did together."""
+    first, *others = [commit_facts(commit, table) for commit in commits_of(entry)]
+    for one in others:
+        for name in ("rows", "inserted", "updated", "deleted", "files", "bytes"):
+            known = first[name] is not None and one[name] is not None
+            first[name] = first[name] + one[name] if known else None
+    return first
 
 
 def commit_facts(entry: Entry, table: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from objcat.table.context import TableContext
 from objcat.table.table import Table
 from objcat.timeline.attempt import moved_error
 from objcat.timeline.entry import log_key
+from objcat.timeline.hints import FoundHint, Hints
 from objcat.timeline.json_objects import decode_json
 from objcat.timeline.log_state import MOVED_TABLE, LogState
 from objcat.timeline.log_view import LogView, Timeline
@@ -48,12 +49,14 @@ class LakeContext:
     It caches the newest view of the catalog and of the logs that it has opened, so that opening a table again costs one GET for each.
     """
 
-    def __init__(self, fileio: FileIO) -> None:
+    def __init__(self, fileio: FileIO, catalog: Catalog | None = None) -> None:
+        """catalog: of the names; the log below the lake when None."""
         self.fileio = fileio
-        self.catalog = Catalog(fileio)
+        self.catalog = Catalog(fileio) if catalog is None else catalog
         self.auto_maintenance = AutoMaintenance()
         self._lock = threading.Lock()
         self._views: dict[str, LogView[Tables]] = {}
+        self._hints: dict[str, Hints] = {}
         self._is_store_checked = False
 
     def table(self, name: str, table: str, timeline: Timeline[Tables], view: LogView[Tables]) -> Table:
@@ -62,8 +65,8 @@ class LakeContext:
 
     def open_table(self, name: str) -> Table:
         """A table by its name. Raises as `Lake.table`."""
-        binding = self.binding_of(name).binding
-        timeline, view = self.open_log(binding.prefix)
+        binding, hint = self._binding_and_hint(name)
+        timeline, view = self.open_log(binding.prefix, hint)
         if view.log.marks(binding.table).moved_to is not msgspec.UNSET:
             binding = self.newest_binding(name)
             timeline, view = self.open_log(binding.prefix)
@@ -76,6 +79,21 @@ class LakeContext:
             ) from error
         return self.table(binding.name, binding.table, timeline, view)
 
+    def _binding_and_hint(self, name: str) -> tuple[NameBinding, FoundHint | None]:
+        """What a name means, and the hint of the log there. It is read while the catalog is asked, where the name probably points.
+
+        None where that log is known, or elsewhere. Raises TableNotFound.
+        """
+        check_name(name)
+        likely, known = self.catalog.foresee()
+        bound = likely.table(name)
+        if bound is None or bound.binding.prefix in self._views:
+            return self.binding_of(name, known).binding, None
+        prefix = bound.binding.prefix
+        asked = self.fileio.env.submit_io(self.timeline(prefix).read_hint)
+        binding = self.binding_of(name, known).binding
+        return binding, asked.result() if binding.prefix == prefix else None
+
     def check_store(self) -> None:
         """Check once that the store is fit for commits. Raises StoreUnfit."""
         if not self._is_store_checked:
@@ -84,13 +102,18 @@ class LakeContext:
 
     def timeline(self, prefix: str) -> Timeline[Tables]:
         """The log at a prefix, without reading it."""
-        return log_of_lake(self.fileio, prefix)
+        with self._lock:
+            hints = self._hints.pop(prefix, None) or Hints()
+            self._hints[prefix] = hints
+            while len(self._hints) > VIEWS_CACHED_MAX:
+                del self._hints[next(iter(self._hints))]
+        return log_of_lake(self.fileio, prefix, hints)
 
-    def open_log(self, prefix: str) -> tuple[Timeline[Tables], LogView[Tables]]:
-        """A log at its head, from the cached view where there is one."""
+    def open_log(self, prefix: str, hint: FoundHint | None = None) -> tuple[Timeline[Tables], LogView[Tables]]:
+        """A log at its head, from the cached view where there is one. hint: of the log, if it was just read."""
         timeline = self.timeline(prefix)
         kept = self._views.get(prefix)
-        view = timeline.open() if kept is None else timeline.refresh(kept)
+        view = timeline.open(hint) if kept is None else timeline.refresh(kept)
         self.remember(prefix, view)
         return timeline, view
 
@@ -102,10 +125,10 @@ class LakeContext:
             while len(self._views) > VIEWS_CACHED_MAX:
                 del self._views[next(iter(self._views))]
 
-    def binding_of(self, name: str) -> TableEntry:
-        """The catalog's entry of a name. Raises TableNotFound."""
+    def binding_of(self, name: str, hint: FoundHint | None = None) -> TableEntry:
+        """The catalog's entry of a name. hint: of the catalog, if it was just read. Raises TableNotFound."""
         check_name(name)
-        names = self.catalog.refresh()
+        names = self.catalog.refresh(hint)
         bound = names.table(name)
         if bound is None:
             raise names.not_found(name, where=self.fileio.url)

@@ -1,4 +1,8 @@
-"""Create a table of a lake, and create-and-write in one call. If the first write is refused, the new table is dropped."""
+"""Create a table of a lake, and create-and-write in one call.
+
+A table that must be new gets its name after its rows: it is there with them, or nobody sees it. `create_with_rows` does that. A table that
+others may create too has its name first, so that all of them write to one; if the first write is refused, it is dropped again.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,30 @@ import pyarrow as pa
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog
-from objcat.catalog.names import NameBinding, check_name, log_prefix
-from objcat.catalog.plans import PlanOutdated, plan_create, plan_drop
+from objcat.catalog.names import CatalogNames, NameBinding, check_name, log_prefix
+from objcat.catalog.plans import PlanOutdated, plan_create, plan_drop, plan_shared_log
 from objcat.catalog.table_lifecycle import close, close_unchanged, create
 from objcat.common.validation import IfExists, case_folded, name_list, one_of
 from objcat.datafile.batch_checks import conform
 from objcat.engine.local import is_untyped, to_arrow_batch
-from objcat.errors import CommitUnknown, InvalidInput, ObjcatError, SharedTransaction, TableClosed, TableExists, TableNotFound
+from objcat.errors import (
+    CommitConflict,
+    CommitUnknown,
+    InvalidInput,
+    ObjcatError,
+    SharedTransaction,
+    TableClosed,
+    TableExists,
+    TableNotFound,
+)
 from objcat.lake.context import ATTEMPTS_MAX, EMPTY_LOG_VIEW, LakeContext
 from objcat.lake.settings import NamedTableSettings, check_settings, new_spec
+from objcat.maintenance.auto import NoMaintenance
+from objcat.maintenance.purge import purge
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.table.batch_input import prepare_batch, schema_of_batch, session_of
+from objcat.table.context import TableContext
 from objcat.table.table import Table
 from objcat.tasks.model import Operation
 from objcat.timeline.entry import Txn, new_txn
@@ -49,18 +65,14 @@ class _TablePlace:
 
 def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log: str | None) -> Table:
     """Create a table and give it its name. `name`, `shared_log`: checked. Raises as `Lake.create_table`."""
-    first = lake.catalog.refresh()
-    lake.catalog.check_writable()
-    lake.check_free(first, name)
-    lake.check_store()
+    first = _check_creatable(lake, name)
     txn = new_txn(lake.fileio.env)
     for _ in range(ATTEMPTS_MAX):
         place = _place(lake, name, shared_log)
         timeline = lake.timeline(place.prefix)
-        view = _create_in(timeline, EMPTY_LOG_VIEW if not place.shared else timeline.open(), spec, txn)
-        binding = NameBinding(name=name, table=spec.table, prefix=place.prefix, shared_log=shared_log or "", opened=view.slot)
+        view = _create_in(timeline, spec, txn, shared=place.shared)
         try:
-            lake.catalog.change(partial(plan_create, binding=binding, first=first, where=lake.fileio.url), txn=txn)
+            _bind(lake, name, spec.table, place.prefix, shared_log, opened=view.slot, first=first, txn=txn)
         except CommitUnknown:
             raise
         except PlanOutdated:
@@ -69,11 +81,44 @@ def create_named_table(lake: LakeContext, name: str, spec: TableSpec, shared_log
         except (ObjcatError, FileIOError):
             abandon(timeline, view, spec.table, shared=place.shared)
             raise
-        lake.remember(place.prefix, view)
-        table = lake.table(name, spec.table, timeline, view)
-        table._context.mirror_later()
-        return table
+        return _named(lake, name, spec.table, place.prefix, view)
     raise lake.contended(f"The shared log {shared_log!r} moved {ATTEMPTS_MAX} times")
+
+
+def create_with_rows(lake: LakeContext, name: str, spec: TableSpec, shared_log: str | None, write: Callable[[Table], R]) -> tuple[Table, R]:
+    """Create a table, write to it, and give it its name last. A process that dies before that leaves a log that no name means.
+
+    `name`, `shared_log`: checked. `write`: commits the rows of a table that nobody else knows. It is called once.
+
+    Returns the table, and what `write` returned. Raises as `Lake.create_table`, and what `write` raises; then there is no such table. After
+    CommitUnknown of the name there may be one, with its rows.
+    """
+    first = _check_creatable(lake, name)
+    txn = new_txn(lake.fileio.env)
+    place = _place(lake, name, shared_log)
+    if shared_log is not None and not place.shared:
+        # The log gets its name before its first table, so that nobody makes another one of that name meanwhile.
+        names = lake.catalog.change(partial(plan_shared_log, shared_log=shared_log, prefix=place.prefix))
+        place = _TablePlace(names.shared_logs[case_folded(shared_log)], shared=True)
+    timeline = lake.timeline(place.prefix)
+    view = _create_in(timeline, spec, txn, shared=place.shared)
+    # Without services and mirrors: they follow tables that have a name.
+    table = Table(TableContext(name, timeline, spec.table, view, auto_maintenance=NoMaintenance()))
+    try:
+        result = _unless_unknown(lambda: write(table))
+    except SharedTransaction:
+        raise
+    except Exception:
+        abandon(timeline, table._context.view, spec.table, shared=place.shared)
+        raise
+    try:
+        _bind(lake, name, spec.table, place.prefix, shared_log, opened=view.slot, first=first, txn=txn)
+    except CommitUnknown:
+        raise
+    except (ObjcatError, FileIOError):
+        abandon(timeline, table._context.view, spec.table, shared=place.shared)
+        raise
+    return _named(lake, name, spec.table, place.prefix, table._context.view), result
 
 
 def write_first(
@@ -82,37 +127,38 @@ def write_first(
     schema: Callable[[], pa.Schema],
     key: Sequence[str] | None,
     settings: Mapping[str, Any],
-    write: Callable[[Table], R],
+    write: Callable[[Table, bool], R],
     *,
     check: Callable[[TableSpec], None] = lambda _: None,
     must_be_new: bool = False,
 ) -> R:
     """Write to the table of this name and key. It is created if it does not exist, and dropped again if `write` is refused.
 
-    `check` refuses a spec before a table of it is created. Raises TableExists, InvalidInput, and what `write` raises.
+    `write` is told whether the table was created here. `check` refuses a spec before a table of it is created. `must_be_new`: see
+    `create_with_rows`. Raises TableExists, InvalidInput, and what `write` raises.
     """
     check_settings(settings, NamedTableSettings)
     wanted = None if key is None else name_list(key, what="key")
     found = None if must_be_new else _found(lake, name, wanted)
     if found is not None:
-        return write(found)
+        return write(found, False)
     name, shared_log = checked_names(name, settings.get("shared_log"))
     spec = new_spec(lake.fileio, schema(), key=wanted, **{given: value for given, value in settings.items() if given != "shared_log"})
     check(spec)
+    if must_be_new:
+        return create_with_rows(lake, name, spec, shared_log, lambda table: write(table, True))[1]
     try:
         table = create_named_table(lake, name, spec, shared_log)
     except TableExists:
-        if must_be_new:
-            raise
         found = _found(lake, name, wanted)
         if found is None:
             raise TableClosed(
                 f"The table {name!r} of {lake.fileio.url} was created and dropped by others meanwhile. Nothing was written. Write again."
             ) from None
-        return write(found)
+        return write(found, False)
     opened = table.snapshot.slot
     try:
-        return write(table)
+        return write(table, True)
     except (CommitUnknown, SharedTransaction, FileIOError):
         raise
     except Exception:
@@ -135,8 +181,11 @@ def write_named_table(
     def check(spec: TableSpec) -> None:
         check_rows(lake.fileio, rows(), spec, operation, table=name)
 
-    def write(table: Table) -> CommitResult:
-        return table.insert(rows()) if operation is Operation.INSERT else table.upsert(rows())
+    def write(table: Table, is_new: bool) -> CommitResult:
+        if operation is Operation.INSERT:
+            return table.insert(rows())
+        # Base files are read several times as fast as log rows. Lateness is only measured of an upsert.
+        return table.bulk_insert(rows()) if is_new and table.spec.lateness_ms is None else table.upsert(rows())
 
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -206,14 +255,54 @@ def _place(lake: LakeContext, name: str, shared_log: str | None) -> _TablePlace:
     return _TablePlace(log_prefix(shared_log or name, lake.fileio.env.new_id()), shared=False)
 
 
-def _create_in(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
+def _check_creatable(lake: LakeContext, name: str) -> CatalogNames:
+    """Check that a table of this name may be created now. Returns the names as they are."""
+    first = lake.catalog.refresh()
+    lake.catalog.check_writable()
+    lake.check_free(first, name)
+    lake.check_store()
+    return first
+
+
+def _create_in(timeline: Timeline[Tables], spec: TableSpec, txn: Txn, *, shared: bool) -> LogView[Tables]:
+    """Create a table in a log, as its first one or beside others. Returns the view with it."""
+    view = timeline.open() if shared else EMPTY_LOG_VIEW
     try:
-        return create(timeline, base, spec, txn)
+        return _unless_unknown(lambda: create(timeline, view, spec, txn))
+    except CommitConflict:
+        if not shared or view.slot >= 0:
+            raise
+        # The shared log had a name and no table yet. Somebody else's is the first one.
+        return _unless_unknown(lambda: create(timeline, timeline.refresh(view), spec, txn))
+
+
+def _unless_unknown(commit: Callable[[], R]) -> R:
+    """Run a commit of a table without a name. One with an unknown outcome is a failure of the store.
+
+    Committed or not, no name points to it, and none will. That is certain, and all that a user can see.
+    """
+    try:
+        return commit()
     except CommitUnknown as error:
-        # Committed or not, no name points to it, and none will. That is certain, and all that a user can see.
         if isinstance(error.__cause__, FileIOError):
             raise error.__cause__ from None
         raise
+
+
+def _bind(
+    lake: LakeContext, name: str, table: str, prefix: str, shared_log: str | None, *, opened: int, first: CatalogNames, txn: Txn
+) -> None:
+    """Give a table its name. opened: the slot that created it. first: the names when the operation began. Raises as `plan_create`."""
+    binding = NameBinding(name=name, table=table, prefix=prefix, shared_log=shared_log or "", opened=opened)
+    lake.catalog.change(partial(plan_create, binding=binding, first=first, where=lake.fileio.url), txn=txn)
+
+
+def _named(lake: LakeContext, name: str, table: str, prefix: str, view: LogView[Tables]) -> Table:
+    """The handle of a table that has just got its name. Its mirrors begin."""
+    lake.remember(prefix, view)
+    found = lake.table(name, table, lake.timeline(prefix), view)
+    found._context.mirror_later()
+    return found
 
 
 def abandon(timeline: Timeline[Tables], view: LogView[Tables], table: str, *, shared: bool) -> None:
@@ -221,7 +310,8 @@ def abandon(timeline: Timeline[Tables], view: LogView[Tables], table: str, *, sh
     try:
         if shared:
             close(timeline, view, table)
+            purge(timeline, table, older_than_s=0)
         else:
             remove_files(timeline.fileio, list(timeline.fileio.list_keys()), why=table)
-    except (ObjcatError, FileIOError):
-        return
+    except (ObjcatError, FileIOError) as error:
+        logger.warning("A table without a name in %s was not removed: %s", timeline.fileio.url, error)

@@ -12,7 +12,7 @@ import contextlib
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import pyarrow as pa
 
@@ -20,8 +20,11 @@ from fileio.env import Env
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.write_outcomes import RetryPolicy
+from objcat.catalog.catalog import Catalog
 from objcat.catalog.names import DroppedTable, check_name
+from objcat.catalog.names_plugin import split_catalog_options
 from objcat.catalog.plans import plan_rename
+from objcat.catalog.plugin_catalog import named_catalog
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import (
     IfExists,
@@ -37,28 +40,30 @@ from objcat.errors import (
 )
 from objcat.inspection.verify_files import VERIFIED_BYTES
 from objcat.lake.context import LakeContext
-from objcat.lake.create import checked_names, create_named_table, write_first, write_named_table
+from objcat.lake.create import checked_names, create_named_table, write_named_table
+from objcat.lake.create_in_place import spec_in_place
+from objcat.lake.derived import DerivedTablesLake, with_refreshes
 from objcat.lake.drop import drop_table, dropped_tables, purge_table, undrop_table
-from objcat.lake.import_parquet import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lake.namespaces import LakeNamespaces, below_namespace
+from objcat.lake.precompute_advice import SAMPLE_BYTES, PrecomputeAdvice, advise_precomputed
 from objcat.lake.settings import NamedTableSettings, new_spec
-from objcat.lake.shared_logs import SharedLogsLake
 from objcat.maintenance.clean import CleanResult
 from objcat.maintenance.maintain import MaintenanceReport
 from objcat.maintenance.metrics import Sample, prometheus_text, samples_of
+from objcat.metadata.in_place import Files
 from objcat.metadata.table_spec import Index
-from objcat.sql.call import OF_LAKES, OF_TABLES, call
+from objcat.sql.call import SERVICES, call
 from objcat.sql.context import Context
 from objcat.sql.duckdb_runner import LocalRunner
 from objcat.sql.runner import Runner
 from objcat.sql.statements import run_row_statement, run_statement
-from objcat.table.maintenance import maintain_tables
+from objcat.table.maintain_tables import maintain_tables
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
 from objcat.timeline.entry import parse_txn
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.position import SourcePosition
-from objcat.timeline.rollback import Resolution, resolve
+from objcat.timeline.rollback import Resolution
 from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
@@ -73,7 +78,8 @@ def connect(
 
     Args:
         url: `s3://bucket/prefix`, `gs://`, `az://`, `file:/path`, a bare path, or `memory:`.
-        options: of the store, see `docs/reference/store-options.md`.
+        options: of the store, see `docs/reference/store-options.md`. `catalog` names an installed catalog of names, which gets the options
+            `catalog.<option>`; without it the names are below the lake.
         env: time, ids and threads, for tests.
         policy: limits of retries; the default policy when None.
 
@@ -82,19 +88,23 @@ def connect(
 
     Raises:
         fileio.errors.InvalidConfig: the URL or an option is not valid.
+        PluginMissing, PluginFailed: the catalog of names cannot be opened.
     """
-    return Lake(open_store(url, options, env=env, policy=policy))
+    name, of_catalog, of_store = split_catalog_options(options)
+    fileio = open_store(url, of_store, env=env, policy=policy)
+    return Lake(fileio, named_catalog(fileio, name, of_catalog))
 
 
 @reports_full_memory
-class Lake(SharedLogsLake):
+class Lake(DerivedTablesLake):
     """The tables below one prefix of a store, with their names. Safe for many threads.
 
     It caches what it has seen of the catalog and of tables, so opening a table again costs one GET for each.
     """
 
-    def __init__(self, fileio: FileIO) -> None:
-        super().__init__(LakeContext(fileio))
+    def __init__(self, fileio: FileIO, catalog: Catalog | None = None) -> None:
+        """catalog: of the names; a log below the lake when None."""
+        super().__init__(LakeContext(fileio, catalog))
 
     @property
     def namespaces(self) -> LakeNamespaces:
@@ -106,7 +116,8 @@ class Lake(SharedLogsLake):
 
     # ---- tables
 
-    def create_table(  # noqa: PLR0913 - one for each setting that a table has
+    @overload
+    def create_table(
         self,
         name: str,
         schema: pa.Schema | StructType,
@@ -121,12 +132,36 @@ class Lake(SharedLogsLake):
         properties: Mapping[str, str] | None = None,
         defaults: dict[str, Any] | None = None,
         shared_log: str | None = None,
+    ) -> Table: ...
+
+    @overload
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | StructType | None = None,
+        *,
+        source: Files,
+        properties: Mapping[str, str] | None = None,
+        shared_log: str | None = None,
+    ) -> Table: ...
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | StructType | None = None,
+        *,
+        source: Files | None = None,
+        shared_log: str | None = None,
+        **settings: Any,
     ) -> Table:
         """Create a table. Of several processes that create one name, exactly one wins.
 
         Args:
             name: such as `city.trips`: `trips` in the namespace `city`, which is created if it does not exist.
             schema: an Arrow schema, or that of a Spark DataFrame. Types are narrowed to those that Spark shares.
+            source: the files of other programs that are the rows, `objcat.Files(...)`: no byte is copied, and nobody writes rows. Then
+                schema may be left out, to be inferred from the first files; of the settings, only properties and shared_log fit. The table
+                is empty until `refresh_files`.
             key: the columns that identify a row, never null. None: a table without a key, which keeps every row.
             ordering: the column whose greater value wins when a key is written twice (event time, a version), never null. Several, such as
                 `["at", "sequence"]`, are compared in order. None: the later commit wins.
@@ -154,20 +189,12 @@ class Lake(SharedLogsLake):
             fileio.errors.StoreUnfit: the store ignores conditions, so commits on it would be lost.
         """
         name, shared_log = checked_names(name, shared_log)
-        spec = new_spec(
-            self.fileio,
-            schema,
-            key=key,
-            ordering=ordering,
-            allowed_lateness=allowed_lateness,
-            partition_by=partition_by,
-            key_scope=key_scope,
-            index=index,
-            table_type=table_type,
-            properties=properties,
-            defaults=defaults,
-        )
-        return create_named_table(self._context, name, spec, shared_log)
+        if source is not None:
+            return create_named_table(self._context, name, spec_in_place(self.fileio, source, schema, settings), shared_log)
+        if "key" not in settings:
+            raise TypeError("create_table() needs a schema and key=[...]; key=None is for a table without a key.")
+        # A missing schema is refused there.
+        return create_named_table(self._context, name, new_spec(self.fileio, cast("pa.Schema", schema), **settings), shared_log)
 
     def write(
         self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: IfExists = "upsert", **settings: Unpack[NamedTableSettings]
@@ -176,7 +203,7 @@ class Lake(SharedLogsLake):
 
         Of several processes that create it, one wins, and all write. Rows in memory are checked before the table is created. A table that
         was created for rows that are refused later (of a Spark DataFrame or a stream) is dropped, unless others have written to it. It
-        stays when the store fails.
+        stays when the store fails. With `if_exists="error"`, a table gets its name after its rows: it is there with them, or not at all.
 
         Args:
             data: see `Table.upsert`.
@@ -194,45 +221,6 @@ class Lake(SharedLogsLake):
             ObjcatError: the errors of `create_table` and `Table.upsert`.
         """
         return write_named_table(self._context, data, name, key, if_exists, settings)
-
-    def import_parquet(
-        self,
-        source: str | os.PathLike[str],
-        name: str,
-        *,
-        key: Sequence[str] | None,
-        options: Mapping[str, Any] | None = None,
-        commit_bytes: int = COMMIT_BYTES,
-        **settings: Unpack[NamedTableSettings],
-    ) -> ImportResult:
-        """Insert the rows of Parquet files into a table, which is created with the columns of the first file if it does not exist.
-
-        An import that ended early goes on where it was when it is called again. A table that was created is dropped when the first commit
-        is refused, as by `write`.
-
-        Args:
-            source: a file, or a URL or path with files below it. Directories such as `day=2026-01-31` (Hive, Spark) give a column that
-                files lack: whole numbers, dates or text, or the type of an existing table.
-            name: of the table.
-            key: of the table; the keys of the rows are declared new.
-            options: of the store of `source`.
-            commit_bytes: bytes of source files for one commit.
-            settings: of `create_table`, for a new table.
-
-        Returns:
-            What was imported.
-
-        Raises:
-            InvalidInput: the files or an argument do not fit.
-            CorruptTable: the counts do not agree at the end.
-            ObjcatError: the errors of `create_table` and `Table.bulk_insert`.
-        """
-        found = inspect_source(find_source(source, options))
-
-        def write(table: Table) -> ImportResult:
-            return import_files(table, found, commit_bytes=commit_bytes)
-
-        return write_first(self._context, name, lambda: found.schema, key, settings, write)
 
     @overload
     def sql(self, text: str, spark: None = None) -> pa.Table: ...
@@ -266,11 +254,25 @@ class Lake(SharedLogsLake):
             runner = SparkRunner(session(spark))
         return run_statement(text, Context(self, runner))
 
-    def _run_in_spark(self, text: str, spark: SparkSession, *, before: str, table: str) -> None:
+    def advise_precomputed(self, name: str, queries: Sequence[str], *, sample_bytes: int = SAMPLE_BYTES) -> PrecomputeAdvice:
+        """Say which precomputed columns of a table in place would answer queries, and what they would take. Changes nothing.
+
+        Args:
+            name: of the table.
+            queries: texts as `sql` takes them, each as often as it is run.
+            sample_bytes: of source files to read, about.
+
+        Raises:
+            InvalidInput: the table is not in place.
+            SourceFileChanged, TableNotFound, storage errors.
+        """
+        return advise_precomputed(self, self.table(name), queries, sample_bytes=sample_bytes)
+
+    def _run_in_spark(self, text: str, spark: SparkSession, *, before: str, table: str, rows: DataFrame | None) -> None:
         """Run an UPDATE, DELETE or MERGE of `spark.sql` on a table, see `run_row_statement`."""
         from objcat.spark.sql import SparkRunner
 
-        run_row_statement(text, self.table(table), SparkRunner(spark), before=before)
+        run_row_statement(text, self.table(table), SparkRunner(spark), before=before, rows=rows)
 
     def _call_in_spark(self, text: str, spark: SparkSession) -> DataFrame:
         """Run a service of CALL, `name(argument => value, ...)`, in a session. Raises as `sql`."""
@@ -281,7 +283,7 @@ class Lake(SharedLogsLake):
 
     def _services(self) -> list[str]:
         """The names of all services of CALL."""
-        return sorted({*OF_TABLES, *OF_LAKES})
+        return sorted(SERVICES)
 
     def table(self, name: str) -> Table:
         """Open a table at its newest slot.
@@ -395,9 +397,9 @@ class Lake(SharedLogsLake):
         verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
     ) -> list[MaintenanceReport]:
-        """Run `table.maintenance.run` for every table of a namespace or of the lake, within one budget.
+        """Refresh the derived tables that are due, and run `table.maintenance.run` for every table of a namespace or of the lake.
 
-        Several machines may do so at once. A table that fails is left, and its report says why.
+        All share one budget. Several machines may do so at once. A table that fails is left, and its report says why.
 
         Args:
             namespace: only tables in it and below; all when None.
@@ -412,8 +414,10 @@ class Lake(SharedLogsLake):
         Raises:
             NamespaceNotFound, InvalidInput, storage errors of reading the catalog: see `objcat.errors`.
         """
-        return maintain_tables(
-            self.tables(namespace),
+        names = self.tables(namespace)
+        refreshed = self._refresh_due(names)
+        done = maintain_tables(
+            names,
             lambda name: self.table(name).maintenance,
             self.fileio.env,
             io_bytes_max=io_bytes_max,
@@ -421,6 +425,7 @@ class Lake(SharedLogsLake):
             verify_bytes_max=verify_bytes_max,
             spark=spark,
         )
+        return with_refreshes(done, refreshed)
 
     def metrics(self, *, namespace: str | None = None, recent: int = 100, verify_bytes_max: int = 0) -> str:
         """The text of `table.maintenance.metrics` for every table that can be opened. Arguments as there; `namespace`: only tables in it
@@ -430,6 +435,7 @@ class Lake(SharedLogsLake):
             with contextlib.suppress(TableNotFound, TableClosed):
                 table = self.table(name)
                 found += samples_of(table._context.timeline, table.id, name=name, recent=recent, verify_bytes_max=verify_bytes_max)
+                found += self._lag_samples(table)
         return prometheus_text(found)
 
     # ---- several tables
@@ -486,4 +492,4 @@ class Lake(SharedLogsLake):
     def resolve(self, txn: str) -> Resolution:
         """Settle a change of names whose outcome is unknown (CommitUnknown). The outcome is final. Like `Table.resolve`, for the
         catalog."""
-        return resolve(self._context.catalog.fileio, parse_txn(txn))
+        return self._context.catalog.resolve(parse_txn(txn))

@@ -9,8 +9,8 @@ from objcat.catalog.names import check_name
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import AsOf, case_folded, moment_ms, text
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
-from objcat.lake.adopt import AdoptingLake
 from objcat.lake.context import LakeContext
+from objcat.lake.imports import ImportingLake
 from objcat.lake.move import move_table
 from objcat.metadata.table_state import Tables
 from objcat.table.batch_input import workers_on
@@ -26,7 +26,7 @@ ATTEMPTS_MAX = 5
 
 
 @reports_full_memory
-class SharedLogsLake(AdoptingLake):
+class SharedLogsLake(ImportingLake):
     """What a lake has for each shared log."""
 
     def source_position(self, source: str, *, shared_log: str, as_of: AsOf | None = None) -> StoredPosition | None:

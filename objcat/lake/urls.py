@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from objcat.catalog.names import check_name
+from objcat.catalog.names_plugin import split_catalog_options
 from objcat.errors import InvalidInput, TableNotFound
 from objcat.lake.lake import connect
 from objcat.lake.standalone import open_table_store, table_at
@@ -26,7 +27,7 @@ def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
         return lake.table(name)
     except (TableNotFound, InvalidInput) as error:
         try:
-            return table_at(open_table_store(url, options))
+            return table_at(open_table_store(url, split_catalog_options(options)[2]))
         except TableNotFound:
             raise error from None
 
@@ -45,7 +46,7 @@ def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tab
             raise names.not_found(name, where=lake.fileio.url)
         return log_of_lake(lake.fileio, bound.binding.prefix)
     except (TableNotFound, InvalidInput) as error:
-        alone = open_table_store(url, options)
+        alone = open_table_store(url, split_catalog_options(options)[2])
         if next(iter(alone.list_keys("log/")), None) is None:
             raise error from None
         return log_at(alone)

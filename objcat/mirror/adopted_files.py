@@ -63,6 +63,11 @@ def check_for_delta(change: MirrorChange, fileio: FileIO, *, name: str) -> None:
 def _check(
     change: MirrorChange, fileio: FileIO, why_not: Callable[[MirroredFile, pa.Schema, TableSpec], str], *, name: str, form: str
 ) -> None:
+    if change.spec.is_in_place:
+        raise MirrorHeld(
+            f"The files of the table {name!r} are in place, and no reader of {form} reads them as objcat does, so there is no {form} "
+            "mirror. The table is not affected. Copy its rows to a table of its own."
+        )
     adopted = (file for file in change.added if file.adopted is not None)
     while part := list(islice(adopted, READ_AT_ONCE)):
         for file, schema in zip(part, map_io(fileio.env, lambda file: _schema_of(fileio, file), part), strict=True):

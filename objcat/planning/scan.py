@@ -21,11 +21,12 @@ from objcat.common.validation import nearest_name, shown
 from objcat.datafile.bucket_hash import spark_hash
 from objcat.datafile.hidden_columns import TXN_COLUMN
 from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.metadata.column_parts import field_at, part_of, path_of, with_parts
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.manifest_rows import ManifestChange, rows_of
 from objcat.metadata.partition_values import PartitionRanges, spans_of
-from objcat.metadata.schema import Column, TableSchema, arrow_type
+from objcat.metadata.schema import Column, StructType, TableSchema, arrow_type
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.arrow_expression import both, check_expression
@@ -33,6 +34,7 @@ from objcat.predicate.parse import parse_predicate
 from objcat.tasks.change_columns import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.tasks.model import Filter, ScanTask
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS
+from objcat.tasks.scan_parts import schema_read
 from objcat.timeline.entry import FileGroupId
 
 COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
@@ -52,6 +54,7 @@ class ScanPlan:
         merged: the other file groups.
         hashes: of the keys that can pass, if the filter names them. Other file groups are excluded.
         mode: one of `MODES`.
+        parts: those of the columns that come with some of their fields only.
     """
 
     snapshot: Snapshot
@@ -61,6 +64,7 @@ class ScanPlan:
     merged: tuple[FileGroup, ...]
     hashes: frozenset[int] | None = None
     mode: str = "snapshot"
+    parts: tuple[Column, ...] = ()
 
     @property
     def groups(self) -> tuple[FileGroup, ...]:
@@ -75,12 +79,18 @@ class ScanPlan:
         inner = {column.id for column in (*spec.key_columns, *spec.bucket_columns, *spec.ordering_columns)}
         return tuple(column for column in spec.table_schema.columns if column.name in named or column.id in inner)
 
-    def task(self, groups: Sequence[FileGroup], *, columns: Sequence[str] | None = None) -> ScanTask:
-        """One task that reads these file groups. columns: in place of the plan's."""
-        chosen = self.columns if columns is None else tuple(columns)
+    @property
+    def fields_read(self) -> list[Column]:
+        """`columns_read`, of files in place: with the fields alone that are needed."""
+        schema = schema_read(self.snapshot.spec.table_schema, self.columns, self.parts, self.where)
+        return [schema.by_id(column.id) for column in self.columns_read]
+
+    def task(self, groups: Sequence[FileGroup], *, columns: Sequence[str] | None = None, parts: Sequence[Column] = ()) -> ScanTask:
+        """One task that reads these file groups. columns, parts: in place of the plan's, where columns are given."""
+        chosen, parts = (self.columns, self.parts) if columns is None else (tuple(columns), tuple(parts))
         by_txn = any(name in COMMIT_COLUMNS for name in chosen)
         read = [name for name in chosen if name not in COMMIT_COLUMNS]
-        return ScanTask(self.snapshot.spec, tuple(groups), (*read, TXN_COLUMN) if by_txn else tuple(read), self.where)
+        return ScanTask(self.snapshot.spec, tuple(groups), (*read, TXN_COLUMN) if by_txn else tuple(read), self.where, parts)
 
     def bounds(self, manifests: Manifests) -> pa.Table:
         """Bounds of `columns_read` in the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
@@ -125,21 +135,37 @@ def plan_scan(
         InvalidInput: an unknown column.
     """
     schema = snapshot.spec.table_schema
-    return _planned(snapshot, manifests, parse_filter(where, schema), _chosen(columns, schema), mode)
+    return _planned(snapshot, manifests, parse_filter(where, schema), *_chosen(columns, schema), mode)
 
 
 def narrow_plan(plan: ScanPlan, manifests: Manifests, *, where: str | pc.Expression | None, columns: Sequence[str] | None) -> ScanPlan:
     """The plan for those rows of the same snapshot that also pass `where`. columns: in place of the plan's. Raises as `plan_scan`."""
     schema = plan.snapshot.spec.table_schema
-    chosen = plan.columns if columns is None else _chosen(columns, schema)
+    chosen, parts = (plan.columns, plan.parts) if columns is None else _chosen(columns, with_parts(schema, plan.parts))
+    parts = (*parts, *(part for part in plan.parts if part.name in chosen and part.name not in {one.name for one in parts}))
     further = parse_filter(where, schema)
     if further is None:
-        return replace(plan, columns=chosen)
+        return replace(plan, columns=chosen, parts=parts)
     predicate = further if plan.where is None else both(plan.where, further, schema)
-    return _planned(plan.snapshot, manifests, predicate, chosen, plan.mode)
+    return _planned(plan.snapshot, manifests, predicate, chosen, parts, plan.mode)
 
 
-def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None, chosen: tuple[str, ...], mode: str) -> ScanPlan:
+def narrow_among(plan: ScanPlan, manifests: Manifests, *, where: str | None, columns: Sequence[str]) -> ScanPlan:
+    """As `narrow_plan`, of no other file groups than those of the plan."""
+    found = narrow_plan(plan, manifests, where=where, columns=columns)
+    among = {group.group_id for group in plan.groups}
+    plain, merged = (tuple(group for group in groups if group.group_id in among) for groups in (found.plain, found.merged))
+    return replace(found, plain=plain, merged=merged)
+
+
+def _planned(
+    snapshot: Snapshot,
+    manifests: Manifests,
+    predicate: Filter | None,
+    chosen: tuple[str, ...],
+    parts: tuple[Column, ...],
+    mode: str,
+) -> ScanPlan:
     hashes = None if predicate is None else key_hashes(predicate, snapshot.spec)
     partitions = None if predicate is None else fixed_partitions(predicate, snapshot.spec)
     groups = snapshot.file_groups(
@@ -156,6 +182,7 @@ def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None,
         merged=tuple(group for group in groups if not group.is_plain),
         hashes=hashes,
         mode=mode,
+        parts=parts,
     )
 
 
@@ -229,18 +256,28 @@ def hidden_field(name: str) -> pa.Field:
     return {field.name: field for field in (*COMMIT_FIELDS, *HIDDEN_FIELDS)}[name]
 
 
-def _chosen(columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ...]:
-    chosen = tuple(schema.names if columns is None else columns)
-    for name in chosen:
-        if name not in schema.names and name not in HIDDEN:
-            whole = str(name).partition(".")[0]
-            hint = f"read {whole!r} whole" if whole != name and whole in schema.names else nearest_name(name, [*schema.names, *HIDDEN])
-            raise InvalidInput(f"The table has no column {name!r}: {hint}")
-    if not chosen:
+def _chosen(columns: Sequence[str] | None, schema: TableSchema) -> tuple[tuple[str, ...], tuple[Column, ...]]:
+    """The chosen columns by name, and those of them of which some fields are chosen, with these."""
+    asked = tuple(schema.names if columns is None else columns)
+    paths = [(name,) if name in schema.names or name in HIDDEN else _path(name, schema) for name in asked]
+    if not paths:
         raise InvalidInput("columns=[] selects nothing. Name at least one column, or leave it out for all.")
-    if len(set(chosen)) != len(chosen):
-        raise InvalidInput(f"columns={list(chosen)} names a column twice. Name each once.")
-    return chosen
+    known = set(paths)
+    if len(known) != len(paths) or any(path[:depth] in known for path in paths for depth in range(1, len(path))):
+        raise InvalidInput(f"columns={list(asked)} names a column twice. Name each once.")
+    fields = {path: field_at(schema, path).id for path in paths if len(path) > 1}
+    parts = [part_of(schema.column(name), set(fields.values())) for name in dict.fromkeys(path[0] for path in fields)]
+    return tuple(dict.fromkeys(path[0] for path in paths)), tuple(part for part in parts if part is not None)
+
+
+def _path(name: str, schema: TableSchema) -> tuple[str, ...]:
+    whole = str(name).partition(".")[0]
+    column = next((column for column in schema.columns if column.name == whole), None)
+    if column is None and "`" not in str(name):
+        raise InvalidInput(f"The table has no column {name!r}: {nearest_name(name, [*schema.names, *HIDDEN])}")
+    if column is not None and not isinstance(column.type, StructType):
+        raise InvalidInput(f"The table has no column {name!r}: read {whole!r} whole")
+    return path_of(name, schema)
 
 
 def _bytes(group: FileGroup) -> int:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
+from objcat.catalog.catalog import Catalog
 from objcat.common.validation import case_folded
 from objcat.errors import ObjcatError
 from objcat.lake.context import LakeContext
@@ -57,13 +58,16 @@ NOT_STORED = {"Cache-Control": "no-store"}
 PROMETHEUS_TYPE = "text/plain; version=0.0.4"
 
 
-def create_app(lake: FileIO, settings: ServerSettings | None = None, *, others: FileIO | None = None) -> ASGIApp:
+def create_app(
+    lake: FileIO, settings: ServerSettings | None = None, *, others: FileIO | None = None, catalog: Catalog | None = None
+) -> ASGIApp:
     """The app. Sends no request to the store.
 
     Args:
         lake: the opened prefix of the lake.
         settings: how to answer; the defaults when None.
         others: where to write mirrors of tables that have none. Clients must be able to read it. None: such tables cannot be loaded.
+        catalog: of the names; a log below the lake when None.
 
     Returns:
         The ASGI app, for any server. It has no state that another copy lacks.
@@ -73,16 +77,16 @@ def create_app(lake: FileIO, settings: ServerSettings | None = None, *, others: 
             delegated for both.
         Unsupported: credentials are to be given out, and the lake was not opened from a URL.
     """
-    return CatalogApp(lake, settings or ServerSettings(), others).gate
+    return CatalogApp(lake, settings or ServerSettings(), others, catalog).gate
 
 
 class CatalogApp:
     """The routes of the catalog of one lake."""
 
-    def __init__(self, lake: FileIO, settings: ServerSettings, others: FileIO | None = None) -> None:
+    def __init__(self, lake: FileIO, settings: ServerSettings, others: FileIO | None = None, catalog: Catalog | None = None) -> None:
         self._env = lake.env
         self._metrics = RequestMetrics()
-        self._context = LakeContext(lake)
+        self._context = LakeContext(lake, catalog)
         self._names = NamesCache(self._context.catalog, root=settings.root_namespace, cache_s=settings.cache_s)
         side = None if others is None else SideMirrors(self._context, others)
         self._loader = TableLoader(self._context, self._metrics, cache_s=settings.cache_s, others=side)

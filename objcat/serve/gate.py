@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fileio.env import Env
 from fileio.errors import FileIOError, Throttled, Unavailable
-from objcat.errors import ObjcatError
+from objcat.errors import ObjcatError, PluginFailed
 from objcat.serve.answers import (
     Refusal,
     bad_request,
@@ -170,7 +170,7 @@ def _refusal_of(error: Exception, scope: Scope) -> Refusal:
         if error.status_code == 405:
             return Refusal(405, "BadRequestException", f"{scope['method']} is not a method of this path.")
         return no_such_path(scope["path"]) if error.status_code == 404 else bad_request("The request is not valid.")
-    if isinstance(error, (Unavailable, Throttled, TimeoutError)):
+    if isinstance(error, (Unavailable, Throttled, TimeoutError, PluginFailed)):
         logger.warning("%s was not answered in time: %s: %s", scope[ROUTE], type(error).__name__, error)
         return store_unavailable()
     if isinstance(error, (ObjcatError, FileIOError)):

@@ -31,6 +31,7 @@ def run_server(
     started: Callable[[str], None],
     access_log: bool,
     others: FileIO | None = None,
+    catalog: Catalog | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way are answered first.
 
@@ -41,27 +42,26 @@ def run_server(
         port: 0 lets the system choose one.
         started: called with the URL as soon as clients can connect.
         access_log: whether each request is a line in the log `uvicorn.access`.
-        others: see `create_app`.
+        others, catalog: see `create_app`.
 
     Raises:
         InvalidConfig, Unsupported: see `create_app`.
         OSError: the address cannot be used.
         KeyboardInterrupt: a signal ended the server, in good order.
     """
-    server = make_server(create_app(lake, settings, others=others), access_log=access_log)
+    server = make_server(create_app(lake, settings, others=others, catalog=catalog), access_log=access_log)
     with listen(host, port) as listening:
         started(url_of(listening))
         server.run(sockets=[listening])
 
 
-def check_lake(lake: FileIO) -> bool:
-    """Whether there is a lake with names. So wrong credentials and wrong URLs end a server before it starts.
+def check_lake(lake: FileIO, catalog: Catalog) -> bool:
+    """Whether a lake has names. So wrong credentials and wrong URLs end a server before it starts.
 
     Raises:
         InvalidInput: there is a table without a lake instead.
-        FileIOError: the store failed.
+        FileIOError, PluginFailed: the store or the catalog of names failed.
     """
-    catalog = Catalog(lake)
     catalog.refresh()
     if catalog.slot < 0 and next(lake.list_keys("log/"), None) is not None:
         raise InvalidInput(f"{lake.url} is a table without a lake, which has no name. Serve a lake, and create or import the table there.")

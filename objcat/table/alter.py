@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from objcat.catalog.table_lifecycle import change_partitioning, change_schema
+from objcat.catalog.table_lifecycle import change_partitioning, change_precomputed, change_schema
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import instances
 from objcat.metadata.schema_evolution import (
@@ -180,6 +180,21 @@ class TableAlterer(ColumnAlterer):
         self._context.refresh()
         self._context.latest.set_if_newer(change_schema(self._context.timeline, self._context.view, self._context.id, changes))
         self._context.mirror_later()
+
+    def set_precomputed(self, columns: Sequence[str]) -> None:
+        """Say which columns of a table in place are precomputed, as one commit. `table.maintenance.precompute` makes or drops them.
+
+        New files have them from their next refresh on.
+
+        Args:
+            columns: all of them; `[]` for none.
+
+        Raises:
+            InvalidInput: the table is not in place, or a column is none of its files.
+            TableClosed, Contention, WriterFenced, CommitUnknown: see `objcat.errors`.
+        """
+        self._context.refresh()
+        self._context.latest.set_if_newer(change_precomputed(self._context.timeline, self._context.view, self._context.id, columns))
 
     def set_partitioning(self, partition_by: Sequence[str]) -> None:
         """Change the partition spec, as one commit. Existing files stay where they are.

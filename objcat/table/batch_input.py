@@ -14,6 +14,7 @@ from objcat.datafile.batch_checks import check_named_once
 from objcat.engine.local import LocalEngine, is_untyped, to_arrow_batch
 from objcat.errors import InvalidInput
 from objcat.maintenance.workers import Workers
+from objcat.metadata.derived import check_not_derived
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import TableSchema, columns_from_arrow, nullable_schema
 from objcat.metadata.table_spec import TableSpec
@@ -86,6 +87,8 @@ def prepare_batch(
     Raises:
         InvalidBatch, InvalidSchema, InvalidPredicate: see `objcat.errors`.
     """
+    spec.check_own_files(f"{operation} rows")
+    check_not_derived(spec, f"{operation} rows")
     mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
     if not spec.has_key and operation in (Operation.UPSERT, Operation.DELETE):
         raise InvalidInput(

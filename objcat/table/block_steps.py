@@ -36,7 +36,8 @@ from objcat.predicate.arrow import BeyondScans
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.parse import Predicate
 from objcat.table.batch_input import prepare_batch
-from objcat.table.merge import ALIASES, check_computable, check_partial, divided, near_plan, refuse_unknown, rewrite_by_program
+from objcat.table.keyless_rewrite import rewrite_by_program
+from objcat.table.merge import ALIASES, check_computable, check_partial, divided, near_plan, refuse_unknown
 from objcat.table.partial_rows import merge_by_key
 from objcat.table.scan import Scan
 from objcat.tasks.model import Filter, Operation

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
@@ -35,6 +35,8 @@ from objcat.write.transaction import CommitResult, already_applied_result, resul
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
+AHEAD_BYTES_MAX = 1024**2
+"""Bytes of manifests up to which a plan reads them before it is known whether there is a newer slot."""
 CLOCKS_APART_MS = 60_000
 """Clocks of machines may differ by so much without a warning."""
 
@@ -65,20 +67,19 @@ class LatestView:
 
     def advance(self, entries: Sequence[Entry]) -> None:
         """Replay entries that may overlap those that another thread replayed meanwhile."""
-        view = self._view
-        new = [entry for entry in entries if entry.slot > view.slot]
-        if new and new[0].slot == view.slot + 1:
-            self.set_if_newer(self._timeline.advance(view, new))
+        self.set_if_newer(self._timeline.views.catch_up(self._view, entries, self._timeline.advance))
 
     def adopt_checkpoint(self, standing: LogView[Tables]) -> None:
         """Take over the checkpoint of `standing` when it is newer than the own one, whatever slot the handle has reached."""
-        while True:
-            view = self._view
-            rebased = self._timeline.adopt_checkpoint(view, standing)
-            with self._lock:
-                if self._view is view:
-                    self._view = rebased
-                    return
+        with self._timeline.views.replaying():
+            while True:
+                view = self._view
+                rebased = self._timeline.adopt_checkpoint(view, standing)
+                with self._lock:
+                    if self._view is view:
+                        self._view = rebased
+                        break
+            self._timeline.views.offer(rebased)
 
     def retry_on_new_checkpoint(self, work: Callable[[], R]) -> R:
         """Run `work`; again from another checkpoint when the handle's one was deleted meanwhile or is damaged.
@@ -92,6 +93,7 @@ class LatestView:
         with self._lock:
             if opened.slot >= self._view.slot:
                 self._view = opened
+        self._timeline.views.offer(opened)
 
 
 class TableContext:
@@ -138,6 +140,36 @@ class TableContext:
     def refresh(self) -> Snapshot:
         """Read the newest snapshot: one GET when nothing is new."""
         return snapshot_of(self.latest.refresh(), self.id, where=self.fileio.url)
+
+    def on_newest(self, work: Callable[[Snapshot], R]) -> R:
+        """What `work` makes of the newest snapshot: one GET when nothing is new, as `refresh`.
+
+        While manifests must be read, it is asked for news beside that. When there are some, `work` is called again. It must be a plan,
+        which changes nothing.
+        """
+        view = self.view
+        if not self._reads_manifests(view):
+            return work(self.refresh())
+        asked = self.fileio.env.submit_io(partial(self.timeline.log.read_stub, view.slot + 1))
+        early: R | None = None
+        failure: Exception | None = None
+        try:
+            early = work(snapshot_of(view, self.id, where=self.fileio.url))
+        except (ObjcatError, FileIOError) as error:
+            failure = error
+        stub = asked.result()
+        if stub is not None:
+            self.latest.set_if_newer(self.timeline.refresh(view, [stub]))
+            return work(self.snapshot)
+        if failure is not None:
+            raise failure
+        self.timeline.look_beyond(view)
+        return cast("R", early)
+
+    def _reads_manifests(self, view: LogView[Tables]) -> bool:
+        """Whether a plan of a view has to read manifests that are few and small."""
+        refs = view.state[self.id].manifest if self.id in view.state else ()
+        return 0 < sum(ref.bytes for ref in refs) <= AHEAD_BYTES_MAX and self.manifests.lacks(refs)
 
     def retry_on_new_checkpoint(self, work: Callable[[], R]) -> R:
         """See `LatestView.retry_on_new_checkpoint`."""
@@ -196,7 +228,7 @@ class TableContext:
         if done is None:
             return None
         sent = self.fileio.metrics.snapshot() - began
-        result = result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
+        result = result_of(done.entry, done.entry.txn, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
         self.after_service(None)
         with after_commit(result.slot):
             self.after_write(result, since_slot=since_slot, spark=spark)

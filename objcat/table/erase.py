@@ -30,6 +30,7 @@ from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
 from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
 from objcat.maintenance.forget_erased import commit_empty_slot, forget, own_files
+from objcat.metadata.derived import check_not_derived
 from objcat.metadata.files import BaseFile, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
@@ -61,6 +62,7 @@ from objcat.tasks.model import Operation
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.checkpoint_expiry import valid_roots
+from objcat.timeline.commit_group import delete_requests
 from objcat.timeline.dead_writers import RolledBackWriter
 from objcat.timeline.entry import Action, Footprint
 from objcat.timeline.log_view import LogView
@@ -146,6 +148,8 @@ class ErasureCertificate:
 
 def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
     """See `Table.plan_erasure`."""
+    table.spec.check_own_files("erase rows")
+    check_not_derived(table.spec, "erase rows")
     where, _ = _meant(table, keys)
     rows = open_scan(table, where=where).count()
     view = table.timeline.open()
@@ -160,6 +164,8 @@ def plan_erasure(table: TableContext, keys: str | Any) -> ErasurePlan:
 
 def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> ErasureCertificate:
     """See `Table.erase`. `reliably`: of the handle."""
+    table.spec.check_own_files("erase rows")
+    check_not_derived(table.spec, "erase rows")
     where, given = _meant(table, keys)
     check_saved(table, where, left="Nothing was erased.")
     with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
@@ -177,6 +183,7 @@ def erase(table: TableContext, keys: str | Any, *, older_than_s: float, reliably
         advance(1)
         dead = [one for one in TableMaintenance(table).rollback_failed_writes(older_than_s=older_than_s) if one.files]
         files, cleaned = reliably(lambda: _clean(table, dead))
+        delete_requests(table.fileio)  # They hold bounds. Their writers do without.
         advance(1)
         forgotten = forget(table.timeline, table.id, advance=advance)
         reliably(lambda: _begin_mirrors_again(table))

@@ -29,6 +29,7 @@ from fileio.store import FileIO
 from objcat.datafile.bucket_hash import key_digests
 from objcat.datafile.casting import relabelled
 from objcat.datafile.statistics import BOUND_BYTES_MAX
+from objcat.errors import ObjcatError
 from objcat.metadata.files import BaseFile, LogObject, decode_delta
 from objcat.metadata.partitioning import encoded
 from objcat.metadata.schema import FIELD_ID_KEY, arrow_type
@@ -37,9 +38,10 @@ from objcat.table.erasure_mirrors import MirrorSearch, is_mirror, is_mirror_in
 from objcat.table.erasure_pieces import PIECE_BYTES, byte_pieces, row_pieces, rows_of
 from objcat.table.erasure_positions import StateSearch
 from objcat.table.erasure_traces import Leaf, Traces, leaves_of
-from objcat.timeline.checkpoint import Root
-from objcat.timeline.entry import Action, Entry, Intent, decode_entry
+from objcat.timeline.checkpoint import Carried, Hint, Root, TurnRequest, root_key
+from objcat.timeline.entry import Action, Entry, decode_entry, log_key
 from objcat.timeline.history_files import decode_bodies
+from objcat.timeline.intents import Intent
 from objcat.timeline.position import PositionProgress
 
 TEXT_BYTES_MIN = 6
@@ -288,8 +290,24 @@ class Search:
                 return self.mirrors.holds(key, data)
             case "checkpoint roots":
                 return self._is_in(data) or self.states.is_in_object(key, data)
+            case "the hint":
+                return self._hint_holds(data)
             case _:
                 return self._is_in(data)
+
+    def _hint_holds(self, data: bytes) -> bool:
+        """Search what a hint carries as the objects of which it is a copy. So bounds are found that are numbers, and of this table only."""
+        if not self.is_shared and self.finder.is_in(data):
+            return True
+        try:
+            hint = msgspec.json.decode(data, type=Hint)
+            carried = msgspec.json.decode(hint.carried, type=Carried | None)
+            if carried is None:
+                return self._is_in(data)
+            entries = (self._entry_holds(log_key(slot), bytes(raw)) for slot, raw in enumerate(carried.entries, hint.checkpoint + 1))
+            return self._holds("checkpoint roots", root_key(max(hint.checkpoint, 0)), bytes(carried.root)) or any(entries)
+        except (msgspec.DecodeError, UnicodeDecodeError, ObjcatError):
+            return self.finder.is_in(data)
 
     def _is_in(self, data: bytes) -> bool:
         return self.finder.is_in(self._own_part(data) if self.is_shared else data)
@@ -409,6 +427,8 @@ def kind_of(key: str) -> str:
             return "history files"
         case "intents":
             return "intents and plans"
+        case "requests":
+            return "requests"
         case "head.json":
             return "the hint"
         case "checkpoints":
@@ -459,7 +479,10 @@ def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
 
 def vocabulary_of(spec: TableSpec, *, name: str, url: str) -> str:
     """What the objects of a table contain whatever its rows are: names of fields, columns, settings."""
-    words = [*Action, *(one for kind in (Entry, Intent, PositionProgress, Root, TableSpec) for one in kind.__struct_fields__)]
+    words = [
+        *Action,
+        *(one for kind in (Carried, Entry, Hint, Intent, PositionProgress, Root, TableSpec, TurnRequest) for one in kind.__struct_fields__),
+    ]
     return " ".join([*words, name, url, msgspec.json.encode(spec).decode(), "parquet-cpp-arrow version schema element list key value"])
 
 

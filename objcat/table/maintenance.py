@@ -1,21 +1,19 @@
-"""`TableMaintenance`: the table services of one table, as `table.maintenance`; and a round of maintenance of many tables."""
+"""`TableMaintenance`: the table services of one table, as `table.maintenance`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
-from fileio.env import Env, map_io
-from fileio.errors import FileIOError
+from fileio.env import map_io
 from objcat.catalog.table_lifecycle import raise_watermark
 from objcat.common.memory_errors import reports_full_memory
-from objcat.common.progress import shown_progress
-from objcat.common.validation import name_list, seconds, whole_number
-from objcat.errors import InvalidInput, ObjcatError
+from objcat.common.validation import name_list, whole_number
+from objcat.errors import InvalidInput
 from objcat.inspection.verify_files import VERIFIED_BYTES
 from objcat.maintenance.clean import CleanPlan, CleanResult, clean, plan_clean
 from objcat.maintenance.cluster import ClusteringResult, cluster
@@ -30,8 +28,11 @@ from objcat.maintenance.compact import (
     scheduled_compactions,
 )
 from objcat.maintenance.compaction_strategy import CompactionStrategy
-from objcat.maintenance.maintain import MaintenanceReport, MaintenanceStep, maintain
+from objcat.maintenance.maintain import MaintenanceReport, maintain
 from objcat.maintenance.metrics import prometheus_text, samples_of
+from objcat.maintenance.precompute import Precomputation, precompute_columns
+from objcat.maintenance.promote import Promotion, promote_files
+from objcat.maintenance.reencode import LEVEL_MAX, Reencoding, ReencodingSettings, reencode_files
 from objcat.maintenance.savepoint import SavepointResult, release, savepoint
 from objcat.maintenance.split_buckets import SplitResult, split_buckets
 from objcat.metadata.files import files_named_by
@@ -50,44 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
-
-
-def maintain_tables(
-    names: Sequence[str],
-    open_table: Callable[[str], TableMaintenance],
-    env: Env,
-    *,
-    io_bytes_max: int | None,
-    seconds_max: float | None,
-    verify_bytes_max: int = VERIFIED_BYTES,
-    spark: SparkSession | None = None,
-) -> list[MaintenanceReport]:
-    """A round of maintenance of some tables, within one budget for all.
-
-    It goes in the order of the names, from a random one on. So a small budget reaches all of them in time, and several machines do not
-    begin with the same table. A table that cannot be opened is reported.
-    """
-    if io_bytes_max is not None:
-        whole_number(io_bytes_max, what="io_bytes_max", least=1)
-    if seconds_max is not None:
-        seconds(seconds_max, what="seconds_max")
-    first = int(env.random() * len(names))
-    left, began_s = io_bytes_max, env.monotonic_s()
-    done: list[MaintenanceReport] = []
-    with shown_progress(env, "objcat: maintain", len(names), unit="tables") as advance:
-        for name in (*names[first:], *names[:first]):
-            time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
-            try:
-                maintained = open_table(name).run(io_bytes_max=left, seconds_max=time_left, verify_bytes_max=verify_bytes_max, spark=spark)
-            except (ObjcatError, FileIOError) as error:
-                maintained = MaintenanceReport(
-                    table=name, steps=(MaintenanceStep(service="open", done=False, why=str(error), failed=True),)
-                )
-            if left is not None:
-                left = max(1, left - maintained.io_bytes)
-            done.append(maintained)
-            advance(1)
-    return sorted(done, key=lambda maintained: maintained.table)
 
 
 @reports_full_memory
@@ -228,6 +191,65 @@ class TableMaintenance:
         return self._context.after_service(
             cluster(self._context.timeline, self._context.id, clustering, workers=self._context.workers(spark))
         )
+
+    def reencode(self, *, where: str | pc.Expression | None = None, level: int = 9, least_saving: float = 0.05) -> Reencoding:
+        """Write base files again with a stronger codec where that saves bytes, as commits that change no row. For cold partitions.
+
+        Args:
+            where: only files that may hold a row for which this scan filter is true.
+            level: of zstd, 1 to 22. Above 12 it takes minutes for what 9 does in seconds.
+            least_saving: the share of its bytes that a file has to lose, from 0 to 1.
+
+        Raises:
+            InvalidInput: an argument does not fit, or the files are in place.
+            InvalidPredicate, CommitConflict, TableClosed, CommitUnknown, storage errors: see `objcat.errors`. What was committed stays.
+        """
+        whole_number(level, what="level", least=1, most=LEVEL_MAX)
+        share: Any = least_saving
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
+            raise InvalidInput(f"least_saving={least_saving!r} is not a share. Give a number from 0 to below 1, such as 0.05.")
+        return self._context.after_service(
+            reencode_files(self._context.timeline, self._context.id, ReencodingSettings(where, level, least_saving))
+        )
+
+    def precompute(self, *, bytes_max: int | None = None) -> Precomputation:
+        """Give every file in place the precomputed columns that the table wants, see `table.alter.set_precomputed`.
+
+        Each file that lacks some is read once. Safe next to refreshes and deletes.
+
+        Args:
+            bytes_max: of files to read, about.
+
+        Returns:
+            What was made.
+
+        Raises:
+            InvalidInput: the table is not in place.
+            CommitConflict, TableClosed, CommitUnknown, storage errors: see `objcat.errors`. What was committed stays.
+        """
+        if bytes_max is not None:
+            whole_number(bytes_max, what="bytes_max", least=1)
+        return self._context.after_service(
+            precompute_columns(self._context.timeline, self._context.id, view=self._context.latest.refresh(), bytes_max=bytes_max)
+        )
+
+    def promote(self, *, where: str | pc.Expression | None = None) -> Promotion:
+        """Make files in place files of the table, as commits that change no row, while readers, refreshes and deletes go on.
+
+        Sources stay where they are, and no refresh takes them again, whatever becomes of them. Without a filter, the table is an ordinary
+        one in the end, to which rows are written.
+
+        Args:
+            where: only files that may hold a row for which this scan filter is true, such as those of a partition.
+
+        Returns:
+            What was done.
+
+        Raises:
+            InvalidInput: the table is not in place.
+            InvalidPredicate, CommitConflict, TableClosed, CommitUnknown, storage errors: see `objcat.errors`. What was committed stays.
+        """
+        return self._context.after_service(promote_files(self._context.timeline, self._context.id, where=where))
 
     def clean(
         self,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
@@ -16,18 +16,16 @@ from fileio.options import nearest
 from fileio.store import FileIO
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import session, shown
-from objcat.datafile.batch_checks import conform, given_ordering
-from objcat.datafile.casting import logical, named
-from objcat.datafile.hidden_columns import TXN_COLUMN
-from objcat.datafile.parquet import constant
+from objcat.datafile.batch_checks import given_ordering
 from objcat.dml.computed_write import DELETED, ComputedRows, Work, WriteTarget, former_of, run, written
-from objcat.dml.duckdb import Evaluated, MergeScope, MergeSource, check_program, evaluate, evaluate_rows
+from objcat.dml.duckdb import Evaluated, MergeScope, MergeSource, check_program, evaluate
 from objcat.dml.program import Clause, ClauseAction, MergeProgram, Value, When, delete_program, merge_program, parsed, update_program
 from objcat.engine.local import LocalEngine, to_arrow_batch
 from objcat.engine.spooled_batch import SpooledBatch
-from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
+from objcat.errors import EmptyBatch, InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
 from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.properties import SchemaMode
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.planning.scan import ScanPlan, plan_scan
@@ -35,11 +33,10 @@ from objcat.predicate.arrow import BeyondScans, terms_of, utc_moment, with_momen
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.parse import parse_predicate
 from objcat.table.batch_input import schema_of_batch, session_of
+from objcat.table.keyless_rewrite import rewrite_by_program
+from objcat.table.merge_growth import grown_snapshot
 from objcat.table.partial_rows import is_ragged, merge_by_key
 from objcat.table.scan import Scan
-from objcat.tasks.model import TXN_FIELD, Filter, WriteResult
-from objcat.tasks.regroup_rows import RewriteResult, rewrite_groups
-from objcat.tasks.scan import bare
 from objcat.timeline.entry import FileGroupId, Txn
 from objcat.timeline.log_state import AppVersion
 from objcat.write.service_commit import ServiceResult
@@ -62,6 +59,7 @@ class Merge:
     only one side has needs no alias.
 
     `check`: refuses a table. `reads_newer`: whether newer rows of the table, which stay, must still be there when it commits.
+    `schema_mode`: what the source may change in the schema.
     """
 
     table: WriteTarget
@@ -71,6 +69,7 @@ class Merge:
     clauses: tuple[Clause, ...] = ()
     check: Callable[[TableSpec], None] = lambda _spec: None
     reads_newer: bool = False
+    schema_mode: SchemaMode = SchemaMode.STRICT
 
     def __repr__(self) -> str:
         return f"Merge into {self.table.name!r}: {', '.join(f'when {clause.when} {clause.act}' for clause in self.clauses) or 'no clause'}"
@@ -111,7 +110,9 @@ class Merge:
         """Delete rows that the source lacks. `where`: a condition over the table."""
         return self._with(When.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, where)
 
-    def execute(self, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
+    def execute(
+        self, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None, counts: bool = True
+    ) -> CommitResult | None:
         """Run the merge, as one commit.
 
         With an ordering column, an update that would make a row older does nothing, and of several source rows with one key the newest
@@ -120,9 +121,11 @@ class Merge:
 
         Args:
             metadata, app: see `Table.upsert`.
+            counts: False: Spark need not read the table only to count. It does not where the merge updates all columns of rows that match
+                and inserts the others, both from the source alone, without a condition, in a table with a bucket index.
 
         Returns:
-            The commit, with the counts of inserted, updated and deleted rows; None when no row changes.
+            The commit, with the counts of inserted, updated and deleted rows, if they are known; None when no row changes.
 
         Raises:
             InvalidInput, InvalidPredicate, InvalidBatch, NullKey: nothing was written.
@@ -133,8 +136,9 @@ class Merge:
 
         def prepare(snapshot: Snapshot) -> Work | None:
             self.check_table(snapshot.spec)
-            program = merge_program(snapshot.spec, schema.names, self.clauses, self.on, self.aliases)
-            return self.prepared(given, schema, program, snapshot)
+            grown = grown_snapshot(snapshot, schema, self.clauses, self.on, self.aliases, self.schema_mode)
+            program = merge_program(grown.spec, schema.names, self.clauses, self.on, self.aliases)
+            return self.prepared(given, schema, program, grown, grew=snapshot, counts=counts)
 
         return run(self.table, prepare, metadata=metadata, app=app, spark=session_of(given))
 
@@ -156,6 +160,8 @@ class Merge:
         *,
         refuse: Callable[[ComputedRows], None] | None = None,
         reads_source: bool = False,
+        grew: Snapshot | None = None,
+        counts: bool = True,
     ) -> Work:
         """The work that runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`.
 
@@ -163,15 +169,20 @@ class Merge:
             refuse: checks an outcome before it is written.
             reads_source: where the file groups of the source's keys are known, none of them may change before the commit, not even those to
                 which nothing is written.
+            grew: the snapshot without the columns that the merge brings.
+            counts: see `execute`.
         """
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
         if not isinstance(given, (pa.Table, SpooledBatch)):
-            from objcat.spark.dml import check_on_spark, evaluate_on_spark
+            from objcat.spark.dml import check_on_spark, evaluate_on_spark, replace_on_spark
 
             spark = given.sparkSession
             store, name = fileio.describe(), self.table.name
             check_on_spark(program, snapshot.spec, given, spark, table=name)
+            if not counts and program.replacing is not None and not snapshot.spec.is_located:
+                replaced = partial(replace_on_spark, program, snapshot.spec, given, store=store, table=name)
+                return _writes(fileio, grew or snapshot, replaced, refuse, schema_mode=self.schema_mode)
             # Rows that no source row matches are read where a clause is about them.
             reaches = program.join in ("inner", "left") and len(plan.groups) > 1
 
@@ -179,9 +190,11 @@ class Merge:
                 return Scan(fileio, plan if reach is None else _within(plan, manifests, reach), manifests).to_spark(spark)
 
             def compute_on_spark() -> ComputedRows | None:
-                return evaluate_on_spark(program, snapshot.spec, target, given, spark, store=store, table=name, reaches=reaches)
+                return evaluate_on_spark(
+                    program, snapshot.spec, target, given, spark, store=store, table=name, reaches=reaches, counts=counts
+                )
 
-            return _writes(fileio, snapshot, compute_on_spark, refuse)
+            return _writes(fileio, grew or snapshot, compute_on_spark, refuse, schema_mode=self.schema_mode)
         check_program(program, snapshot.spec, schema)
         source = MergeSource(given, program, snapshot.spec, former_of(snapshot, manifests))
 
@@ -200,7 +213,7 @@ class Merge:
             keeps = self.reads_newer and outcome.data.num_rows < source.rows.num_rows
             return source.group_ids(snapshot) if hashed and (reads_source or keeps) else ()
 
-        return _writes(fileio, snapshot, compute, refuse, reads)
+        return _writes(fileio, grew or snapshot, compute, refuse, reads, schema_mode=self.schema_mode)
 
     def _with(self, when: When, act: ClauseAction, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
         if values is not None and not isinstance(values, Mapping):
@@ -217,6 +230,7 @@ def update(
     spark: SparkSession | None,
     app: AppVersion | None = None,
     aliases: tuple[str, str] = ALIASES,
+    counts: bool = True,
 ) -> CommitResult | None:
     """See `Table.update`."""
     given: object = values
@@ -227,7 +241,7 @@ def update(
     def prepare(snapshot: Snapshot) -> Work | None:
         check_computable(snapshot.spec, "update()")
         pushed, rest = divided(where, snapshot.spec, InvalidPredicate)
-        return _of_rows(table, snapshot, update_program(snapshot.spec, values, rest, aliases), pushed, spark)
+        return _of_rows(table, snapshot, update_program(snapshot.spec, values, rest, aliases), pushed, spark, counts=counts)
 
     return run(table, prepare, metadata=metadata, app=app, spark=spark)
 
@@ -247,8 +261,10 @@ def delete_computed(
     return run(table, prepare, metadata=metadata, spark=spark)
 
 
-def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, where: Any, spark: SparkSession | None) -> Work | None:
-    """What a program makes of rows of the table alone. `where`: the part that the scan applies."""
+def _of_rows(
+    table: WriteTarget, snapshot: Snapshot, program: MergeProgram, where: Any, spark: SparkSession | None, *, counts: bool = True
+) -> Work | None:
+    """What a program makes of rows of the table alone. `where`: the part that the scan applies. counts: see `Table.update`."""
     spec, fileio, manifests = snapshot.spec, table.fileio, table.manifests
     plan = _plan(snapshot, manifests, where)
     target = Scan(fileio, plan, manifests)
@@ -259,11 +275,13 @@ def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, wher
         if not plan.groups:
             return None
         store = fileio.describe()
-        return _writes(
-            fileio,
-            snapshot,
-            lambda: evaluate_on_spark(program, spec, lambda _: target.to_spark(spark), None, spark, store=store, table=table.name),
-        )
+
+        def compute_on_spark() -> ComputedRows | None:
+            return evaluate_on_spark(
+                program, spec, lambda _: target.to_spark(spark), None, spark, store=store, table=table.name, counts=counts
+            )
+
+        return _writes(fileio, snapshot, compute_on_spark)
     check_program(program, spec, None)
     if not plan.groups:
         return None
@@ -339,8 +357,11 @@ def _writes(
     compute: Callable[[], ComputedRows | None],
     refuse: Callable[[ComputedRows], None] | None = None,
     reads: Callable[[ComputedRows], Collection[FileGroupId]] = lambda _: (),
+    *,
+    schema_mode: SchemaMode = SchemaMode.STRICT,
 ) -> Work:
-    """The work that writes an outcome. `refuse`: see `Merge.prepared`. `reads`: file groups that the outcome depends on."""
+    """The work that writes an outcome. `refuse`: see `Merge.prepared`. `reads`: file groups that the outcome depends on.
+    `schema_mode`: what the outcome may change in the schema of the snapshot."""
 
     def work(txn: Txn) -> ServiceResult | None:
         outcome = compute()
@@ -352,7 +373,12 @@ def _writes(
         except BaseException:
             outcome.close()
             raise
-        proposal = written(fileio, outcome, snapshot, txn)
+        try:
+            proposal = written(fileio, outcome, snapshot, txn, schema_mode=schema_mode)
+        except EmptyBatch:
+            if outcome.inserted is not None:
+                raise
+            return None
         own = proposal.footprint
         more = set(reads(outcome)).difference(own.creates, own.appends, own.replaces)
         return replace(proposal, footprint=msgspec.structs.replace(own, reads=tuple(sorted({*own.reads, *more})))) if more else proposal
@@ -440,38 +466,3 @@ def _outcome(fileio: FileIO, found: Evaluated | None, *, kept: bytes = b"") -> C
 def _rewritten_groups(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> ServiceResult | None:
     rewritten = rewrite_by_program(fileio, program, plan, txn, zone)
     return proposal_of(rewritten, plan.snapshot) if rewritten.bases else None
-
-
-def rewrite_by_program(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> WriteResult:
-    """For a table without a key: groups that hold such rows, rewritten with the new rows or without them. `zone`: see `evaluate_rows`."""
-    spec = plan.snapshot.spec
-    physical = [column.physical for column in spec.table_schema.columns]
-    schema = spec.table_schema.to_arrow_physical(nullable=True)
-
-    def change(rows: pa.Table) -> RewriteResult:
-        own = rows.select([*physical, TXN_COLUMN])
-        said = named(logical(own, spec.table_schema), spec.table_schema.to_arrow())
-        passed = _passing(said, plan.where)
-        changed, become = evaluate_rows(program, spec, said.take(passed), zone)
-        if not become.num_rows:
-            return RewriteResult(own)
-        kept = np.ones(own.num_rows, np.bool_)
-        kept[np.asarray(passed.take(changed))] = False
-        left = own.filter(pa.array(kept))
-        if program.acts == (ClauseAction.DELETE,):
-            return RewriteResult(left, deleted=become.num_rows)
-        fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))
-        return RewriteResult(pa.concat_tables([bare(left), bare(fitted)]), updated=become.num_rows)
-
-    return rewrite_groups(fileio, spec, plan.groups, txn, change)
-
-
-def _passing(rows: pa.Table, where: Filter | None) -> pa.Array:
-    """The positions of the rows for which a filter is true."""
-    numbers = pa.array(np.arange(rows.num_rows))
-    if where is None:
-        return numbers
-    return rows.append_column(_POSITION, numbers).filter(where.to_arrow()).column(_POSITION).combine_chunks()
-
-
-_POSITION = "_objcat_position"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 
 from objcat.common.validation import AsOf, ScanMode, name_list, one_of, whole_number
+from objcat.metadata.snapshot import Snapshot
 from objcat.planning.scan import MODES, SNAPSHOT, ScanPlan, plan_scan
 from objcat.table.context import TableContext
 from objcat.table.scan import Scan
@@ -27,9 +28,11 @@ def open_scan(
     if limit is not None:
         whole_number(limit, what="limit")
 
-    def plan() -> ScanPlan:
-        snapshot = context.refresh() if as_of is None else context.snapshot_as_of(as_of)
+    def plan_of(snapshot: Snapshot) -> ScanPlan:
         return plan_scan(snapshot, context.manifests, where=where, columns=columns, mode=mode)
+
+    def plan() -> ScanPlan:
+        return context.on_newest(plan_of) if as_of is None else plan_of(context.snapshot_as_of(as_of))
 
     planned = context.retry_on_new_checkpoint(plan)
     return Scan(

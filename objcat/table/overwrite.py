@@ -13,6 +13,7 @@ from objcat.datafile.casting import cast_rows
 from objcat.dml.computed_write import Work, WriteTarget, run
 from objcat.dml.overwrite import Touched, drop_partitions, first_nonempty_partition, partitions_where, renewed, replace_partitions
 from objcat.errors import InvalidBatch, InvalidInput
+from objcat.metadata.derived import check_not_derived
 from objcat.metadata.partitioning import IDENTITY
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
@@ -61,6 +62,8 @@ def delete_partition(table: WriteTarget, where: str | pc.Expression, *, metadata
     """See `Table.delete_partition`."""
 
     def prepare(snapshot: Snapshot) -> Work | None:
+        snapshot.spec.check_own_files("drop partitions")
+        check_not_derived(snapshot.spec, "drop partitions")
         predicate = parse_filter(where, snapshot.spec.table_schema)
         if predicate is None:
             raise InvalidInput("delete_partition() needs a filter over partition columns, for example \"city = 'Rome'\".")

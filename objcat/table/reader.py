@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import AsOf, KeyScope, ScanMode, TableType, name_list, text
 from objcat.metadata.partitioning import fields_asked
+from objcat.metadata.settings_asked import index_asked, ordering_asked
 from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import Index, TableSpec, index_asked, ordering_asked
+from objcat.metadata.table_spec import Index, TableSpec
 from objcat.planning.scan import SNAPSHOT
 from objcat.table.change_feed import ChangeFeed, changes, incremental
 from objcat.table.context import TableContext

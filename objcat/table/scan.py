@@ -18,14 +18,17 @@ from objcat.datafile.nested_slices import compact_nested_slices
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.inspection.explain import Explanation, explain_plan
 from objcat.inspection.snapshot_stats import UNKNOWN, ColumnBound, as_numbers, extremes_of
+from objcat.metadata.column_parts import with_parts
 from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.schema import Column
 from objcat.planning.commits import CommitInfo, commits_table, txns_of, with_commits
-from objcat.planning.scan import COMMIT_COLUMNS, HIDDEN, ScanPlan, hidden_field, narrow_plan, only_read
+from objcat.planning.scan import COMMIT_COLUMNS, HIDDEN, ScanPlan, hidden_field, narrow_among, narrow_plan, only_read
 from objcat.predicate.implied import implied_by
 from objcat.table.notebook import PREVIEW_ROWS, rows_html
 from objcat.table.verified_files import verified
 from objcat.tasks.scan import ahead_of, scan_groups
+from objcat.tasks.scan_parts import filter_parts
 from objcat.timeline.entry import Txn
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        schema = self.plan.snapshot.spec.table_schema.to_arrow()
+        schema = with_parts(self.plan.snapshot.spec.table_schema, self.plan.parts).to_arrow()
         return pa.schema([hidden_field(name) if name in HIDDEN else schema.field(name) for name in self.plan.columns])
 
     def explain(self) -> Explanation:
@@ -198,6 +201,7 @@ class Scan:
             bounds=lambda: self.plan.bounds(self._manifests),
             commits=self._commit_points,
             verify=lambda plan: verified(self._fileio, self._manifests, plan),
+            narrow=lambda plan, where, columns: narrow_among(plan, self._manifests, where=where, columns=columns),
         )
         return frame if self.limit is None else frame.limit(self.limit)
 
@@ -213,8 +217,15 @@ class Scan:
         known = sum(map(_base_rows, certain))
         if self.limit is not None and known >= self.limit:
             return self.limit
-        first = (self.plan.snapshot.spec.key_columns or self.plan.snapshot.spec.table_schema.columns)[0]
-        for rows in self._tables(others, columns=[first.name], lazy=self.limit is not None):
+        spec, where = self.plan.snapshot.spec, self.plan.where
+        # The columns of the filter are read anyway.
+        first = (
+            (spec.key_columns or spec.table_schema.columns)[0].name
+            if spec.has_key or where is None or not where.columns
+            else where.columns[0]
+        )
+        parts = [part for part in filter_parts(spec.table_schema, where) if part.name == first]
+        for rows in self._tables(others, columns=[first], parts=parts, lazy=self.limit is not None):
             known += rows.num_rows
             if self.limit is not None and known >= self.limit:
                 return self.limit
@@ -283,8 +294,10 @@ class Scan:
                 if left <= 0:
                     return
 
-    def _tables(self, groups: Sequence[FileGroup], *, columns: Iterable[str] | None = None, lazy: bool = False) -> Iterator[pa.Table]:
-        task = self.plan.task(groups, columns=None if columns is None else list(columns))
+    def _tables(
+        self, groups: Sequence[FileGroup], *, columns: Iterable[str] | None = None, parts: Sequence[Column] = (), lazy: bool = False
+    ) -> Iterator[pa.Table]:
+        task = self.plan.task(groups, columns=None if columns is None else list(columns), parts=parts)
         try:
             yield from scan_groups(self._fileio, task, at_once=ahead_of(groups, most=self._fileio.env.parallelism), lazy=lazy)
         except CorruptTable:

@@ -1,6 +1,6 @@
 """`Table`: the handle that users hold of one table. It writes and reads rows, and gives access to everything else.
 
-Begin with `Table`; `Lake.table`, `Lake.create_table` and `objcat.table_at` return one. What only reads is in its base class, `TableReader`:
+Begin with `Table`; `Lake.table`, `Lake.create_table` and `objcat.table_at` return one. What only reads is in its base, `TableReader`:
 `scan`, `changes`, the facts of the table. Here are the writes: `upsert`, `insert`, `delete`, `merge` and others. Services are under
 `table.maintenance`, schema and partition changes under `table.alter`, metadata under `table.inspect`.
 Every write is one commit. It returns after the commit is durable, or raises: after CommitConflict nothing is visible; after CommitUnknown,
@@ -21,9 +21,11 @@ from objcat.common.validation import (
     OnExisting,
     SchemaModeName,
     SortName,
+    one_of,
     text,
 )
 from objcat.maintenance.restore import RestoreResult, restore
+from objcat.metadata.properties import SchemaMode
 from objcat.table.alter import TableAlterer
 from objcat.table.apply_changes import apply_changes
 from objcat.table.batch_input import parse_layout
@@ -35,7 +37,7 @@ from objcat.table.insert import insert
 from objcat.table.maintenance import TableMaintenance
 from objcat.table.merge import Merge, soft_delete, update, upsert_partial
 from objcat.table.overwrite import delete_partition, overwrite
-from objcat.table.reader import TableReader
+from objcat.table.refresh_files import RefreshableTable
 from objcat.table.write_batch import write_batch
 from objcat.tasks.model import Operation
 from objcat.timeline.entry import parse_txn
@@ -50,7 +52,7 @@ logger = logging.getLogger("objcat")
 
 
 @reports_full_memory
-class Table(TableReader):
+class Table(RefreshableTable):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
     @property
@@ -314,6 +316,7 @@ class Table(TableReader):
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
         spark: SparkSession | None = None,
+        counts: bool = True,
     ) -> CommitResult | None:
         """Set columns of the rows for which a filter is true at the moment of the commit.
 
@@ -326,9 +329,10 @@ class Table(TableReader):
             where: SQL text or an Arrow expression; all rows when None. A scan uses what it can of it to skip files.
             metadata, app: see `upsert`.
             spark: the session to run on; this process updates a table without a key.
+            counts: False: Spark computes the rows once, in the job that writes them, and does not count them.
 
         Returns:
-            The commit; None when no row passes.
+            The commit, with the count of updated rows, if it is known; None when no row passes.
 
         Raises:
             InvalidInput: a value does not fit its column, or a column is of the key.
@@ -336,24 +340,35 @@ class Table(TableReader):
             MissingDependency: DuckDB, which evaluates in this process, is missing.
             ObjcatError: the errors of `Merge.execute`.
         """
-        return update(self._context, values, where, metadata=metadata, app=app, spark=spark)
+        return update(self._context, values, where, metadata=metadata, app=app, spark=spark, counts=counts)
 
-    def merge(self, source: Any, *, on: str | None = None, source_alias: str = "source", target_alias: str = "target") -> Merge:
+    def merge(
+        self,
+        source: Any,
+        *,
+        on: str | None = None,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        schema_mode: SchemaModeName = "strict",
+    ) -> Merge:
         """Begin a merge: add clauses for rows that match by key and rows that do not, then call `execute()`.
 
         Args:
             source: a batch as for `upsert`, with any columns besides the key; a Spark DataFrame is merged by Spark.
             on: which source column equals which key column, `"source.customer = target.id"`; the same names when None.
             source_alias, target_alias: the names of the two in expressions.
+            schema_mode: "add": the commit also adds columns that the table lacks: those of the source that a clause without values takes
+                and those that values name if the source has them. "widen": it also widens types. The property `schema_mode` does not count.
 
         Returns:
             A `Merge` without clauses.
 
         Raises:
-            InvalidInput: `on` or an alias does not fit.
+            InvalidInput: `on`, an alias or the mode does not fit.
         """
         aliases = (text(source_alias, what="source_alias"), text(target_alias, what="target_alias"))
-        return Merge(self._context, source, on, aliases)
+        mode = SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
+        return Merge(self._context, source, on, aliases, schema_mode=mode)
 
     def upsert_partial(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
         """Insert or update rows by key of which the batch has only some columns. The others keep their values, and are null in new rows.
