@@ -18,15 +18,22 @@ Benchmark suites, each with --help:
   ./dev bench commit      tiny commits, one by one and by many processes at once, with deltalake
   ./dev bench write       loads, upserts and deletes, under each index, with Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
   ./dev bench read        scans, lookups, joins, changes and older versions, with Hudi, Iceberg, Delta Lake and plain Spark
+  ./dev bench tpcds       the queries of TPC-DS by spark.sql, over tables of objcat and over plain Parquet
+  ./dev bench in-place    queries of JSON logs: raw, over a copy as Parquet, and in place with 3 of 40 columns precomputed
+  ./dev bench derived     a change of 0.1 %, followed by a derived table and by computing the whole query
   ./dev bench services    compaction, clustering and cleaning, with Hudi, Iceberg and Delta Lake
   ./dev bench local       the works of read and services without Spark, with deltalake, pyiceberg and DuckDB
   ./dev bench requests    requests to S3 for small commits and for opening, counted at a proxy, with the same sides
+  ./dev bench lookup      a new process that reads one row from a distant bucket: round trips, with deltalake and pyiceberg
   ./dev bench notes       writes benchmarks/results/configuration.md: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
 MODULES = {
-    **{name: f"{name}_bench" for name in ("fileio", "metadata", "ingest", "index", "commit", "growth", "day")},
+    **{
+        name: f"{name}_bench" for name in ("fileio", "metadata", "ingest", "index", "commit", "lookup", "growth", "day", "tpcds", "derived")
+    },
     "mirrors": "mirror_bench",
+    "in-place": "in_place_bench",
     "smoke": "smoke",
 }
 

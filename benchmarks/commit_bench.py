@@ -25,6 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import environment
+from benchmarks.commit_simulated import SimulatedResult, cells_of_simulated, run_simulated
+from benchmarks.commit_threads import ThreadsResult, cells_of, run_threads
 from benchmarks.slow_proxy import SlowProxy
 from benchmarks.writers import KEYS, SIDES, Did, Keys, Side, Wrote, write, wrong_rows
 from devkit.handle import ServerHandle
@@ -32,6 +34,7 @@ from devkit.servers import ServerName, Servers
 
 SERVER: ServerName = "versitygw"
 RUN_S_MAX = 900
+SIMULATED_MS = 20.0
 IN_TURN = 50
 AT_ONCE = 64
 """Commits of a run with one writer, and of all writers of a run together. Each makes at least two."""
@@ -157,11 +160,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keys", nargs="*", default=list(KEYS), choices=KEYS)
     parser.add_argument("--latency", type=float, nargs="*", default=[0, 20], metavar="MS", help="latency of each request")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument(
+        "--threads", type=int, nargs="*", default=[], metavar="N", help="runs of so many threads of one process too, on a local disk"
+    )
+    parser.add_argument(
+        "--simulated", type=int, nargs="*", default=[], metavar="N", help="runs of so many processes in simulated time too, with 20 ms"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures and the environment to this file")
     chosen = parser.parse_args(arguments)
     # A request to end must end the writers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results: list[Result] = []
+    of_threads: list[ThreadsResult] = []
+    simulated: list[SimulatedResult] = []
     command, began = shlex.join(["./dev", "bench", "commit", *arguments]), environment.now()
     with Servers() as servers:
         for latency_ms in chosen.latency:
@@ -173,13 +184,57 @@ def main(arguments: Sequence[str]) -> int:
                     sys.stderr.write(f"{one}\n")
                     if chosen.json:
                         _keep(chosen.json, results, environment.machine(command, began=began))
+    for threads in chosen.threads:
+        for own in (False, True) if threads > 1 else (False,):
+            of_threads.append(run_threads(threads=threads, own=own))
+            sys.stderr.write(f"{of_threads[-1]}\n")
+            if chosen.json:
+                _keep(chosen.json, results, environment.machine(command, began=began), of_threads)
+    for writers in chosen.simulated:
+        for together in (False, True):
+            simulated.append(run_simulated(writers=writers, latency_ms=SIMULATED_MS, together=together))
+            sys.stderr.write(f"{simulated[-1]}\n")
+            if chosen.json:
+                _keep(chosen.json, results, environment.machine(command, began=began), of_threads, simulated)
     _show(results)
-    return 1 if any(one.wrong for one in results) else 0
+    _show_threads(of_threads)
+    _show_simulated(simulated)
+    wrong = [*(one.wrong for one in results), *(one.wrong for one in of_threads), *(one.wrong for one in simulated)]
+    return 1 if any(wrong) else 0
 
 
-def _keep(path: str, results: Sequence[Result], told: Mapping[str, Any]) -> None:
+def _keep(
+    path: str,
+    results: Sequence[Result],
+    told: Mapping[str, Any],
+    of_threads: Sequence[ThreadsResult] = (),
+    simulated: Sequence[SimulatedResult] = (),
+) -> None:
+    said: dict[str, Any] = {"environment": {**told, "store": f"S3 ({SERVER})"}, "results": [asdict(one) for one in results]}
+    if of_threads:
+        said["threads"] = [asdict(one) for one in of_threads]
+    if simulated:
+        said["simulated"] = [asdict(one) for one in simulated]
     with open(path, "w") as file:
-        json.dump({"environment": {**told, "store": f"S3 ({SERVER})"}, "results": [asdict(one) for one in results]}, file, indent=1)
+        json.dump(said, file, indent=1)
+
+
+def _show_threads(results: Sequence[ThreadsResult]) -> None:
+    if not results:
+        return
+    table = Table("threads", "handles", "commits/s", "p50, ms", "p99, ms", "CPU, ms", "requests", "slots lost")
+    for one in results:
+        table.add_row(*cells_of(one))
+    (Console() if sys.stdout.isatty() else Console(width=140)).print(table)
+
+
+def _show_simulated(results: Sequence[SimulatedResult]) -> None:
+    if not results:
+        return
+    table = Table("writers", "latency", "group_commit", "commits/s", "p50, ms", "p99, ms", "requests", "slots", "CPU, ms")
+    for one in results:
+        table.add_row(*cells_of_simulated(one))
+    (Console() if sys.stdout.isatty() else Console(width=140)).print(table)
 
 
 def _show(results: Sequence[Result]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.peers import SIDES
@@ -106,7 +106,7 @@ def sides_of(result: WorkResult) -> list[str]:
 
 
 def times_faster(result: WorkResult) -> Mapping[str, Spread]:
-    """How many times as fast objcat was, for each other side. Empty when a check failed: then no ratio means anything."""
+    """How many times as fast objcat was, for each side that is not objcat. Empty when a check failed: then no ratio means anything."""
     own = result.samples.get(own_side(result))
     if result.wrong or not own:
         return {}
@@ -120,8 +120,9 @@ def verdicts(result: WorkResult) -> list[Verdict]:
 
 def _verdict(result: WorkResult, goal: Goal) -> Verdict:
     text = goal_text(goal)
-    own = result.samples.get(own_side(result))
-    faster = times_faster(result).get(goal.against) if goal.against else None
+    own = result.samples.get(goal.of or own_side(result))
+    other = result.samples.get(goal.against) if goal.against else None
+    faster = ratio(other, own) if own and other else None
     if result.wrong or not own or (goal.against and faster is None):
         return Verdict(text, "", None)
     match goal:
@@ -143,6 +144,8 @@ def _verdict(result: WorkResult, goal: Goal) -> Verdict:
 
 def goal_text(goal: Goal) -> str:
     """A goal as text."""
+    if goal.of is not None:
+        return f"{goal.of}: {goal_text(replace(goal, of=None))}"
     if goal.slowest is not None:
         return f"slowest <= {goal.slowest:g} medians"
     if goal.exchanges is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.data import Data
 from benchmarks.figures import Sample, WorkResult
+from benchmarks.peers import SIDES, Peer
 from benchmarks.remote import Remote, SideFailed, SideLacks, removed, written
 from benchmarks.truth import Commit, Rows, Truth
 from benchmarks.works import READS, WRITES, Chain, Layout, Step, encoded
@@ -98,7 +99,7 @@ class Runner:
             name
             for name in self._sides
             if name not in turn.out
-            and (not chain.sides or name in chain.sides)
+            and takes_part(SIDES[name], chain)
             and (not step.sides or name in step.sides)
             and (step.op == "load" or all((name, table) in turn.applied for table in step.tables))
         ]
@@ -191,6 +192,11 @@ class Runner:
             except (SideFailed, SideLacks) as error:
                 self._say(f"[red]{name} could not drop a table of {chain.name}: {error}")
             shutil.rmtree(place, ignore_errors=True)  # a URL has no files on the disk
+
+
+def takes_part(side: Peer, chain: Chain) -> bool:
+    """Whether a side is one of a chain's."""
+    return side.name in chain.sides if chain.sides else not side.only_named
 
 
 def _right(truth: Truth, step: Step, layout: Layout, tables: Mapping[str, tuple[Layout, Sequence[Commit]]]) -> Rows:

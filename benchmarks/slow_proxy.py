@@ -6,12 +6,32 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 _HEAD_BYTES_MAX = 1 << 16
 _PIECE_BYTES = 1 << 18
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and its answer. began_s, ended_s: of the proxy's clock, from the last byte of the head to the last one of the answer."""
+
+    method: str
+    target: str
+    began_s: float
+    ended_s: float
+
+
+def round_trips(exchanges: Sequence[Exchange]) -> int:
+    """How many exchanges came one after the other: the longest chain in which each begins after the one before has ended."""
+    chain, free_s = 0, float("-inf")
+    for exchange in sorted(exchanges, key=lambda one: one.ended_s):
+        if exchange.began_s >= free_s:
+            chain, free_s = chain + 1, exchange.ended_s
+    return chain
 
 
 class SlowProxy:
@@ -26,6 +46,7 @@ class SlowProxy:
         self._upstream = (parts.hostname, parts.port)
         self._latency_s = latency_ms / 1000
         self._counts: Counter[str] = Counter()
+        self._exchanges: list[Exchange] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="slow-proxy", daemon=True)
         self._thread.start()
@@ -42,6 +63,11 @@ class SlowProxy:
     def requests(self) -> dict[str, int]:
         """The number of requests so far, by method. A GET that lists is a LIST."""
         return dict(self._counts)
+
+    def take_exchanges(self) -> list[Exchange]:
+        """The requests since the last call, each with its time."""
+        taken, self._exchanges = self._exchanges, []
+        return taken
 
     def close(self) -> None:
         """Stop listening and cut open connections."""
@@ -63,19 +89,22 @@ class SlowProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client, with one of its own to the server."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            upstream, _ = await self._loop.create_connection(lambda: _Answers(writer), *self._upstream)
+            upstream, answers = await self._loop.create_connection(lambda: _Answers(writer), *self._upstream)
             try:
-                await self._requests(reader, upstream)
+                await self._requests(reader, upstream, answers)
             finally:
                 upstream.close()
         writer.close()
 
-    async def _requests(self, reader: asyncio.StreamReader, upstream: asyncio.Transport) -> None:
+    async def _requests(self, reader: asyncio.StreamReader, upstream: asyncio.Transport, answers: _Answers) -> None:
         while not upstream.is_closing():
             head = await reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").split("\r\n")
             headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
             self._counts[_kind(first)] += 1
+            now_s = self._loop.time()
+            answers.exchange = Exchange(_kind(first), first.split(" ")[1], now_s, now_s)
+            self._exchanges.append(answers.exchange)
             if self._latency_s:
                 await asyncio.sleep(self._latency_s)
             upstream.write(head)
@@ -90,8 +119,11 @@ class _Answers(asyncio.Protocol):
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
+        self.exchange: Exchange | None = None
 
     def data_received(self, data: bytes) -> None:
+        if self.exchange is not None:
+            self.exchange.ended_s = asyncio.get_running_loop().time()
         self._writer.write(data)
 
     def connection_lost(self, _error: Exception | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import commit_bench, fileio_bench, index_bench, metadata_bench, mirror_tables, writers
+from benchmarks import commit_bench, fileio_bench, index_bench, lookup_bench, lookup_side, metadata_bench, mirror_tables, writers
 from benchmarks.data import make_data
 from benchmarks.figures import WorkResult, failed, own_side
 from benchmarks.fileio_sides import Target
@@ -109,12 +109,23 @@ def check_commit(_place: Path) -> list[str]:
     return [f"{one.side}, {one.keys}: {sentence}" for one in found for sentence in one.wrong]
 
 
+def check_lookup(place: Path) -> list[str]:
+    """What is wrong with lookups of new processes. Each compares its row."""
+    place.mkdir()
+    found = lookup_bench.measure(
+        list(lookup_side.LOOKUP_SIDES), place, commits=SMALL_COMMITS, upserts=2, runs=1, latency_ms=0, say=lambda _: None
+    )
+    own = [one.count for one in found if one.side == "objcat-local" and one.count > 14 + 2]
+    return [f"objcat sent {count} requests" for count in own]
+
+
 OTHERS: Mapping[str, Callable[[Path], list[str]]] = {
     "index": check_index,
     "metadata": check_metadata,
     "mirrors": check_mirrors,
     "fileio": check_fileio,
     "commit": check_commit,
+    "lookup": check_lookup,
 }
 """The suites that are not of tables beside others."""
 

@@ -65,6 +65,7 @@ _WRITE_GOALS: Mapping[tuple[str, str], tuple[Goal, ...]] = {
 }
 _TABLES = ("objcat", "hudi", "iceberg", "delta")
 """The sides on Spark whose tables can be changed."""
+_SQL = "objcat-sql"
 _LOCAL_TABLES = ("objcat-local", "deltalake", "pyiceberg")
 _LOCAL_SIDES = ("objcat-local", "duckdb", "deltalake", "pyiceberg")
 _LOAD_GOALS = (Goal("deltalake", share=1.0), Goal("duckdb-buckets", share=1.15))
@@ -92,6 +93,23 @@ def _spark_writes(kind: Kind) -> Chain:
             ),
             Step("digest", ("orders",)),
         ),
+    )
+
+
+def _sql_writes(kind: Kind) -> Chain:
+    """The upserts once more, by `MERGE INTO` of spark.sql. The others have no other way, so their figures are those of a MERGE too."""
+    faster = 5 if kind == "merge_on_read" else 2
+    goals = (Goal("iceberg", faster=faster, of=_SQL), Goal("delta", faster=faster, of=_SQL), Goal("objcat", share=1.1, of=_SQL))
+    return Chain(
+        f"orders, {_KINDS[kind]}, MERGE",
+        "spark",
+        (Layout("orders", ORDERS, kind),),
+        (
+            Step("load", ("orders",)),
+            *(Step("upsert", ("orders",), f"MERGE of {text}", batch=batch, goals=goals) for batch, text in _PER_CENT.items()),
+            Step("digest", ("orders",)),
+        ),
+        sides=("objcat", _SQL, "iceberg", "delta"),
     )
 
 
@@ -528,6 +546,7 @@ SUITES: Mapping[str, tuple[Chain, ...]] = {
     "write": (
         _spark_writes("merge_on_read"),
         _spark_writes("copy_on_write"),
+        *(_sql_writes(kind) for kind in _BOTH),
         _small_writes("spark"),
         *(_local_load(source) for source in (ORDERS, LINEITEM)),
         _local_writes("merge_on_read"),

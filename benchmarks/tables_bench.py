@@ -27,7 +27,7 @@ from benchmarks.figures import WorkResult, failed, raw
 from benchmarks.install import PeerUnavailable
 from benchmarks.peers import PEERS, SIDES, Peer
 from benchmarks.remote import Remote, SideFailed
-from benchmarks.run import Runner, Say
+from benchmarks.run import Runner, Say, takes_part
 from benchmarks.suites import SUITES
 from benchmarks.works import BUCKETS, CODEC, Chain
 from devkit.servers import ServerError, ServerName, Servers
@@ -110,7 +110,7 @@ def main(suite: str, arguments: list[str]) -> int:
 def sides_of(chains: Sequence[Chain], engine: str) -> list[Peer]:
     """The sides that take part in one of the chains of an engine."""
     some = [chain for chain in chains if chain.engine == engine]
-    return [side for side in SIDES.values() if side.engine == engine and any(not chain.sides or side.name in chain.sides for chain in some)]
+    return [side for side in SIDES.values() if side.engine == engine and any(takes_part(side, chain) for chain in some)]
 
 
 @contextlib.contextmanager

@@ -128,11 +128,13 @@ class Statement:
 class Goal:
     """What a work must show, one of:
 
-    - objcat at least `faster` times as fast as `against`
-    - objcat in at most `share` of the time of `against`
+    - at least `faster` times as fast as `against`
+    - in at most `share` of the time of `against`
     - at most `seconds`
     - the slowest of successive commits in at most `slowest` medians
     - at most `exchanges` in the plan that ran
+
+    `of`: the side that must show it. None: objcat's own.
     """
 
     against: str | None = None
@@ -141,6 +143,7 @@ class Goal:
     seconds: float | None = None
     slowest: float | None = None
     exchanges: int | None = None
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ class Objcat(Side):
     """objcat: buckets, merge-on-read. Appends go to a table without a key."""
 
     name = "objcat"
+    properties: Mapping[str, str] = {}
 
     def _lake(self) -> Any:
         return objcat.connect(f"{self.server.url}/lake", options=dict(self.server.options))
@@ -143,6 +144,7 @@ class Objcat(Side):
             self._lake().create_table("t", SCHEMA, key=None)
             return
         layout: dict[str, Any] = {"index": objcat.BucketIndex(16), "partition_by": ["part"], "key_scope": "partition"}
+        layout["properties"] = self.properties
         self._lake().create_table("t", SCHEMA, key=["id"], **layout)
 
     def open(self) -> Any:
@@ -169,6 +171,23 @@ class Objcat(Side):
     def is_data(self, path: str) -> bool:
         """As `Side.is_data`."""
         return "/data/" in path
+
+
+class ObjcatTogether(Objcat):
+    """objcat with `group_commit`. A commit's version is the number in its transaction id, as several share a slot."""
+
+    name = "objcat-together"
+    does = ("disjoint", "overlapping")
+    properties: Mapping[str, str] = {"group_commit": "on"}
+
+    def commit(self, handle: Any, rows: pa.Table) -> Did:
+        """As `Side.commit`."""
+        done = handle.upsert(rows)
+        return Did(done.attempts, int(done.txn.rpartition("-")[2], 16), done.bytes)
+
+    def commits(self) -> int:
+        """As `Side.commits`."""
+        return sum(len(entry.txns) for entry in self.open().inspect.history()[1:])
 
 
 class Deltalake(Side):
@@ -278,7 +297,7 @@ class Put(Side):
         return path.startswith("rows/")
 
 
-SIDES: Mapping[str, type[Side]] = {side.name: side for side in (Objcat, Deltalake, Put)}
+SIDES: Mapping[str, type[Side]] = {side.name: side for side in (Objcat, ObjcatTogether, Deltalake, Put)}
 
 
 @dataclass(slots=True)

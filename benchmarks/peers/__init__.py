@@ -17,6 +17,7 @@ class Peer:
         engine: `spark`, or `local` for a process without Spark.
         lock: Its file in `requirements/`; None: the project's own environment.
         hadoop: The version in its Spark, which the jars that reach S3 must match.
+        only_named: It takes part in the chains that name it, and in no others.
     """
 
     name: str
@@ -26,10 +27,12 @@ class Peer:
     lock: str | None = None
     jars: tuple[Artifact, ...] = ()
     hadoop: str | None = None
+    only_named: bool = False
 
 
 _ALL = (
     Peer("objcat", "spark", "objcat", "benchmarks.peers.objcat_spark", hadoop="3.5.0"),
+    Peer("objcat-sql", "spark", "objcat", "benchmarks.peers.objcat_sql", hadoop="3.5.0", only_named=True),
     Peer("plain", "spark", "floor", "benchmarks.peers.plain"),
     Peer(
         "hudi",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import objcat
 from benchmarks.peers.base import BenchTable, Settings
 from benchmarks.works import BUCKETS
-from objcat.datafile.parquet import COMPRESSION
+from objcat.datafile.file_encoding import COMPRESSION
 
 ABOUT = {"objcat": "this tree", "layout": f"BucketIndex({BUCKETS}), sorted by key", "codec": COMPRESSION}
 _TYPES = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "decimal(15,2)": pa.decimal128(15, 2)}

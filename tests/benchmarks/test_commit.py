@@ -9,6 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from benchmarks.commit_bench import _result, run, wrong_with
+from benchmarks.commit_threads import run_threads
 from benchmarks.slow_proxy import SlowProxy
 from benchmarks.writers import KEYS, SIDES, Deltalake, Did, Keys, Objcat, Put, Wrote, batch, wrong_rows
 from devkit.handle import s3_client
@@ -115,3 +116,13 @@ def test_processes_that_write_at_once_lose_nothing(servers, side, keys):
     assert found.commits_per_s > 0
     assert (found.requests or {})["PUT"] >= (1 if side == Put.name else 2)
     assert found.orphaned_bytes >= 0
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_threads_of_one_process_have_figures_and_lose_no_slot(own: bool) -> None:
+    found = run_threads(threads=3, own=own, commits=6)
+    assert found.wrong == ()
+    assert (found.commits, found.slots_lost) == (6, 0)
+    assert found.commits_per_s > 0
+    assert found.requests is not None
+    assert found.requests["put_create"] >= 2

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.day_bench import FILE_BYTES, PART_BYTES, Run, Shape, bills
 from benchmarks.rated_store import Limits, RatedBackend
 from fileio.contract import Buffer, PutMode, PutOutcome, Version, Written
+from objcat.timeline.hints import HINT_SLOTS
 
 PUTS_OF_A_FILE = -(-FILE_BYTES // PART_BYTES) + 2
 SMALL = Shape(writers=4, tables=6, hours=0.02, herd_every_s=40)
@@ -48,11 +49,12 @@ def test_every_request_is_counted_and_has_its_price() -> None:
     commits, requests = result["commits"], result["requests"]
     assert 3 <= commits <= 14, "without a checkpoint"
     assert result["data_requests"] == {"PUT": PUTS_OF_A_FILE * commits}
-    # An intent and a slot for each commit; the intent is deleted.
-    assert (requests["PUT"], requests["DELETE"]) == ((PUTS_OF_A_FILE + 2) * commits, commits)
-    # Each commit looks at its base. Opening looks for the hint, and for slots until one is not there.
-    assert commits + 3 <= requests["GET"] <= commits + 5
+    # An intent and a slot for each commit, and a hint for each few slots; the intent is deleted.
+    puts = 2 * commits + commits // HINT_SLOTS
+    assert (requests["PUT"], requests["DELETE"]) == (PUTS_OF_A_FILE * commits + puts, commits)
+    # Each commit looks at its base. Opening asks for the hint, then for the first slot and the next few at once.
+    assert requests["GET"] == commits + 1 + 1 + HINT_SLOTS
     day = bills(result)
     scale = 24 / 0.004
-    assert day["objcat"]["dollars"] == pytest.approx((2 * commits * 0.005 + requests["GET"] * 0.0004) / 1000 * scale)
+    assert day["objcat"]["dollars"] == pytest.approx((puts * 0.005 + requests["GET"] * 0.0004) / 1000 * scale)
     assert day["Iceberg"]["dollars"] == pytest.approx((3 * 0.005 + 2 * 0.0004) / 1000 * commits * scale)
