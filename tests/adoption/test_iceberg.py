@@ -25,7 +25,7 @@ from objcat.errors import ForeignTableChanged, InvalidInput, InvalidSchema, Tabl
 from objcat.inspection.doctor import examine
 from objcat.metadata.table_spec import Index
 from tests.adoption.foreign import ALL_TYPES, all_types, plain
-from tests.tables.test_collected import until_published
+from tests.tables.published import until_published
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

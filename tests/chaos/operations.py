@@ -132,7 +132,9 @@ def choose(session: Session) -> str:
 def under_way(table: Any) -> list[str]:
     """The transactions that have an intent, or files and no slot."""
     found = {txn_of_intent(key) for key in table._context.fileio.list_keys("intents/")}
-    found |= {key.split("/")[1] for key in table._context.fileio.list_keys("data/")} - {entry.txn for entry in table.inspect.history()}
+    found |= {key.split("/")[1] for key in table._context.fileio.list_keys("data/")} - {
+        txn for entry in table.inspect.history() for txn in entry.txns
+    }
     return sorted(found)
 
 

@@ -52,7 +52,7 @@ class Plan:
     local, spark: processes at once. commits, kills, lost, unknown: at least so many acknowledged commits, processes killed, answers of the
     store lost or doubled, commits whose writers were left without an answer, and (fenced) writers that were rolled back while they lived.
     spark_commits: how many of the commits are Spark's, at least. seconds_max: after that the run ends with what there is.
-    between_kills: operations that end between two kills, at most. kind: of the table.
+    between_kills: operations that end between two kills, at most. kind: of the table. together: whether writers share slots.
     """
 
     local: int
@@ -66,6 +66,7 @@ class Plan:
     seconds_max: float
     between_kills: int = 12
     kind: TableType = "merge_on_read"
+    together: bool = False
 
 
 @dataclass(slots=True)
@@ -240,6 +241,7 @@ class Supervisor:
             directory=str(self.directory),
             spark=place.spark,
             seconds_max=self.plan.seconds_max + END_S_MAX,
+            together=self.plan.together,
         )
         return SparkProcess(job) if place.spark else LocalProcess(job.name, main, job)
 
@@ -329,7 +331,9 @@ def random_fault(chance: random.Random) -> Fault:
 def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: Path) -> Happened:
     """Create the table and let the plan happen; journals are in `directory` afterwards, and no process of the run is left."""
     url, options = where(store)
-    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.BucketIndex(4), table_type=plan.kind)
+    properties = {"group_commit": "on" if plan.together else "off"}
+    settings: dict[str, Any] = {"index": objcat.BucketIndex(4), "table_type": plan.kind, "properties": properties}
+    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], **settings)
     directory.mkdir()
     with ExitStack() as stack:
         places = list(places_of(store, plan, stack.enter_context))

@@ -38,6 +38,7 @@ def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.
     report = examine(table._context.timeline, deep=True)
     with capsys.disabled():
         print(f"\n{told}: {happened}; {dict(sorted(verdict.counts.items()))}")
+    assert not plan.together or any(entry.also for entry in table.inspect.history()), f"{told}: nobody shared a slot"
     assert verdict.problems == [], "\n".join([told, *verdict.problems])
     assert report.healthy, f"{told}: {report.findings}"
     assert happened.enough(plan), f"too little happened for the run to mean anything: {happened} of {plan}"
@@ -69,6 +70,14 @@ def test_chaos(
     servers: Callable[[str], ServerHandle], store: str, kind: TableType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check(store, kind, SHORT, servers, tmp_path, capsys)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", ["file", pytest.param("versitygw", marks=pytest.mark.tier("all"))])
+def test_chaos_of_writers_that_commit_together(
+    servers: Callable[[str], ServerHandle], store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(store, "merge_on_read", replace(SHORT, local=6, commits=60, together=True), servers, tmp_path, capsys)
 
 
 @pytest.mark.tier("all")

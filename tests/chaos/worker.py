@@ -15,6 +15,7 @@ from typing import Any
 from fileio.errors import FileIOError, NotFound
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, SnapshotExpired, WriterFenced
+from objcat.timeline import commit_group
 from tests.chaos.journal import Journal
 from tests.chaos.operations import OPERATIONS, Session, Step, choose, local_session, open_table
 
@@ -36,6 +37,7 @@ class Job:
     directory: str
     spark: bool
     seconds_max: float
+    together: bool = False
 
     @property
     def stop(self) -> Path:
@@ -54,6 +56,8 @@ def main(job: Job) -> None:
     journal = Journal(Path(job.directory) / f"{job.name}.journal")
     deadline_s = time.monotonic() + job.seconds_max
     session = _session(job)
+    if job.together:
+        commit_group.ASKS_AFTER_SLOTS = 0  # Few writers seldom lose two slots.
     number = 0
     while not job.stop.exists() and time.monotonic() < deadline_s:
         number += 1

@@ -38,6 +38,7 @@ CALLS: dict[str, list[list[str]]] = {
     "rollback": [["TABLE"], ["TABLE", "TXN"]],
     "compact": [["TABLE"], ["TABLE"]],
     "cluster": [["TABLE", "--by", "city"], ["TABLE", "--by", "city"]],
+    "reencode": [["TABLE"], ["TABLE", "--where", "id = 1", "--level", "3"]],
     "split": [["TABLE", "--count", "2"], ["TABLE", "--count", "2"]],
     "clean": [["TABLE", "--keep-slots", "1"], ["TABLE", "--keep-slots", "5"]],
     "clean --dry-run": [["TABLE", "--keep-slots", "1"]],
@@ -55,6 +56,13 @@ CALLS: dict[str, list[list[str]]] = {
     "maintain": [["TABLE"], ["LAKE"]],
     "maintain --metrics": [["TABLE"]],
     "adopt": [["LAKE", "old", "shop.old", "--format", "delta"]],
+    "refresh-files": [["LAKE/lines"]],
+    "precompute": [["LAKE/lines", "id"], ["LAKE/lines"], ["LAKE/lines", "--remove-all"]],
+    "precompute --queries": [["FILE.sql", "LAKE/lines"]],
+    "promote": [["LAKE/lines"]],
+    "refresh": [["LAKE/cities"]],
+    "refresh --lag": [["LAKE/cities"]],
+    "refresh --explain": [["LAKE/cities"]],
     "mirror": [["TABLE"], ["LAKE"]],
     "profiles": [[]],
     "store-check": [["LAKE"]],
@@ -88,6 +96,15 @@ def test_it_prints_what_the_page_says(place: Path, command: str) -> None:
         objcat.connect(place / "lake").table("trips").maintenance.savepoint()
     if command == "adopt":
         write_deltalake(place / "lake" / "old", pa.table({"id": [1, 2]}))
+    if command.partition(" ")[0] in ("refresh-files", "precompute", "promote"):
+        (place / "1.json").write_text('{"id": 1}\n')
+        objcat.connect(place / "lake").create_table("lines", source=objcat.Files(f"{place}/*.json", format="json"))
+    if command == "precompute --queries":
+        (place / "file.sql").write_text("SELECT id FROM lines; SELECT count(*) FROM lines")
+    if command.partition(" ")[0] in ("precompute", "promote"):
+        objcat.connect(place / "lake").table("lines").refresh_files()
+    if command.partition(" ")[0] == "refresh":
+        objcat.connect(place / "lake").create_derived("cities", "SELECT city, count(*) AS n FROM trips GROUP BY city", key=["city"])
     if command == "mirror":
         objcat.connect(place / "lake").table("trips").set_properties({"mirrors": "iceberg,delta"})
     if command == "profiles":

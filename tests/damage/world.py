@@ -20,14 +20,15 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.catalog import names as catalog_names
 from objcat.inspection.doctor import examine, examine_names
-from objcat.timeline import checkpoint, side_objects, txn_outcomes
-from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, intent_key, new_txn
-from objcat.timeline.intents import encode_intent
+from objcat.timeline import checkpoint, hints, side_objects, txn_outcomes
+from objcat.timeline.entry import FORMAT_VERSION, Action, intent_key, new_txn
+from objcat.timeline.intents import Intent, encode_intent
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int64()), ("city", pa.string())])
 NAMES = ("bucket", "record")
 SMALL: Mapping[Any, Mapping[str, int]] = {
-    checkpoint: {"SPACING_SLOTS": 4, "TAIL_SLOTS_MAX": 6, "HINT_PAUSE_S": 0},
+    checkpoint: {"SPACING_SLOTS": 4, "TAIL_SLOTS_MAX": 6},
+    hints: {"PAUSE_S": 0},
     txn_outcomes: {"INLINE_MAX": 6, "BLOCK_RECORDS": 4},
     side_objects: {"INLINE_BYTES_MAX": 900, "INLINE_DIGESTS_MAX": 3},
     catalog_names: {"INLINE_BYTES_MAX": 64},

@@ -20,7 +20,7 @@ def test_every_file_has_a_tier_by_its_name_or_its_folder() -> None:
 
 
 def test_every_folder_and_file_of_the_table_exists() -> None:
-    entries = [*table().tier, *table().oldest, *table().needs, *table().one_in]
+    entries = [*table().tier, *(entry for some in table().older.values() for entry in some), *table().needs, *table().one_in]
     assert [entry for entry in entries if not (tiers.TESTS / entry.partition("::")[0]).exists()] == []
 
 
@@ -77,8 +77,8 @@ def test_a_file_with_one_entry_of_an_earlier_tier_takes_part_in_it() -> None:
 
 @pytest.mark.parametrize("chosen", [("default",), ("integration",), ("default", "integration"), ("all",), TIERS])
 def test_every_file_of_a_tier_is_in_one_process(chosen: tuple[tiers.Tier, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "oldest_pyspark", lambda: ROOT)
-    runs = [run for run in batches(suites.Asked([], chosen, []), table()) if suites.OLDEST_VARIABLE not in run.environment]
+    monkeypatch.setattr(prepare, "older_pyspark", lambda version: ROOT)
+    runs = [run for run in batches(suites.Asked([], chosen, []), table()) if suites.OLDER_VARIABLE not in run.environment]
     dealt = [argument.removeprefix(f"{tiers.TESTS}/") for run in runs for argument in run.arguments if argument.endswith(".py")]
     assert sorted(dealt) == [file for file in files() if table().may_have(file, chosen)]
 
@@ -87,8 +87,8 @@ def test_every_file_of_a_tier_is_in_one_process(chosen: tuple[tiers.Tier, ...], 
 def test_files_that_use_the_session_are_in_one_process_or_in_two_equal_ones(
     chosen: tuple[tiers.Tier, ...], processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "oldest_pyspark", lambda: ROOT)
-    runs = [run for run in batches(suites.Asked([], chosen, []), table()) if suites.OLDEST_VARIABLE not in run.environment]
+    monkeypatch.setattr(prepare, "older_pyspark", lambda version: ROOT)
+    runs = [run for run in batches(suites.Asked([], chosen, []), table()) if suites.OLDER_VARIABLE not in run.environment]
     listed = [[file.removeprefix(f"{tiers.TESTS}/") for file in run.arguments if file.endswith(".py")] for run in runs]
     with_session = [files for files in listed if any(suites.SESSION in table().needs_of(file) for file in files)]
     assert len(with_session) == processes
@@ -134,14 +134,14 @@ def test_a_name_that_is_no_suite_is_refused(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_a_selection_needs_is_known_before_it_runs() -> None:
-    known = Table({"a": "default", "b": "integration"}, {"spark": "all"}, {"a": ["java"], "a/test_x.py": ["azurite"], "b": ["go"]})
+    known = Table({"a": "default", "b": "integration"}, {"3.5": {"spark": "all"}}, {"a": ["java"], "a/test_x.py": ["azurite"], "b": ["go"]})
     assert known.needs_of("a/test_x.py::test_y") == {"java", "azurite"}
     assert known.needs_of("a/test_z.py") == {"java"}
     assert known.needs_of("a") == {"java", "azurite"}
     assert known.needs_of("") == {"java", "azurite", "go"}
-    assert {"pyspark-oldest", "s3-connector-oldest"} <= needs(parse(["spark"]), table())
-    assert "pyspark-oldest" not in needs(parse(["spark/test_sql.py"]), table())
-    assert "pyspark-oldest" not in needs(parse([]), table())
+    assert {"pyspark-3.5", "pyspark-4.0", "pyspark-4.1", "s3-connector-3.5"} <= needs(parse(["spark", "--all"]), table())
+    assert "pyspark-4.1" in needs(parse(["spark"]), table())
+    assert not any(need.startswith("pyspark-") for need in needs(parse(["spark/test_sql.py"]), table()) | needs(parse([]), table()))
     assert "azurite" in needs(parse(["fileio/test_conformance.py::test_put"]), table())
 
 

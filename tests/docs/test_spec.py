@@ -17,11 +17,13 @@ from devkit.prose import Limits, words_of
 from devkit.spec_examples import EXAMPLES, PAGE, examples_page, laid_out
 from objcat.catalog import names
 from objcat.metadata import files, manifest, partitioning, replay, schema, table_spec
-from objcat.timeline import checkpoint, entry, json_objects, position, redaction, txn_outcomes
+from objcat.timeline import checkpoint, entry, intents, json_objects, position, redaction, shared_slots, txn_outcomes
 
 STORED = (
     *(entry, files, table_spec, schema, partitioning, manifest, replay, names, checkpoint, txn_outcomes, position, redaction),
     json_objects,
+    intents,
+    shared_slots,
 )
 """The modules whose structs are bytes of a bucket."""
 NOT_STORED = {"LogSlice", "_Step", "_Version", "_RootVersion"}
@@ -37,7 +39,11 @@ DEFAULTS_WORDS = 550
 """What defaults of columns and watermarks take."""
 POSITIONS_WORDS = 650
 """What positions of sources and moves of tables add."""
-SPEC_WORDS = WORDS_MAX + MIRRORS_WORDS + ADOPTION_WORDS + DEFAULTS_WORDS + POSITIONS_WORDS
+GROUPS_WORDS = 760
+"""What slots that writers share add."""
+HINTS_WORDS = 240
+"""What hints that carry entries add."""
+SPEC_WORDS = 15_930
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
@@ -103,7 +109,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "### Columns": schema.Column,
     "## Partitions": partitioning.Partitioning,
     "### Root": checkpoint.Root,
-    "## Intents and plans": entry.Intent,
+    "## Intents and plans": intents.Intent,
+    "## Requests": shared_slots.CommitRequest,
 }
 """Headings of the format whose first table has the fields of a struct."""
 BESIDES = {"min_client", "digest"}

@@ -17,6 +17,7 @@ PACKAGES = {
         "cli",
         "common",
         "datafile",
+        "derived",
         "dml",
         "engine",
         "ingest",
@@ -28,7 +29,7 @@ PACKAGES = {
         "planning",
         "predicate",
     ),
-    *("serve", "spark", "sql", "table", "tasks", "timeline", "write"),
+    *("serve", "sourcefiles", "spark", "sql", "table", "tasks", "testing", "timeline", "write"),
 }
 RE_EXPORT = {"objcat", "objcat.spark", "fileio", "objcat.cli", "pyspark_objcat"}
 """Packages whose `__init__` is more than a docstring."""

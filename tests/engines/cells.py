@@ -255,16 +255,12 @@ ALL = (
 CELLS: Mapping[str, Cell] = {cell.name: cell for cell in ALL}
 CHIEF = (
     "event-time",
-    "copy-on-write",
-    "record-index",
-    "repartitioned",
     "restored",
     "cleaned",
     "types",
     "evolution",
     "shared-log-later",
-    "adopted-iceberg",
     "held",
     "catalog",
 )
-"""What engines read without `--all`: each way to write, to begin, to move rows and to change a schema, and every known limit of theirs."""
+"""What engines read without `--all`: the kinds in which they have limits, and each way to change a schema."""

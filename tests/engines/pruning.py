@@ -43,6 +43,9 @@ def check_filters(engine: EngineProcess, mirrored: MirroredHistory, mirror: Mirr
     drawn: list[tuple[str, str]] = []
     for field in _plain(rows):
         values = [value for value in rows.column(field.name).to_pylist() if value is not None and value == value]  # noqa: PLR0124 - NaN
+        if at.is_floating(field.type) and engine.name == "spark":
+            # Its Parquet reader takes 0.0 and -0.0 for two values where a file has a dictionary, in any Parquet file.
+            values = list(filter(None, values))
         wheres = [f"{{}} {rng.choice(OPERATORS)} {literal(rng.choice(values), field.type)}" for _ in range(FILTERS_OF_A_COLUMN) if values]
         if at.is_floating(field.type):
             # Statistics of Parquet leave NaN out, so what DuckDB says of it depends on row groups, in any Parquet file.

@@ -107,6 +107,15 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """The caller was told that a derived table shows this slot of its source."""
+
+    table: str
+    source: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The caller was told that the transaction is not committed and never will be."""
 
@@ -172,7 +181,21 @@ class Broke:
 
 
 Note = (
-    Acknowledged | Created | Named | Dropped | TakenBack | Stated | Failed | Undecided | RolledBack | Began | Saw | Erased | Refused | Broke
+    Acknowledged
+    | Created
+    | Named
+    | Dropped
+    | TakenBack
+    | Stated
+    | Shown
+    | Failed
+    | Undecided
+    | RolledBack
+    | Began
+    | Saw
+    | Erased
+    | Refused
+    | Broke
 )
 
 
@@ -266,6 +289,9 @@ class ActorEnv:
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return done_at_once(function)
 
+    def idle_wait(self) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
     def urgent(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -358,7 +384,7 @@ class ExplorerBackend(Backend):
         return answer
 
 
-_FOLDERS = frozenset({"log", "intents", "data", "checkpoints", "history", "metadata", "_delta_log", "deltavectors"})
+_FOLDERS = frozenset({"log", "intents", "requests", "data", "checkpoints", "history", "metadata", "_delta_log", "deltavectors"})
 _SETTLING = frozenset({"_judge", "_last_look", "resolve_write_outcome"})
 
 

@@ -22,7 +22,9 @@ from tests.explorer.cast import (
     writer,
 )
 from tests.explorer.cells_blocks import BLOCK_CELLS
+from tests.explorer.cells_derived import DERIVED_CELLS
 from tests.explorer.cells_erasures import ERASURE_CELLS
+from tests.explorer.cells_groups import GROUP_CELLS
 from tests.explorer.cells_indexes import INDEX_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
@@ -30,6 +32,7 @@ from tests.explorer.cells_mirrors import MIRROR_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
 from tests.explorer.cells_ordering import ORDERING_CELLS
 from tests.explorer.cells_positions import POSITION_CELLS
+from tests.explorer.cells_process import PROCESS_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.cells_without_key import WITHOUT_KEY_CELLS
@@ -322,8 +325,11 @@ CELLS = (
     *MERGE_CELLS,
     *MOVE_CELLS,
     *ORDERING_CELLS,
+    *DERIVED_CELLS,
     *POSITION_CELLS,
+    *PROCESS_CELLS,
     *BLOCK_CELLS,
+    *GROUP_CELLS,
     *INDEX_CELLS,
     *WITHOUT_KEY_CELLS,
     *ERASURE_CELLS,

@@ -51,7 +51,7 @@ BLOCK_CELLS: tuple[Cell, ...] = (
     alone(BLOCK, MORE_ROWS, faults_max=1, states_min=115),
     alone(play("truncating block", 1, RunBlock(truncates=True)), MORE_ROWS, faults_max=1, states_min=49),
     Cell(name="block, compaction", actors=(BLOCK, COMPACTION), prelude=MORE_ROWS, all_succeed=True, states_min=180),
-    Cell(name="block, clean", actors=(BLOCK, play("clean", 7, Clean())), prelude=MORE_ROWS, states_min=105),
+    Cell(name="block, clean", actors=(BLOCK, play("clean", 7, Clean())), prelude=MORE_ROWS, states_min=95),
     Cell(name="block, restore", actors=(BLOCK, play("restore", 6, Restore(1))), prelude=MORE_ROWS, states_min=164),
     Cell(name="block, write, copy on write", actors=(BLOCK, OVERWRITES), prelude=REWRITTEN_ROWS, all_succeed=True, states_min=166),
     Cell(name="block, write inside, copy on write", actors=(BLOCK, INSIDE), prelude=REWRITTEN_ROWS, all_succeed=True, states_min=171),

@@ -87,7 +87,7 @@ INDEX_CELLS: tuple[Cell, ...] = (
     beside_clustering("compaction: record", COMPACTION, two_placed("record"), 330),
     beside_clustering("other clustering: record", play("other clustering", 5, Sort()), two_placed("record"), 320),
     beside_clustering("restore: record", play("restore", 6, Restore(1)), two_placed("record"), 275, all_succeed=False),
-    beside_clustering("clean: record", play("clean", 7, Clean()), two_placed("record"), 195, all_succeed=False),
+    beside_clustering("clean: record", play("clean", 7, Clean()), two_placed("record"), 175, all_succeed=False),
     Cell(
         name="update after update, clustering: record",
         actors=(PLACES[0], PLACES[1], CLUSTERING),

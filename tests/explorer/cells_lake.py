@@ -5,12 +5,13 @@ from __future__ import annotations
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, play
 from tests.explorer.engine import Cell
-from tests.explorer.roles_lake import Drop, DropSpace, MakeSpace, Name, Rename, TakeBack, Undrop, WriteNamed
+from tests.explorer.roles_lake import Drop, DropSpace, MakeSpace, Name, NameWithRow, ReadWhole, Rename, TakeBack, Undrop, WriteNamed
 
 LAKE = (Actor("lake", 15, Name("a.x")),)
 SHARED = (Actor("lake", 15, Name("x", "d")), Actor("second table", 14, Name("y", "d")))
 EMPTIED = (*LAKE, Actor("former drop", 14, Drop("a.x")))
 NAMES = (play("creator", 1, Name("t")), play("creator", 2, Name("t")))
+WITH_ROW = (play("creator", 1, NameWithRow("t")), play("creator", 2, NameWithRow("t")))
 CATALOG_LOG = ("_catalog/log/",)
 
 ALONE = (
@@ -55,6 +56,16 @@ LAKE_CELLS: tuple[Cell, ...] = (
         actors=(play("creator", 1, Name("a", "d")), play("creator", 2, Name("b", "d"))),
         prelude=(),
         states_min=260,
+    ),
+    Cell(name="table with a row alone: 1 fault, 1 crash", actors=WITH_ROW[:1], prelude=(), faults_max=1, crashes_max=1, states_min=500),
+    Cell(name="two tables with rows of one name: 1 crash", actors=WITH_ROW, prelude=(), crashes_max=1, states_min=900),
+    Cell(name="table with a row, read", actors=(WITH_ROW[0], play("reader", 2, ReadWhole("t"))), prelude=(), crashes_max=1, states_min=270),
+    Cell(
+        name="table with a row, write to its domain: 1 crash",
+        actors=(play("creator", 1, NameWithRow("z", "d")), play("writer", 2, WriteNamed("x"))),
+        prelude=SHARED,
+        crashes_max=1,
+        states_min=1_500,
     ),
     Cell(
         name="create, drop its namespace",

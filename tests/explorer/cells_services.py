@@ -116,8 +116,8 @@ ALONE_CELLS = (
     alone(inserter(2, 0, 1), CREATED, states_min=576),
     alone(STREAM[0], ROWS, states_min=282),
     alone(rollback(3, 11), ABANDONED, states_min=1_170),
-    alone(READER, MORE_ROWS, states_min=640),
-    alone(COMPACTION, MORE_ROWS, faults_max=1, states_min=280),
+    alone(READER, MORE_ROWS, states_min=490),
+    alone(COMPACTION, MORE_ROWS, faults_max=1, states_min=270),
     alone(COMPACTION, MORE_ROWS, states_min=2_890, slow=True),
     alone(play("executor", 5, Execute(1)), ROWS, faults_max=1, states_min=140),
     alone(play("executor", 5, Execute(1)), ROWS, states_min=1_270, slow=True),
@@ -133,9 +133,9 @@ ALONE_CELLS = (
     alone(play("restore", 6, Restore(2)), COMPACTED, states_min=1_190),
     alone(SPLIT, ROWS, states_min=570),
     alone(PROPERTY, ROWS, states_min=310),
-    alone(SCAN, COMPACTED, states_min=530),
+    alone(SCAN, COMPACTED, states_min=480),
     alone(play("place", 1, Place()), ROWS, DIGESTS_ASIDE, states_min=761),
-    alone(CHECKPOINT, MORE_ROWS, SMALL, states_min=1_310),
+    alone(CHECKPOINT, MORE_ROWS, SMALL, states_min=1_020),
     alone(ARCHIVE, CHECKPOINTED, SMALL, states_min=1_240),
     alone(SCAN, CHECKPOINTED, SMALL, states_min=270),
     # Two faults at one put: it is lost, and so is the last look at what became of it.
@@ -170,7 +170,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults=FRESH,
         states_min=1_120,
     ),
-    Cell(name="compaction, compaction", actors=(COMPACTION, OTHER_COMPACTION), prelude=MORE_ROWS, all_succeed=True, states_min=300),
+    Cell(name="compaction, compaction", actors=(COMPACTION, OTHER_COMPACTION), prelude=MORE_ROWS, all_succeed=True, states_min=270),
     Cell(
         name="compaction, compaction: 1 fault at the log",
         actors=(COMPACTION, OTHER_COMPACTION),
@@ -376,7 +376,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         states_min=1_000,
     ),
-    Cell(name="split, compaction", actors=(SPLIT, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
+    Cell(name="split, compaction", actors=(SPLIT, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=260),
     Cell(name="split, write, compaction", actors=(SPLIT, writer(1), OTHER_COMPACTION), prelude=ROWS, states_min=2_050, slow=True),
     Cell(name="split, write, read", actors=(SPLIT, writer(1), READER), prelude=ROWS, states_min=1_320),
     Cell(name="split, insert", actors=(SPLIT, inserter(1, 0, 1)), prelude=ROWS, states_min=86),
@@ -387,7 +387,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         name="restore, write: 1 fault at the log", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, where=LOG, faults_max=1, states_min=939
     ),
     Cell(name="restore, rewrite", actors=(RESTORE, writer(1)), prelude=(*COUNTERS, Actor("second", 13, Write((0,)))), states_min=114),
-    Cell(name="restore, compaction", actors=(RESTORE, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
+    Cell(name="restore, compaction", actors=(RESTORE, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=270),
     # Applications.
     Cell(name="one batch, twice", actors=STREAM, states_min=41),
     Cell(name="one batch, twice: 2 faults at the log", actors=STREAM, faults_max=2, faults=FRESH, where=LOG, states_min=2_970),
@@ -496,7 +496,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=LONGER,
         settings=SMALL,
         all_succeed=True,
-        states_min=520,
+        states_min=490,
     ),
     Cell(
         name="write, checkpoint, read",
@@ -504,7 +504,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=MORE_ROWS,
         settings=SMALL,
         all_succeed=True,
-        states_min=1_850,
+        states_min=1_730,
     ),
     *(
         Cell(
@@ -516,7 +516,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
             faults=FRESH,
             faults_max=faults_max,
             crashes_max=1 - faults_max,
-            states_min=3_570 if faults_max else 400,
+            states_min=2_450 if faults_max else 340,
         )
         for what, faults_max in (("fault", 1), ("crash", 0))
     ),
@@ -525,7 +525,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(CHECKPOINT, OTHER_CHECKPOINT),
         prelude=MORE_ROWS,
         settings=SMALL,
-        states_min=290,
+        states_min=240,
     ),
     Cell(
         name="checkpoint, checkpoint: 1 fault, 1 crash at the roots",
@@ -546,7 +546,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         settings=SMALL,
         faults_max=1,
         faults=FRESH,
-        states_min=3_290,
+        states_min=2_810,
     ),
     Cell(
         name="write, write, checkpoint, read",

@@ -9,12 +9,12 @@ from tests.explorer.facts import Facts, LogFacts, kept_slots, parse_slot, place_
 from tests.explorer.store import Request
 
 
-def could_commit(request: Request, facts: Facts) -> str | None:
-    """The transaction that a request, still under way, would commit if it landed now."""
+def could_commit(request: Request, facts: Facts) -> tuple[str, ...]:
+    """The transactions that a request, still under way, would commit if it landed now."""
     place = place_of_slot(request.key) if request.kind == "put" else None
     if place is None or (place[0] in facts.logs and place[1] in facts.logs[place[0]].slots):
-        return None
-    return parse_slot(request.data).txn
+        return ()
+    return parse_slot(request.data).txns
 
 
 def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) -> str | None:
@@ -26,12 +26,11 @@ def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) 
     for key in request.keys:
         place = place_of_slot(key)
         if place is not None:
-            first = facts.logs[place[0]].slots.get(0) if place[0] in facts.logs else None
-            if not is_nameless(facts, place[0]) or (first is not None and owner_of(first.txn) != by):
+            if not _is_abandoned(facts, place[0], by):
                 return f"P8: {key} is deleted: slots never are, but for those of a table that never got its name"
             continue
         prefix, folder, rest = _folder_of(key)
-        if folder is None:
+        if folder is None or (folder == "data" and _is_abandoned(facts, prefix, by)):
             continue
         txn = rest.split("/")[0] if folder == "data" else rest.split(".")[0]
         settled = txn in facts.committed or txn in facts.rolled_back or (rest.endswith(".requested.json") and _is_executed(facts, txn))
@@ -44,6 +43,12 @@ def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) 
         if txn in open_txns:
             return f"P8: {key} is deleted although a request that commits {txn} is still under way"
     return None
+
+
+def _is_abandoned(facts: Facts, prefix: str, by: int) -> bool:
+    """Whether a log has no name, and the creator of its table may delete it."""
+    first = facts.logs[prefix].slots.get(0) if prefix in facts.logs else None
+    return is_nameless(facts, prefix) and (first is None or owner_of(first.txn) == by)
 
 
 def _is_executed(facts: Facts, plan: str) -> bool:

@@ -349,7 +349,7 @@ class Search:
     def _wrong_to_ask(self, state: State, index: int, request: int) -> str | None:
         """P8: what may be deleted is decided by the log, and by what is still under way."""
         facts = self._facts[state[0]]
-        open_txns = {txn for other in state[4] if (txn := could_commit(self._requests[other], facts)) is not None}
+        open_txns = {txn for other in state[4] for txn in could_commit(self._requests[other], facts)}
         return may_delete(self._requests[request], facts, open_txns, by=self._cell.actors[index].number)
 
     def _broken_by(self, before: int, after: int, request: int) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +23,8 @@ HASHES = {2: 0, 0: 1, 3: 3}
 
 LOCATED = ("simple", "bloom", "memory", "record")
 """Indexes under which a key lives in whatever file group took it."""
+BAG_KEY = 0
+"""The key of the one row of a derived table."""
 CATALOG = "names"
 """What entries of a catalog change: stands where those of a table have a table's id."""
 
@@ -58,20 +60,31 @@ class Change(NamedTuple):
         return own if self.of_index is None else own + self.of_index.files
 
 
+Meaning: TypeAlias = tuple[str, tuple[int, ...], str]
+"""What a writer meant: (verb, keys, mark)."""
+
+
 class Position(NamedTuple):
-    """A position in an entry. rows: what its state counts, None where that is an object. path: of that object."""
+    """A position in an entry.
+
+    rows: what its state counts, None where that is an object, or of a derived table. path: of that object. derived: the table that shows
+    these slots of others; empty of other sources.
+    """
 
     source: str
     version: int
     rows: int | None
     path: str | None
+    derived: str = ""
+    shows: tuple[tuple[str, int], ...] = ()
 
 
 class Slot(NamedTuple):
     """An entry of a log.
 
     does: what its writer meant, in the words of the explorer's roles: (verb, keys, mark), see `_meant`. whole: the tables which its writer
-    meant to change together; empty where it says nothing of that. positions: of sources.
+    meant to change together; empty where it says nothing of that. positions: of sources. also: the other transactions of the slot, and what
+    their writers meant.
     """
 
     txn: str
@@ -84,9 +97,14 @@ class Slot(NamedTuple):
     apps: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
     naming: Naming | None
     is_tombstone: bool
-    does: tuple[str, tuple[int, ...], str] | None
+    does: Meaning | None
     whole: tuple[str, ...]
     positions: tuple[Position, ...] = ()
+    also: tuple[tuple[str, Meaning | None], ...] = ()
+
+    @property
+    def txns(self) -> tuple[str, ...]:
+        return (self.txn, *(txn for txn, _ in self.also))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -206,7 +224,8 @@ def facts_of(contents: Contents) -> Facts:
         slots = found[prefix]
         for number in sorted(slots):
             slot = slots[number]
-            committed[slot.txn] = (*committed.get(slot.txn, ()), (prefix, number))
+            for txn in slot.txns:
+                committed[txn] = (*committed.get(txn, ()), (prefix, number))
             if slot.rollback_of is not None:
                 rolled_back[slot.rollback_of] = (*rolled_back.get(slot.rollback_of, ()), (prefix, number))
         dense = tuple(slots[number] for number in range(len(slots)) if number in slots)
@@ -239,7 +258,7 @@ def _whole(slot: Slot, data: bytes, prefix: str, contents: Contents) -> Slot:
     if place is None or place.now is None:
         return slot
     whole = _rows_of(place.now.data)[history["row"]]
-    decides = ("txn", "action", "rollback_of", "plan", "committed_at_ms", "number", "apps")
+    decides = ("txns", "action", "rollback_of", "plan", "committed_at_ms", "number", "apps")
     return whole if all(getattr(whole, name) == getattr(slot, name) for name in decides) else slot
 
 
@@ -254,7 +273,6 @@ def parse_slot(data: bytes) -> Slot:
     """The entry of a slot's bytes."""
     entry: dict[str, Any] = json.loads(data)
     changes, footprints, apps = entry.get("changes", {}), entry.get("footprint", {}), entry.get("apps", {})
-    said = entry.get("metadata", {}).get("does", "").split()
     return Slot(
         txn=entry["txn"],
         action=entry["action"],
@@ -269,13 +287,23 @@ def parse_slot(data: bytes) -> Slot:
         apps=tuple((table, tuple(sorted(versions.items()))) for table, versions in sorted(apps.items())),
         naming=_naming(changes[CATALOG]) if CATALOG in changes else None,
         is_tombstone=entry.get("history") is not None,
-        does=(said[0], tuple(int(key) for key in said[1].split(",")), said[2]) if said else None,
+        does=_meaning(entry.get("metadata", {})),
         whole=tuple(entry.get("metadata", {}).get("tables", "").split()),
-        positions=tuple(
-            Position(source, one["version"], one.get("state", {}).get("rows"), one.get("side", {}).get("path"))
-            for source, one in entry.get("positions", {}).items()
-        ),
+        positions=tuple(_position(source, one) for source, one in entry.get("positions", {}).items()),
+        also=tuple((other["txn"], _meaning(other.get("metadata", {}))) for other in entry.get("also", ())),
     )
+
+
+def _meaning(metadata: dict[str, str]) -> Meaning | None:
+    said = metadata.get("does", "").split()
+    return (said[0], tuple(int(key) for key in said[1].split(",")), said[2]) if said else None
+
+
+def _position(source: str, one: dict[str, Any]) -> Position:
+    state = one.get("state", {})
+    shows = tuple((known["table"], known["slot"]) for known in state.get("sources", {}).values())
+    _, _, derived = source.partition("derived:")
+    return Position(source, one["version"], state.get("rows"), one.get("side", {}).get("path"), derived, shows)
 
 
 def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, int]) -> Change:
@@ -348,7 +376,25 @@ def replay(slots: tuple[Slot, ...]) -> tuple[tuple[Tables, ...], str | None]:
         if broken is not None:
             return before, broken
         tables[change.table] = after
+    for position in slot.positions:
+        if position.derived:
+            later = [shown for _, shown in position.shows if shown >= len(before)]
+            if later:
+                return before, f"P5: slot {slot.number} shows slot {later[0]} of a source, which is not before it"
+            rows = derived_rows([before[shown][table] for table, shown in position.shows])
+            tables[position.derived] = tables[position.derived]._replace(rows=rows)
     return (*before, tables), None
+
+
+def derived_rows(sources: Iterable[TableAt]) -> Rows:
+    """The rows of a derived table."""
+    values = [value for source in sources for value in source.rows.values()]
+    return {BAG_KEY: bag_of(values)} if values else {}
+
+
+def bag_of(values: Iterable[str]) -> str:
+    """What a derived table says of all values of its source: each as often as it is there."""
+    return "".join(sorted(values))
 
 
 def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, ...]) -> tuple[TableAt, str | None]:
@@ -378,7 +424,10 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
         without_key=table.without_key or change.without_key,
         properties=properties,
     )
-    rows, ended, wrong = _meant(table, slot)
+    rows, ended, wrong = _meant(table, slot.number, slot.does)
+    for _, does in slot.also:
+        rows, ended, twice = _meant(table._replace(rows=rows, ended=ended), slot.number, does)
+        wrong = wrong or twice
     return table._replace(
         bound=max(table.bound, change.bound or 0),
         saved=frozenset(slot for slot in (*table.saved, change.saves) if slot is not None and slot != change.releases),
@@ -429,12 +478,12 @@ def addressed(group_id: GroupKey, counts: Mapping[str, int]) -> list[GroupKey]:
     return [(partition, number, now) for number in range(now) if number % min(count, now) == bucket % min(count, now)]
 
 
-def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
+def _meant(table: TableAt, number: int, does: Meaning | None) -> tuple[Rows, Rows, str | None]:
     """The rows after an entry, and what deletes have ended, by what its writer meant; and whether it placed a key that was there."""
     rows = table.rows
-    if slot.does is None:
+    if does is None:
         return rows, table.ended, None
-    verb, keys, mark = slot.does
+    verb, keys, mark = does
     if verb == "replace":
         # What is of the partition that the row says, by the first letter of its value, is gone, whatever a column would measure it by.
         rows, gone = ({key: value for key, value in kept.items() if value[0] != mark[0]} for kept in (rows, table.ended))
@@ -449,7 +498,7 @@ def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
             return {**rows, **dict.fromkeys(keys, mark)}, {}, None
         case "place":
             twice = [key for key in keys if key in rows]
-            broken = f"P9: slot {slot.number} inserts key {twice[0]}, which is there: one key has two places" if twice else None
+            broken = f"P9: slot {number} inserts key {twice[0]}, which is there: one key has two places" if twice else None
             return {**rows, **dict.fromkeys(keys, mark)}, {}, broken
         case "range":
             # Blocks replace all keys from the greatest of theirs on.
@@ -591,7 +640,7 @@ def still_held(log: LogFacts, files: Mapping[str, bytes], key: int, *, until: in
 
     Whether a slot names it is not asked: what an erasure has left behind no entry may name any more.
     """
-    committed = {slot.txn: number for number, slot in log.slots.items()}
+    committed = {txn: number for number, slot in log.slots.items() for txn in slot.txns}
     begin = f"{log.prefix}data/"
     for path, data in files.items():
         writer = path.removeprefix(begin).split("/")[0]
@@ -622,8 +671,13 @@ def wrong_positions(log: LogFacts, files: Mapping[str, bytes]) -> str | None:
     A source that nobody restores over comes with a row or a bare position for each version.
     """
     reached: dict[str, tuple[int, int]] = {}
+    shown: dict[tuple[str, str], int] = {}
     for number, slot in sorted(log.slots.items()):
         for one in slot.positions:
+            for source, at in one.shows:
+                if at < shown.get((one.source, source), -1):
+                    return f"P5: slot {number} shows slot {at} of a source, after slot {shown[one.source, source]} was shown"
+                shown[one.source, source] = at
             version, before = reached.get(one.source, (-1, -1))
             if one.version != version + 1:
                 return f"P5: slot {number} brings version {one.version} of {one.source}, and slot {before} has version {version}"

@@ -18,6 +18,7 @@ from tests.explorer.actors import (
     Refused,
     RolledBack,
     Saw,
+    Shown,
     Stated,
     TakenBack,
     Undecided,
@@ -28,6 +29,7 @@ from tests.explorer.facts import (
     Facts,
     LogFacts,
     Naming,
+    derived_rows,
     fold_names,
     kept_slots,
     paths_of,
@@ -166,8 +168,19 @@ def _check_note(facts: Facts, note: Note, floor: int) -> tuple[str, str] | None:
                 return "P12", f"was told that the rows of key {key} are erased, and {held} holds one that was there at slot {floor}"
         case Saw():
             return _check_read(facts, note, floor)
+        case Shown():
+            return _check_shown(facts, note)
         case Acknowledged() | Created() | Named() | Dropped() | TakenBack() | Stated():
             return _check_durable(facts, note)
+    return None
+
+
+def _check_shown(facts: Facts, note: Shown) -> tuple[str, str] | None:
+    for log in facts.logs.values():
+        if note.slot < len(log.states) and note.source in log.states[note.slot]:
+            wanted = derived_rows([log.states[note.slot][note.source]])
+            if not any(state[note.table].rows == wanted for state in log.states if note.table in state):
+                return "P3", f"was told that slot {note.slot} of the source is shown, {dict(wanted)}, which it never was"
     return None
 
 
@@ -175,7 +188,7 @@ def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped 
     match note:
         case Acknowledged(txn, number):
             if number not in _numbers(facts.committed, txn):
-                held = [log.slots[number].txn for log in facts.logs.values() if number in log.slots]
+                held = [log.slots[number].txns for log in facts.logs.values() if number in log.slots]
                 return "P3", f"was told that {txn} is committed at slot {number}, which holds {held or 'nothing'}"
         case Created(table, number):
             if number or not any(number in log.slots and table in log.slots[number].tables for log in facts.logs.values()):

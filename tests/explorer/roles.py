@@ -30,6 +30,7 @@ from objcat.timeline.entry import Action, Footprint, Keys, Txn, new_txn
 from objcat.timeline.intents import HEARTBEAT_S
 from objcat.timeline.log_state import AppVersion
 from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.process_log import BaseCheck
 from objcat.timeline.rollback import CommittedAt, Resolution, resolve
 from objcat.timeline.side_objects import StoredChanges, put_digests
 from objcat.timeline.turns import TurnSeeker
@@ -80,9 +81,10 @@ class WatchedCommitter(Committer):
         changes: StoredChanges | None = None,
         hurries: bool = False,
         seeker: TurnSeeker | None = None,
+        check: BaseCheck | None = None,
     ) -> Committed | Conflicted:
         try:
-            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, seeker=seeker)
+            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries, seeker=seeker, check=check)
         except CommitUnknown as error:
             self._me.note(Undecided(error.txn))
             raise
@@ -167,13 +169,15 @@ class OneFile:
 class Write:
     """One write to an open table, as a handle does it.
 
-    resolves: asks for the outcome when nobody knows it. app_version: of an application, so that it counts once.
+    resolves: asks for the outcome when nobody knows it. app_version: of an application, so that it counts once. refreshes: it
+    begins with the newest slot.
     """
 
     buckets: tuple[int, ...] = (0,)
     operation: Operation = Operation.UPSERT
     resolves: bool = False
     app_version: int | None = None
+    refreshes: bool = False
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
@@ -181,7 +185,7 @@ class Write:
         view = warm_view(me)
         table = snapshot_of(view, where="explorer").spec
         app = None if self.app_version is None else AppVersion(app="stream", version=self.app_version)
-        if self.operation is Operation.INSERT or table.rewrites or app is not None:
+        if self.operation is Operation.INSERT or table.rewrites or app is not None or self.refreshes:
             view = timeline.refresh(view)
         committer = WatchedCommitter(me)
         write = WriteOperation(

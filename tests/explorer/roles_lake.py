@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest import mock
 
-from objcat.lake.create import drop_created_table
+from objcat.errors import TableNotFound
+from objcat.lake.create import drop_created_table, write_first
 from objcat.lake.lake import Lake
 from objcat.metadata.table_spec import BucketIndex
+from objcat.table.table import Table
 from tests.explorer.actors import Acknowledged, Dropped, Named, Participant, TakenBack
 from tests.explorer.roles import BUCKETS, SCHEMA, mark_of, means
 
@@ -24,6 +26,40 @@ class Name:
         with mock.patch("objcat.lake.context.check_commit_store"):
             table = lake.create_table(self.name, SCHEMA, key=["k"], index=BucketIndex(BUCKETS), shared_log=self.domain)
         me.note(Named(self.name, table.id))
+
+
+@dataclass(frozen=True, slots=True)
+class NameWithRow:
+    """Creates a table with one row in a lake, which has to be new."""
+
+    name: str
+    domain: str | None = None
+
+    def __call__(self, me: Participant) -> None:
+        mark = mark_of(me)
+
+        def write(table: Table, _is_new: bool) -> str:
+            table.upsert([{"k": 2, "v": mark}], metadata=means("put", 2, mark=mark))
+            return table.id
+
+        settings = {"index": BucketIndex(BUCKETS), "shared_log": self.domain}
+        with mock.patch("objcat.lake.context.check_commit_store"):
+            table = write_first(Lake(me.fileio)._context, self.name, lambda: SCHEMA, ["k"], settings, write, must_be_new=True)
+        me.note(Named(self.name, table))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWhole:
+    """Reads a table that somebody creates with one row. A part of it is an error."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        try:
+            table = Lake(me.fileio).table(self.name)
+        except TableNotFound:
+            return
+        assert table.scan().count() == 1, "a table is there without its rows"
 
 
 @dataclass(frozen=True, slots=True)

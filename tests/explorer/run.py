@@ -23,6 +23,7 @@ from objcat.timeline.log_view import LogView, Timeline
 from tests.explorer.actors import Actor, Broke, Refused, Tree
 from tests.explorer.engine import Beginning, Cell, Coverage, Result, Search, Settings, Universe
 from tests.explorer.roles import CREATED, PREFIX
+from tests.explorer.roles_derived import toy_queries
 from tests.explorer.roles_merges import evaluate_added, unchecked
 from tests.explorer.store import Contents, Profile, perform, settled
 from tests.explorer.toyfiles import toy_files
@@ -57,7 +58,7 @@ def _view(contents: Contents) -> LogView[Tables]:
 @contextmanager
 def world_of(cell: Cell) -> Iterator[None]:
     """The code under test as a cell wants it."""
-    with toy_files(), ExitStack() as stack:
+    with toy_files(), toy_queries(), ExitStack() as stack:
         stack.enter_context(mock.patch("objcat.table.merge.evaluate", evaluate_added))
         stack.enter_context(mock.patch("objcat.table.merge.check_program", unchecked))
         for module, name, value in cell.settings:

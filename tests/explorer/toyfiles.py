@@ -173,6 +173,7 @@ def toy_files() -> Iterator[None]:
         "tasks.write_base_files",
         "tasks.rewrite_groups",
         "tasks.merged_rows",
+        "tasks.changes",
         "tasks.key_lookup",
         "tasks.key_index",
         "tasks.scan",

@@ -21,15 +21,15 @@ from fileio.contract import ObjectMeta, Version
 from fileio.env import default_env
 from fileio.registry import open_store
 from objcat.ingest.config import parse_config
-from objcat.ingest.folder.avro_types import avro_schema
-from objcat.ingest.folder.file_batch import BrokenFile
 from objcat.ingest.folder.file_record import FileRecord, FileState, Novelty, RecordedFile
-from objcat.ingest.folder.formats import open_rows
 from objcat.ingest.folder.looks import FolderLooks
 from objcat.ingest.folder.settings import FileRule, folder_settings, format_of
 from objcat.ingest.folder.table_schemas import TableSchemas
-from objcat.ingest.folder.values import arrow_cast, canonical, cast_rows, json_column, text_cast
 from objcat.ingest.routes import Router
+from objcat.sourcefiles.avro_types import avro_schema
+from objcat.sourcefiles.file_batch import BrokenFile
+from objcat.sourcefiles.formats import open_rows
+from objcat.sourcefiles.values import arrow_cast, canonical, cast_rows, json_column, text_cast
 from tests.effort import seeds
 
 
@@ -320,7 +320,7 @@ def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
     _, any_rule, _, fileio = rule(files=[{"columns": {"id": "bigint"}}])
     fileio.put(f"t/{name}", data)
     with pytest.raises(BrokenFile, match=said):
-        list(open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule))
+        list(open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule.layout))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
 def test_a_nested_value_that_does_not_fit_is_a_bad_row(name: str, data: bytes) -> None:
     _, any_rule, _, fileio = rule(files=[{"columns": {"id": "bigint", "s": "struct<a: bigint>"}}])
     fileio.put(f"t/{name}", data)
-    (found,) = open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule)
+    (found,) = open_rows(fileio, fileio.head(f"t/{name}"), str(format_of(name)), any_rule.layout)
     assert found.rows.column("id").to_pylist() == [2] and [bad.number for bad in found.bad] == [1]
 
 
@@ -348,7 +348,7 @@ def test_an_identifier_of_avro_is_its_text() -> None:
     ]
     fastavro.writer(made, {"type": "record", "name": "r", "fields": fields}, [{"id": value, "more": ["x"]}])
     fileio.put("t/a.avro", made.getvalue())
-    (found,) = open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule)
+    (found,) = open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule.layout)
     assert found.rows.to_pylist() == [{"id": str(value), "more": ["x"]}]
 
 
@@ -358,21 +358,21 @@ def test_a_broken_schema_of_avro_is_a_broken_file() -> None:
     fastavro.writer(made, {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}, [{"id": 1}])
     fileio.put("t/a.avro", made.getvalue().replace(b'"type": "long"', b'"tyqe": "long"'))
     with pytest.raises(BrokenFile, match="no Avro file"):
-        open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule)
+        open_rows(fileio, fileio.head("t/a.avro"), "avro", any_rule.layout)
 
 
 def test_text_needs_columns(tmp_path: Path) -> None:
     _, any_rule, _, fileio = rule()
     fileio.put("t/a.csv", b"id\n1\n")
     with pytest.raises(BrokenFile, match="have to be declared"):
-        open_rows(fileio, fileio.head("t/a.csv"), "csv", any_rule)
+        open_rows(fileio, fileio.head("t/a.csv"), "csv", any_rule.layout)
 
 
 def test_a_file_of_many_blocks_has_every_row() -> None:
     _, any_rule, _, fileio = rule(files=[{"columns": {"id": "bigint", "s": "string"}}])
     lines = [f'{number},"{"x" * (number % 7)}"' for number in range(60_000)]
     fileio.put("t/a.csv", ("id,s\n" + "\n".join(lines)).encode())
-    batches = list(open_rows(fileio, fileio.head("t/a.csv"), "csv", any_rule))
+    batches = list(open_rows(fileio, fileio.head("t/a.csv"), "csv", any_rule.layout))
     rows = pa.concat_tables([batch.rows for batch in batches])
     assert rows.column("id").to_pylist() == list(range(60_000)) and not any(batch.bad for batch in batches)
     assert [number for batch in batches for number in batch.kept] == list(range(1, 60_001))

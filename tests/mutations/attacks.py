@@ -27,7 +27,11 @@ NAMED_BUGS: Mapping[str, tuple[str, ...]] = {
     "read-back 404 taken as failed": ("a read-back that finds nothing taken as failure",),
     "cleaner deletes in-flight files": ("cleaner deletes in-flight files",),
     "reader ignores retention": ("reader ignores retention",),
-    "reader trusts the hint": ("reader trusts the hint",),
+    "reader trusts the hint": (
+        "reader trusts the hint",
+        "reader trusts what the hint carries",
+        "a hint is ahead of its log, and its last slot is not asked for",
+    ),
     "a slot deleted after a checkpoint": ("a slot deleted after a checkpoint",),
     "tombstone without identity": ("tombstone without identity",),
     "own txn not searched in history": ("own txn not searched in history",),

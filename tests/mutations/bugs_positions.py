@@ -24,6 +24,11 @@ def _position_at_the_base(patch: pytest.MonkeyPatch) -> None:
 @bug("a position that counts on from whatever the log has", "P5", "source, source")
 def _position_of_the_log(patch: pytest.MonkeyPatch) -> None:
     """The second reader writes what the first one wrote, as the next version."""
+    plant_position_of_the_log(patch)
+
+
+def plant_position_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    """Let whoever was beaten commit as if it had begun from the newest position."""
     entry_of = committing._entry_of
 
     def renumbered(candidate: Any, state: Any, *rest: Any, **named: Any) -> Any:

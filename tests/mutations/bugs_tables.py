@@ -26,6 +26,7 @@ import objcat.timeline.commit
 import objcat.timeline.conflicts
 import objcat.timeline.dead_writers
 import objcat.timeline.log_state
+import objcat.timeline.log_view
 import objcat.write.index_lookup
 import objcat.write.table_writer
 import objcat.write.transaction
@@ -40,9 +41,10 @@ from objcat.tasks.model import WriteResult
 from objcat.tasks.partition_moves import MoveResult
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.attempt import CommitAttempt
-from objcat.timeline.checkpoint import Root, root_key
+from objcat.timeline.checkpoint import Hint, Root, root_key
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, HistoryRow, Keys, Txn, log_key
+from objcat.timeline.hints import FoundHint, hint_of
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import TableLogState
 from objcat.timeline.log_view import LogView, Timeline
@@ -354,12 +356,47 @@ def _retention_ignored(patch: pytest.MonkeyPatch) -> None:
 def _hint_trusted(patch: pytest.MonkeyPatch) -> None:
     whole = Timeline.open
 
-    def trusting(self: Timeline[Any]) -> LogView[Any]:
-        hint, _ = objcat.timeline.checkpoint.read_hint(self.fileio)
-        found = None if hint is None else objcat.timeline.checkpoint.read_root(self.fileio, hint.checkpoint)
-        if hint is None or found is None or not isinstance(found.root, Root):
-            return whole(self)
-        return self.advance(self._standing_on(found.root), self.log.read_after(found.root.slot, until=hint.slot))
+    def trusting(self: Timeline[Any], found: FoundHint | None = None) -> LogView[Any]:
+        hint, version = found or self.read_hint()
+        root = None if hint is None else objcat.timeline.checkpoint.read_root(self.fileio, hint.checkpoint)
+        if hint is None or root is None or not isinstance(root.root, Root):
+            return whole(self, (hint, version))
+        return self.advance(self._standing_on(root.root), self.log.read_after(root.root.slot, until=hint.slot))
+
+    patch.setattr(Timeline, "open", trusting)
+
+
+@bug("reader trusts what the hint carries", "P10", "checkpoint, write and read")
+def _carried_trusted(patch: pytest.MonkeyPatch) -> None:
+    whole = Timeline.open
+
+    def trusting(self: Timeline[Any], found: FoundHint | None = None) -> LogView[Any]:
+        found = found or self.read_hint()
+        return self.foresee(found) or whole(self, found)
+
+    patch.setattr(Timeline, "open", trusting)
+
+
+def hint_ahead(root: Root | None, entries: Sequence[Entry] | None, *, slot: int, checkpoint: int) -> Hint | None:
+    """A hint that is one slot ahead of its log, as in a copy of a bucket whose hint was copied last."""
+    if entries:
+        last = entries[-1]
+        txn = Txn(f"{last.txn[:-16]}{slot:016x}")
+        lost = msgspec.structs.replace(last, slot=slot + 1, txn=txn, committed_at_ms=last.committed_at_ms + 1, changes={}, footprint={})
+        entries, slot = (*entries, lost), slot + 1
+    return hint_of(root, entries, slot=slot, checkpoint=checkpoint)
+
+
+@bug("a hint is ahead of its log, and its last slot is not asked for", "P10", "checkpoint, write and read")
+def _slot_unconfirmed(patch: pytest.MonkeyPatch) -> None:
+    """Readers as they are do not mind such a hint: `test_a_hint_that_is_ahead_of_its_log_is_no_bug`."""
+    whole = Timeline.open
+    patch.setattr(objcat.timeline.log_view, "hint_of", hint_ahead)
+
+    def trusting(self: Timeline[Any], found: FoundHint | None = None) -> LogView[Any]:
+        found = found or self.read_hint()
+        view = self.foresee(found)
+        return whole(self, found) if view is None else self.refresh(view)
 
     patch.setattr(Timeline, "open", trusting)
 
@@ -480,6 +517,15 @@ def _sweeps_first(patch: pytest.MonkeyPatch) -> None:
 @bug("a sweep deletes what a commit names", "P8", "write, sweep")
 def _sweeps_named(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tests.explorer.roles_services, "files_named_by", lambda _: ())
+
+
+@bug("a new table has its name before its rows", "P0", "table with a row, read")
+def _name_before_rows(patch: pytest.MonkeyPatch) -> None:
+    def wrong(lake: Any, name: str, spec: Any, shared_log: str | None, write: Any) -> Any:
+        table = objcat.lake.create.create_named_table(lake, name, spec, shared_log)
+        return table, write(table)
+
+    patch.setattr(objcat.lake.create, "create_with_rows", wrong)
 
 
 @bug("a table is taken back whatever others have written to it", "P3", "take back, write")

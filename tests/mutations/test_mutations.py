@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 import tests.mutations.bugs_blocks
+import tests.mutations.bugs_derived
+import tests.mutations.bugs_groups
 import tests.mutations.bugs_mirrors
 import tests.mutations.bugs_ordering
 import tests.mutations.bugs_positions
+import tests.mutations.bugs_process
 import tests.mutations.bugs_services
-import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
+import tests.mutations.bugs_tables
 from objcat.metadata import consistency, replay
-from objcat.timeline import entry
+from objcat.timeline import entry, log_view
 from tests.explorer.cells import cell_named
 from tests.explorer.run import Explorer, beginning, world_of
 from tests.explorer.story import tell
@@ -39,6 +42,13 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
         pytest.fail(f"nobody notices: {bug.name}")
     found.append(f"{bug.name}: {example.broken.split(':')[0]} in {len(example.steps)} steps of {cell.name!r}")
     assert example.broken.startswith(bug.broken + ":"), f"{bug.name} breaks something else:\n{tell(example)}"
+
+
+def test_a_hint_that_is_ahead_of_its_log_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one that nobody compares with the log is: a part of what `bugs_tables` plants."""
+    monkeypatch.setattr(log_view, "hint_of", tests.mutations.bugs_tables.hint_ahead)
+    example = Explorer().explore(cell_named("checkpoint, write and read")).counterexample
+    assert example is None, tell(example)
 
 
 def test_there_are_enough_bugs_and_each_has_a_name() -> None:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 FORMAT = 1
-FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", "ordering_columns"})
+FEATURES: frozenset[str] = frozenset({"adopted_files", "base_order", "column_defaults", "ordering_columns", "shared_slots"})
 ACTIONS = frozenset(
     ["CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"]
 )
@@ -450,6 +450,7 @@ class State:
     def after(self, entry: Json, change: Json) -> State:
         """The fold: spec, splits, retirements, base files, log rows."""
         slot, as_of = entry["slot"], change.get("as_of")
+        check(not entry.get("also") or "shared_slots" in entry["features"], f"slot {slot} commits several transactions, and no feature")
         state = replace(self, spec=change.get("spec") or self.spec, counts={**self.counts, **(change.get("splits") or {})})
         several = state.spec.get("ordering_more") and change.get("spec")
         check(not several or "ordering_columns" in entry["features"], f"slot {slot} has several ordering columns, and no feature")
@@ -707,7 +708,7 @@ class Log:
         if found is not None and (known := found.outcome(txn)) is not None:
             return known
         for entry in self.entries[0 if found is None else found.slot + 1 :]:
-            if entry["txn"] == txn:
+            if txn in (entry["txn"], *(other["txn"] for other in entry.get("also") or ())):
                 return "committed", entry["slot"]
             if entry.get("rollback_of") == txn:
                 return "rolled back", entry["slot"]
@@ -728,6 +729,25 @@ class Log:
                 check(content["slot"] == at, f"the root of slot {at} says {content['slot']}")
                 return Root(self.prefix, content)
         return None
+
+    def carried(self) -> tuple[Json | None, list[Json]] | None:
+        """What the hint carries: a root, and the entries above it. None when that is nothing, or not of this log."""
+        data = self.prefix.get("head.json")
+        text = "" if data is None else data.decode()
+        hint, mark = (json.loads(text) if text else {}), '"carried":'
+        if hint.get("carried") is None:
+            return None
+        begin = text.index(mark) + len(mark)
+        _, end = json.JSONDecoder().raw_decode(text, begin)
+        said = hint["carried"]["digest"]
+        if hashlib.sha256(text[begin:end].replace(said, "0" * 64).encode()).hexdigest() != said:
+            return None
+        root, entries = hint["carried"].get("root"), hint["carried"]["entries"]
+        check((root is None) == (hint["checkpoint"] == -1), "a hint carries a root without a checkpoint, or none with one")
+        check(hint["slot"] == hint["carried"]["slot"], "a hint carries another slot")
+        check([one["slot"] for one in entries] == list(range(hint["checkpoint"] + 1, hint["slot"] + 1)), "a hint lacks entries")
+        last = {name: value for name, value in (self.entry(hint["slot"]) or {}).items() if name != "digest"}
+        return (root, entries) if entries and entries[-1] == last else None
 
     def newest_root(self) -> Root | None:
         """The checkpoint that the hint names; without a hint, the newest one."""

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 Id = tuple[str, int, int]
-FEATURES = {"adopted_files", "base_order", "column_defaults", "erased_partitions", "ordering_columns"}
+FEATURES = {"adopted_files", "base_order", "column_defaults", "erased_partitions", "ordering_columns", "shared_slots"}
 ACTIONS = {
     *("CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"),
 }

@@ -43,6 +43,11 @@ class MirroredRows:
         return self.table.snapshot.slot + 1
 
 
+def contents(lake: objcat.Lake) -> dict[str, bytes]:
+    """What is stored, by key, without hints: writers may still put them in the background."""
+    return {key: lake.fileio.read(key) for key in lake.fileio.list_keys() if not key.endswith("head.json")}
+
+
 def lake_with(*names: str) -> objcat.Lake:
     """A lake of one's own with empty tables and their mirrors."""
     lake = objcat.Lake(FileIO(MemoryBackend("serve")))

@@ -23,7 +23,7 @@ from objcat.serve.settings import ServerSettings
 from objcat.table.maintenance import TableMaintenance
 from tests.effort import effort
 from tests.serve.clients import blocks_of_page
-from tests.serve.mirrors import MirroredRows, create, lake_with
+from tests.serve.mirrors import MirroredRows, contents, create, lake_with
 from tests.serve.serving import serving
 
 
@@ -78,7 +78,7 @@ def test_pyiceberg_pages(lake: objcat.Lake) -> None:
 def test_pyiceberg_commits_nothing(lake: objcat.Lake) -> None:
     """It puts data files and manifests beside the table before it learns that it may not commit. Nothing names them."""
     MirroredRows(lake, "city.trips").append(1)
-    before = {key: lake.fileio.read(key) for key in lake.fileio.list_keys()}
+    before = contents(lake)
     with serving(lake) as url:
         catalog = RestCatalog("lake", uri=url)
         table = catalog.load_table("city.trips")
@@ -91,8 +91,9 @@ def test_pyiceberg_commits_nothing(lake: objcat.Lake) -> None:
         ):
             with pytest.raises(NotImplementedError, match="does not support"):
                 change()
-    assert {key: lake.fileio.read(key) for key in before} == before
-    assert not [key for key in lake.fileio.list_keys() if key not in before and key.endswith((".json", ".text"))]
+    after = contents(lake)
+    assert {key: after[key] for key in before} == before
+    assert not [key for key in after if key not in before and key.endswith((".json", ".text"))]
 
 
 def test_pyiceberg_with_a_token(lake: objcat.Lake) -> None:

@@ -14,7 +14,7 @@ from devkit.servers import ServerName
 from fileio.options import Secret
 from objcat.serve.settings import ServerSettings
 from tests.serve.clients import blocks_of_page, run_statements, settings_of_page
-from tests.serve.mirrors import MirroredRows, create, create_plain
+from tests.serve.mirrors import MirroredRows, contents, create, create_plain
 from tests.serve.serving import serving
 
 
@@ -31,10 +31,6 @@ def lake(tmp_path: Path) -> objcat.Lake:
     MirroredRows(lake, "city.north.drivers").append(7)
     MirroredRows(lake, "notes").append(8)
     return lake
-
-
-def contents(lake: objcat.Lake) -> dict[str, bytes]:
-    return {key: lake.fileio.read(key) for key in lake.fileio.list_keys()}
 
 
 def check_unchanged(lake: objcat.Lake, before: dict[str, bytes]) -> None:

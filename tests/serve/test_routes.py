@@ -24,7 +24,7 @@ from objcat.serve.app import create_app
 from objcat.serve.settings import ServerSettings
 from tests.effort import effort
 from tests.serve.http import AppClient
-from tests.serve.mirrors import MirroredRows, create, create_plain, lake_with
+from tests.serve.mirrors import MirroredRows, contents, create, create_plain, lake_with
 
 FRESH = ServerSettings(cache_s=0)
 
@@ -305,11 +305,11 @@ def test_within_the_time_of_the_cache_the_store_is_not_asked(lake: objcat.Lake) 
     ],
 )
 def test_every_change_is_refused_and_says_how_to_write(client: AppClient, lake: objcat.Lake, method: str, path: str) -> None:
-    before = sorted(lake.fileio.list_keys())
+    before = contents(lake)
     message = error_of(client.request(method, path, content=b'{"namespace": ["x"]}'), 403, "ForbiddenException")
     assert message.startswith("Nothing was changed")
     assert "objcat" in message
-    assert sorted(lake.fileio.list_keys()) == before
+    assert contents(lake) == before
 
 
 def test_what_is_not_offered_says_so(client: AppClient) -> None:

@@ -19,7 +19,7 @@ from objcat.serve.settings import ServerSettings
 from objcat.serve.side_mirrors import SideMirrors
 from tests.adoption.foreign import plain
 from tests.serve.http import AppClient
-from tests.serve.mirrors import MirroredRows, create, create_plain
+from tests.serve.mirrors import MirroredRows, contents, create, create_plain
 from tests.serve.serving import serving
 
 FRESH = ServerSettings(cache_s=0)
@@ -49,11 +49,11 @@ def test_each_load_shows_the_newest_slot_and_writes_nothing_among_the_tables(lak
         catalog = RestCatalog("lake", uri=url)
         found = catalog.load_table("city.plain")
         for number in range(3):
-            before = below(tmp_path / "lake")
+            before = contents(lake)
             found = catalog.load_table("city.plain")
             assert plain(found.scan().to_arrow()) == plain(table.scan().to_arrow())
             assert found.metadata.current_snapshot_id == table.snapshot.slot + 1
-            assert below(tmp_path / "lake") == before
+            assert contents(lake) == before
             table.upsert([{"id": 2, "name": f"again {number}"}, {"id": 100 + number, "name": None}])
         old = found.metadata.snapshots[0].snapshot_id
         assert plain(found.scan(snapshot_id=old).to_arrow()) == plain(table.scan(as_of=old - 1).to_arrow())

@@ -19,7 +19,9 @@ from fileio.testing.faults import FaultyBackend, Request
 from objcat.errors import NotErased
 from objcat.inspection.doctor import examine
 from objcat.maintenance import forget_erased
+from objcat.table.erasure_search import Search, Sought
 from objcat.timeline.checkpoint_expiry import fence, valid_roots
+from objcat.timeline.entry import log_key
 from tests.effort import effort, few
 from tests.services.people import HER, NEEDLES, SCHEMA, lake_on, leaks, other
 from tests.services.test_forgetting import checkpoints, lived, made, write
@@ -190,3 +192,18 @@ def test_what_a_dead_process_left_in_a_local_store_goes(tmp_path: os.PathLike[st
             assert b"Lovelace" not in data, name
             if name.endswith(".parquet"):
                 assert "Lovelace" not in str(pq.read_table(os.path.join(path, name)).to_pydict())
+
+
+def test_a_hint_is_searched_like_the_objects_that_it_carries() -> None:
+    """Numbers in bounds are found in it, and what it says of another table of its log is not."""
+    fileio = FileIO(MemoryBackend("hints"), env=FakeEnv(1))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    table = objcat.create_table_at(fileio, schema, key=["id"], index=objcat.BucketIndex(1))
+    for number in range(8):
+        table.upsert([{"id": number, "v": 987_654_321}])
+    for own, is_found in ((table.id, True), ("0123456789abcdef", False)):
+        search = Search(fileio, own, table.spec, Sought(typed={2: {987_654_321}}), frozenset(), is_shared=not is_found)
+        for key in ("head.json", log_key(6)):
+            search.examine(fileio.head(key))
+        found = {kind: examined.found for kind, examined in search.classes.items()}
+        assert found == {"the hint": int(is_found), "log entries": int(is_found)}

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import objcat
 from fileio.store import FileIO
 from objcat.metadata.files import BaseFile, LogObject, LogRows, decode_delta, encode_delta
+from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.entry import decode_entry, encode_entry, log_key
+from objcat.timeline.process_log import process_log
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("v", pa.int64())])
 ROWS = {"small": 1_000, "large": 200_000}
@@ -76,7 +78,10 @@ def flip(fileio: FileIO, path: str, at: int) -> None:
 
 
 def change_entry(table: objcat.Table, slot: int, change: Callable[[Any], Any]) -> None:
-    """Let the entry of a slot say other things of its files, those of a record index too."""
+    """Let the entry of a slot say other things of its files, those of a record index too.
+
+    The hint, which may carry it, goes, and what this process knows of the log.
+    """
 
     def changed(delta: Any) -> Any:
         index = None if delta.index is None else changed(delta.index)
@@ -87,6 +92,8 @@ def change_entry(table: objcat.Table, slot: int, change: Callable[[Any], Any]) -
     entry = decode_entry(table._context.fileio.read(key), key=key)
     made = {name: encode_delta(changed(decode_delta(raw))) for name, raw in entry.changes.items()}
     table._context.fileio.put(key, encode_entry(msgspec.structs.replace(entry, changes=made)))
+    table._context.fileio.delete([HINT_KEY])
+    process_log(table._context.fileio).forget()
 
 
 def without_digests(file: Any) -> Any:

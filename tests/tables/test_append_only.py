@@ -137,11 +137,11 @@ def test_a_small_insert_into_a_copy_on_write_table_rewrites_the_smallest_file() 
 
 def test_an_append_asks_for_no_news_and_is_not_lost_where_there_are_some() -> None:
     """A small upsert sends as much: a look at the slot that it stands on, the rows and the slot."""
-    lake = a_lake()
-    table = create(lake)
+    store = MemoryBackend("news")
+    table = create(objcat.Lake(FileIO(store, env=FakeEnv(1))))
     table.insert(batch(1))
     assert table.insert(batch(2)).requests == {"get": 1, "put_create": 2}
-    other = lake.table("t")
+    other = objcat.Lake(FileIO(store, env=FakeEnv(2))).table("t")  # As of another process: those of one know of each other.
     other.insert(many(500))
     assert other.maintenance.compact() is not None
     result = table.insert(batch(3))

@@ -18,7 +18,7 @@ from objcat.common.validation import TableType
 from objcat.errors import CommitConflict, SnapshotExpired
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
-from tests.tables.test_collected import until_published
+from tests.tables.published import until_published
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 KINDS = ["merge_on_read", "copy_on_write"]

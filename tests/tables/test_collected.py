@@ -9,6 +9,7 @@ import pytest
 
 import objcat
 from fileio.contract import Overwrite
+from fileio.env import SystemEnv
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType
@@ -16,14 +17,9 @@ from objcat.inspection.doctor import examine
 from objcat.inspection.findings import Severity
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
+from tests.tables.published import until_published
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
-
-
-def until_published(table: objcat.Table) -> None:
-    """What is published beside the last writes is there."""
-    while table._context.timeline._publishing_until_s is not None:
-        pass
 
 
 def grown(name: str, kind: TableType) -> tuple[objcat.Table, objcat.Table]:
@@ -33,7 +29,7 @@ def grown(name: str, kind: TableType) -> tuple[objcat.Table, objcat.Table]:
     for i in range(40):
         writer.upsert([{"k": i, "v": i}])
     until_published(writer)
-    stale = objcat.table_at(FileIO(store._bare))
+    stale = objcat.table_at(FileIO(store._bare, env=SystemEnv()))  # Of another process: it shares nothing with the writer.
     assert stale._context.timeline.open().checkpoint > 0
     for i in range(40, 80):
         writer.upsert([{"k": i, "v": i}])

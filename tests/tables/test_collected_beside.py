@@ -20,7 +20,7 @@ from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
 from tests.effort import effort
-from tests.tables.test_collected import until_published
+from tests.tables.published import until_published
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("day", pa.string())])
 ROWS = 8

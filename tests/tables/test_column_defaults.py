@@ -18,6 +18,7 @@ import objcat
 from devkit.spec_defaults import DEFAULTS
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidSchema, InvalidSql, NullKey, UnsupportedFormat
 from objcat.metadata.schema_differences import describe_changes
@@ -310,7 +311,7 @@ def test_a_reader_without_the_feature_refuses(lake: objcat.Lake, monkeypatch: py
     assert entry["features"] == {"column_defaults": "0.1.0"}
     monkeypatch.setattr(entries, "READER_FEATURES", frozenset())
     with pytest.raises(UnsupportedFormat, match=r"needs the table feature 'column_defaults'"):
-        lake.table("t").scan()
+        objcat.Lake(FileIO(lake.fileio._bare, env=FakeEnv(1))).table("t").scan()  # As in a process that has not read the table.
 
 
 def test_history_says_what_happened_to_defaults(lake: objcat.Lake) -> None:

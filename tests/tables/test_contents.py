@@ -164,6 +164,26 @@ def test_history_is_a_list_and_a_table(lake: objcat.Lake) -> None:
         table.inspect.history(limit=-1)
 
 
+def test_the_past_is_what_it_was(lake: objcat.Lake) -> None:
+    table = create(lake)
+    inspect, seen = table.inspect, {}
+    for number in range(3):
+        table.upsert(rows(range(number + 1), ("Rome", "Oslo", "Bari")[number]))
+        seen[table.snapshot.slot] = (inspect.files(), inspect.partitions(), inspect.history().to_arrow(), inspect.snapshots())
+    for slot, known in seen.items():
+        history = inspect.history(as_of=slot)
+        assert (inspect.files(as_of=slot), inspect.partitions(as_of=slot), history.to_arrow(), inspect.snapshots(as_of=slot)) == known
+        assert [entry.slot for entry in inspect.history(as_of=slot, limit=1)] == [slot]
+    assert inspect.files(as_of="2100-01-01") == inspect.files()
+    with pytest.raises(objcat.errors.InvalidInput, match="has no slot 9"):
+        inspect.history(as_of=9)
+    table.maintenance.compact()
+    table.maintenance.clean(keep_slots=1)
+    for read in (inspect.files, inspect.partitions, inspect.history, inspect.snapshots):
+        with pytest.raises(objcat.errors.SnapshotExpired):
+            read(as_of=1)
+
+
 # ---- properties --------------------------------------------------------------------------------------------------
 
 

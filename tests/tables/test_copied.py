@@ -24,6 +24,7 @@ from objcat.inspection.doctor import examine
 from objcat.maintenance.savepoint import savepoint
 from objcat.timeline import side_objects
 from objcat.timeline.archive import archive
+from objcat.timeline.checkpoint import HINT_KEY
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string()), pa.field("at", pa.int64(), nullable=False)])
 FROM, TO = "original-zq41", "duplicate-zq42"
@@ -122,6 +123,11 @@ def objects(store: FileIO) -> dict[str, bytes]:
     return {key: result.data for key, result in found.items() if isinstance(result, GetResult)}
 
 
+def without_hints(store: FileIO) -> dict[str, bytes]:
+    """Every object but those that a writer may still replace in the background."""
+    return {key: data for key, data in objects(store).items() if not key.endswith(HINT_KEY)}
+
+
 def copy(source: FileIO, target: FileIO) -> None:
     """The bytes of every object and nothing else, as the plainest tool does it."""
     for key, data in objects(source).items():
@@ -157,7 +163,7 @@ def test_a_copied_lake_is_the_same_lake_and_the_two_go_different_ways(places: tu
     assert contents(duplicate) == contents(original)
     assert len(contents(duplicate)["city.trips"][-1]) == 58
 
-    before = objects(source)
+    before = without_hints(source)
     ahead = objcat.Lake(places[1].open())
     assert ahead.table("city.trips").upsert([{"id": 1, "value": "copied", "at": 10}]).slot == HEAD + 1
     ahead.table("city.trips").maintenance.compact()
@@ -168,15 +174,15 @@ def test_a_copied_lake_is_the_same_lake_and_the_two_go_different_ways(places: tu
     ahead.rename_table("shop.stock", "city.stock")
     ahead.drop_table("city.sales")
     objcat.table_at(target.child(ALONE)).delete([{"id": 1}])
-    assert objects(source) == before
+    assert without_hints(source) == before
 
-    after = objects(target)
+    after = without_hints(target)
     trips = original.table("city.trips")
     assert trips.upsert([{"id": 1, "value": "stayed", "at": 10}]).slot == HEAD + 1
     trips.restore(to=1)
     assert rows_of(trips) == [{"id": n, "value": "first", "at": 0} for n in range(4)]
     assert rows_of(original.table("city.sales")) == [{"id": 1, "value": "pears", "at": 1}]
-    assert objects(target) == after
+    assert without_hints(target) == after
     assert rows_of(objcat.Lake(places[1].open()).table("city.trips"), where="id = 1") == [{"id": 1, "value": "copied", "at": 10}]
     for lake in (original, objcat.Lake(places[1].open())):
         for name in lake.tables():

@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Callable
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,7 +23,7 @@ from objcat.inspection.doctor import examine
 from objcat.inspection.findings import Severity
 from objcat.metadata.snapshot import snapshot_of
 from objcat.timeline import txn_outcomes
-from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, read_root, root_key
+from objcat.timeline.checkpoint import HINT_KEY, Hint, Root, VoidRoot, read_hint, read_root, root_key
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import log_key, new_txn
@@ -98,9 +99,13 @@ def pristine() -> dict[str, FileIO]:
 
 
 def copied(store: FileIO) -> FileIO:
+    """A copy whose hint carries nothing: who opens it reads the root of a checkpoint."""
     copy = FileIO(MemoryBackend("copied", env=FakeEnv(0)), env=FakeEnv(3))
     for key in store.list_keys():
         copy.put(key, store.read(key))
+    hint, _ = read_hint(copy)
+    assert hint is not None
+    copy.put(HINT_KEY, msgspec.json.encode(Hint(slot=hint.slot, checkpoint=hint.checkpoint)), Overwrite())
     return copy
 
 

@@ -15,6 +15,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CorruptTable, ObjcatError
+from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.entry import log_key
 
 SCHEMA = {"id": "bigint", "at": "date", "value": "string"}
@@ -39,20 +40,22 @@ def pristine() -> objcat.Table:
 
 @pytest.fixture
 def table(pristine: objcat.Table) -> objcat.Table:
-    """A copy of its own."""
+    """A copy of its own, without the hint, which may carry its entries."""
     copied = FileIO(MemoryBackend("copied", env=FakeEnv(0)), env=FakeEnv(2))
     for key in pristine._context.fileio.list_keys():
-        copied.put(key, pristine._context.fileio.read(key))
+        if key != HINT_KEY:
+            copied.put(key, pristine._context.fileio.read(key))
     return objcat.table_at(copied)
 
 
 def rewrite(table: objcat.Table, slot: int, change: Change, *, keep_digest: bool = False) -> None:
-    """Change an entry as its owner may, who can leave the digest out."""
+    """Change an entry as its owner may, who can leave the digest out. The hint, which may carry it, goes."""
     entry = json.loads(table._context.fileio.read(log_key(slot)))
     if not keep_digest:
         del entry["digest"]
     change(entry, table.id)
     table._context.fileio.put(log_key(slot), json.dumps(entry).encode(), Overwrite())
+    table._context.fileio.delete([HINT_KEY])
 
 
 def log_of(entry: dict[str, Any], table: str) -> dict[str, Any]:

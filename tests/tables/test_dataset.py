@@ -22,6 +22,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.datafile import open_files
 from objcat.errors import InvalidInput, SnapshotExpired
+from tests.tables.published import until_published
 
 SCHEMA = pa.schema(
     [
@@ -68,6 +69,7 @@ def rows_of(table: objcat.Table) -> list[dict[str, Any]]:
 
 def requests(table: objcat.Table, work: Callable[[], Any]) -> int:
     """GETs that a call makes, all of them of data."""
+    until_published(table)
     before = table._context.fileio.metrics.snapshot()
     work()
     return (table._context.fileio.metrics.snapshot() - before).requests.get("get", 0)
@@ -81,6 +83,7 @@ def asked(dataset: pads.Dataset, query: str) -> list[Any]:
 
 
 def bytes_read(table: objcat.Table, work: Callable[[], Any]) -> int:
+    until_published(table)
     before = table._context.fileio.metrics.snapshot()
     work()
     return (table._context.fileio.metrics.snapshot() - before).bytes_read

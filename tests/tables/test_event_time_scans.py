@@ -26,6 +26,7 @@ from objcat.planning.event_time import UNKNOWN, LogOrder
 from objcat.table.verified_files import verified
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort, few
+from tests.tables.published import until_published
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TYPES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
@@ -178,6 +179,7 @@ def test_ordering_values_of_base_files_are_read_where_one_may_win(monkeypatch: p
     table.upsert([{"k": 3, "v": 1, "digits": Decimal(1000)}])
 
     def read() -> int:
+        until_published(table)
         before = table._context.fileio.metrics.snapshot()
         assert table.scan(columns=["v"]).count() == count
         table.scan(columns=["v"]).to_arrow()
@@ -301,6 +303,7 @@ def test_bounds_of_ordering_values_cost_no_request_and_no_byte(ordering: str | N
     fileio, manifests = table._context.fileio, table._context.manifests
 
     def cost(read: Callable[[], Any]) -> tuple[dict[str, int], int]:
+        until_published(table)
         before = fileio.metrics.snapshot()
         read()
         sent = fileio.metrics.snapshot() - before

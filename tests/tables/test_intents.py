@@ -28,8 +28,8 @@ from objcat.inspection.doctor import examine
 from objcat.tasks.model import Operation
 from objcat.timeline.attempt import CommitAttempt
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Footprint, Intent, Txn, intent_key, new_txn
-from objcat.timeline.intents import ANNOUNCED_AFTER_S, HEARTBEAT_S, decode_intent, pending_plans, request
+from objcat.timeline.entry import Action, Footprint, Txn, intent_key, new_txn
+from objcat.timeline.intents import ANNOUNCED_AFTER_S, HEARTBEAT_S, Intent, decode_intent, pending_plans, request
 from objcat.timeline.log_state import LogState
 from objcat.timeline.rollback import resolve
 from objcat.write.table_writer import TableWriter, WriteBatch

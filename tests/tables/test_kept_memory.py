@@ -8,41 +8,47 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.tasks.model import Operation, WriteTask
 from objcat.tasks.write_log_rows import write_rows
+from objcat.timeline import process_log
 from objcat.timeline.entry import new_txn
 from tests.effort import effort
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+SHARED_ENTRIES = 20
 LOG_BYTES, ROWS = 4 * 1024**2, 15_000
 KEPT_BYTES_MAX = 2_000
 """A commit. Of objects of Python: an entry that is kept whole, with what it was decoded to, is several times as much."""
 
 
-def test_a_writer_keeps_next_to_nothing_of_each_commit(tmp_path: Path) -> None:
+def test_a_writer_keeps_next_to_nothing_of_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The entries that threads share are a cache of a fixed size, which this test would not fill.
+    monkeypatch.setattr(process_log, "ENTRIES_MAX", SHARED_ENTRIES)
     table = objcat.connect(str(tmp_path)).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(1))
-    commits = effort(120, with_all=2_000)
+    commits = effort(30, with_all=700)
 
-    def commit(slots: int) -> int:
+    def held_after(slots: int) -> int:
         """Write so often, compacting now and then. Returns the bytes that are held afterwards."""
         for number in range(slots):
             table.upsert([{"id": number % 7, "value": "x"}])
-            if number % 50 == 49:
+            if number % 25 == 24:
                 table.maintenance.compact()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     try:
-        # Caches have their sizes, and a checkpoint was published, after the first of these.
-        begun = commit(commits)
-        kept = (commit(2 * commits) - begun) / (2 * commits)
+        held_after(2 * commits)  # Caches have their sizes, and a checkpoint was published.
+        # Background work holds something for a while: at one of three times it holds the least. What is kept is there at all of them.
+        begun, ended = (min(held_after(commits) for _ in range(3)) for _ in range(2))
     finally:
         tracemalloc.stop()
+    kept = (ended - begun) / (3 * commits)
     assert kept < KEPT_BYTES_MAX, f"{kept:.0f} bytes of each commit are kept"
 
 

@@ -37,6 +37,36 @@ def test_the_first_write_creates_and_later_ones_upsert(tmp_path: Path) -> None:
     assert lake.table("stream").scan().count() == 6
 
 
+def test_the_first_rows_of_a_new_table_are_base_files(tmp_path: Path) -> None:
+    """Log rows are read several times as slowly, until a compaction."""
+    lake = objcat.connect(tmp_path)
+    twice = pa.concat_tables([ROWS, pa.table({"id": [3], "v": ["last"]})])
+    for index in (objcat.BucketIndex(2), objcat.SimpleIndex()):
+        name = index.__class__.__name__.lower()
+        lake.write(twice, name, key=["id"], index=index)
+        table = lake.table(name)
+        assert values(table) == {1: "a", 2: "b", 3: "last"}
+        assert all(not group.logs for group in table.snapshot.file_groups(table._context.manifests))
+    lake.sql("CREATE TABLE chosen TBLPROPERTIES ('key' = 'id') AS SELECT * FROM bucketindex")
+    chosen = lake.table("chosen")
+    assert all(not group.logs for group in chosen.snapshot.file_groups(chosen._context.manifests))
+
+
+@pytest.mark.parametrize("if_exists", ["upsert", "error"])
+def test_lateness_is_measured_of_the_first_rows_too(tmp_path: Path, if_exists: IfExists) -> None:
+    lake = objcat.connect(tmp_path)
+    old, new = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime.now(dt.UTC)
+    lake.write(
+        pa.table({"id": [1, 2], "at": pa.array([old, new], pa.timestamp("us", "UTC"))}),
+        "t",
+        key=["id"],
+        ordering="at",
+        allowed_lateness="7 days",
+        if_exists=if_exists,
+    )
+    assert lake.table("t").scan().to_arrow()["id"].to_pylist() == [2]
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [

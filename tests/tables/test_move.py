@@ -23,6 +23,7 @@ from fileio.testing.faults import Crash, Fault, FaultyBackend
 from fileio.write_outcomes import RetryPolicy
 from objcat.catalog.catalog import Catalog
 from objcat.catalog.plans import plan_shared_log
+from objcat.catalog.table_lifecycle import close, close_unchanged, reopen
 from objcat.errors import (
     Contention,
     InvalidInput,
@@ -430,6 +431,25 @@ def test_writers_by_name_lose_nothing_while_tables_move() -> None:
     assert len(done) == 45
     assert sorted(rows(lake, "t")) == sorted(done)
     assert broken(lake) == []
+
+
+def test_a_close_follows_what_was_copied_though_the_process_knows_later_entries(lake: objcat.Lake) -> None:
+    context = lake.table("alone")._context
+    copied = context.view
+    lake.table("alone").upsert([{"id": 100, "value": "later"}])
+    assert close_unchanged(context.timeline, copied, context.id) is None
+    newest = context.timeline.refresh(copied)
+    closed = close_unchanged(context.timeline, newest, context.id)
+    assert closed == newest.slot + 1
+
+
+def test_a_table_is_not_reopened_over_what_was_written_since(lake: objcat.Lake) -> None:
+    context = lake.table("alone")._context
+    view = close(context.timeline, context.view, context.id)
+    reopen(context.timeline, view, context.id)
+    lake.table("alone").upsert([{"id": 100, "value": "later"}])
+    reopen(context.timeline, view, context.id)
+    assert 100 in rows(lake, "alone")
 
 
 # ---- where it stops ----------------------------------------------------------------------------------------------

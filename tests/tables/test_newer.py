@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,7 +17,9 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.errors import InvalidInput, UnsupportedFormat
+from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.entry import log_key, new_txn
+from tests.timeline.toy import digested
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 ROW = [{"id": 1, "value": "new"}]
@@ -254,14 +257,22 @@ def test_a_writer_that_learns_of_it_at_its_slot_leaves_nothing(world: World, ope
     ],
     ids=["a higher format", "a reader's feature", "a format whose roots look otherwise"],
 )
+@pytest.mark.parametrize("carries", [False, True])
 @pytest.mark.parametrize("how", OPENS)
-def test_a_checkpoint_that_needs_a_newer_reader_is_refused(world: World, fields: dict[str, Any], says: str, how: str) -> None:
+def test_a_checkpoint_that_needs_a_newer_reader_is_refused(
+    world: World, fields: dict[str, Any], says: str, how: str, carries: bool
+) -> None:
+    """carries: whether its hint carries it too, as that of its publisher does."""
     for _ in range(20):
         plant(world.log)
     timeline = world.client().table("t")._context.timeline
     timeline.publish(timeline.open())
     (root,) = [key for key in world.log.list_keys("checkpoints/") if key.endswith("root.json")]
     world.log.put(root, json.dumps({**json.loads(body(world.log, root)), **fields}).encode(), Overwrite())
+    hint = json.loads(body(world.log, HINT_KEY))
+    carried = hint.pop("carried")
+    carried["root"] |= fields
+    world.log.put(HINT_KEY, msgspec.json.encode({**hint, **({"carried": digested(carried)} if carries else {})}), Overwrite())
     lake = world.client()
     lake.create_table("w", SCHEMA, key=["id"])
     before = world.objects()

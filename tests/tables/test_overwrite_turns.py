@@ -43,7 +43,7 @@ def replaced_beside(seed: int, *, slower: int, busy: int, kind: TableType) -> ob
     done: list[objcat.CommitResult] = []
 
     def upserter(number: int) -> Callable[[], None]:
-        own = objcat.Lake(FileIO(backend, env=simulation)).table("t")
+        own = objcat.Lake(FileIO(backend, env=simulation.process())).table("t")
 
         def upsert() -> None:
             while not done and len(theirs) < THEIRS_MAX:
@@ -55,7 +55,7 @@ def replaced_beside(seed: int, *, slower: int, busy: int, kind: TableType) -> ob
     def farther(_request: Request) -> None:
         simulation.sleep((slower - 1) * backend.latency_s)
 
-    late = objcat.Lake(FileIO(FaultyBackend(backend, before=farther), env=simulation)).table("t")
+    late = objcat.Lake(FileIO(FaultyBackend(backend, before=farther), env=simulation.process())).table("t")
 
     def replace() -> None:
         simulation.sleep(5 * LATENCY_S)

@@ -35,14 +35,18 @@ def finish(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
-def check(url: str, options: dict[str, Any]) -> None:
-    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
+def check(url: str, options: dict[str, Any], *, group_commit: str = "off") -> None:
+    settings: dict[str, Any] = {"index": objcat.BucketIndex(4), "properties": {"group_commit": group_commit}}
+    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], **settings)
     writers = [start_writer(url, options, number) for number in range(WRITERS)]
-    acknowledged = sorted((commit for writer in writers for commit in finish(writer)), key=lambda commit: commit["slot"])
+    told = {commit["txn"]: commit for writer in writers for commit in finish(writer)}
 
-    assert [commit["slot"] for commit in acknowledged] == list(range(1, WRITERS * COMMITS + 1))
     history = table.inspect.history()
-    assert [entry.txn for entry in history[1:]] == [commit["txn"] for commit in acknowledged]
+    acknowledged = [told[txn] for entry in history[1:] for txn in entry.txns]
+    assert len(acknowledged) == len(told) == WRITERS * COMMITS
+    assert [commit["slot"] for commit in acknowledged] == [entry.slot for entry in history[1:] for _ in entry.txns]
+    assert [entry.slot for entry in history] == list(range(len(history)))
+    assert group_commit == "on" or not any(entry.also for entry in history)
     assert all(b.committed_at_ms > a.committed_at_ms for a, b in pairwise(history))
 
     expected: dict[int, str] = {}
@@ -61,7 +65,12 @@ def test_processes_on_local_disk(tmp_path: Path) -> None:
     check(str(tmp_path), {})
 
 
+def test_processes_that_commit_together(tmp_path: Path) -> None:
+    check(str(tmp_path), {}, group_commit="on")
+
+
+@pytest.mark.parametrize("group_commit", ["off", "on"])
 @pytest.mark.parametrize("server", few(["versitygw", "fake-gcs-server", "azurite", "seaweedfs", "moto"], 1))
-def test_processes_on_a_server(servers: Callable[[str], ServerHandle], server: str) -> None:
+def test_processes_on_a_server(servers: Callable[[str], ServerHandle], server: str, group_commit: str) -> None:
     store = servers(server).fresh_bucket()
-    check(f"{store.url}/lake", dict(store.options))
+    check(f"{store.url}/lake", dict(store.options), group_commit=group_commit)

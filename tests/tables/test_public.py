@@ -27,10 +27,10 @@ from objcat.tasks.model import Operation
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
     connect Lake Table Scan Transaction create_table_at table_at errors __version__
-    BucketIndex SimpleIndex BloomIndex MemoryIndex RecordIndex FileGroupId
+    BucketIndex SimpleIndex BloomIndex MemoryIndex RecordIndex FileGroupId Files
     AddColumn DropColumn RenameColumn MoveColumn WidenColumn DropNotNull SetDefault DropDefault
     AppVersion AppliedVersion SourcePosition StoredPosition CommitResult CommittedAt RolledBackAt CompactionStrategy MaintenanceReport
-    Progress report_progress
+    CompactionCandidate FoundKeys KeyFile Progress report_progress DerivedLag RefreshResult
 """
 WITHOUT = """
 import sys
@@ -170,7 +170,7 @@ def test_options_that_take_one_of_some_words_are_literals() -> None:
         (validation.SchemaModeName, tuple(SchemaMode)),
         (validation.ScanMode, MODES),
         (validation.IsolationName, tuple(Isolation)),
-        (validation.OperationName, tuple(Operation)),
+        (validation.OperationName, (*Operation, "overwrite")),
         (validation.GroupOrder, COMPACTION_ORDERS),
     ],
 )

@@ -18,6 +18,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.datafile import open_files, parquet
 from objcat.errors import InvalidInput, InvalidPredicate, SnapshotExpired
+from tests.tables.published import until_published
 
 SCHEMA = pa.schema(
     [
@@ -59,6 +60,7 @@ def ids(rows: pa.Table) -> list[int]:
 
 def data_requests(table: objcat.Table, work: Any) -> int:
     """GETs of data files that a call makes: those of manifests and slots are made before."""
+    until_published(table)
     before = table._context.fileio.metrics.snapshot()
     work()
     return (table._context.fileio.metrics.snapshot() - before).requests.get("get", 0)

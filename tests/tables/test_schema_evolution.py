@@ -310,7 +310,7 @@ def test_a_compaction_that_planned_before_a_change_loses_nothing(lake: objcat.La
 
 def test_a_strict_write_is_refused_whatever_it_brings_and_nothing_is_written(lake: objcat.Lake) -> None:
     table = create(lake)
-    before = set(lake.fileio.list_keys())
+    before = {key for key in lake.fileio.list_keys() if not key.endswith("head.json")}
     for batch, says in (
         ([row(1, tip=5)], "the column 'tip', which the table does not"),
         ([row(1, place={"z": 5})], "the field 'place.z', which the table does not"),
@@ -323,7 +323,7 @@ def test_a_strict_write_is_refused_whatever_it_brings_and_nothing_is_written(lak
             table.upsert([row(1)], schema_mode=mode)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="the property schema_mode"):
         table.set_properties({"schema_mode": "ad"})
-    assert set(lake.fileio.list_keys()) == before
+    assert {key for key in lake.fileio.list_keys() if not key.endswith("head.json")} == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
