@@ -12,7 +12,7 @@ from devkit import toolchain
 from devkit.pages import write_modules
 from devkit.paths import ROOT, cache_dir
 
-SOURCES = ("fileio", "objcat", "pyspark_objcat", "devkit", "tests", "benchmarks")
+SOURCES = ("fileio", "objcat", "pyspark_objcat", "dbt-objcat", "devkit", "tests", "benchmarks", "examples")
 
 
 def check() -> int:

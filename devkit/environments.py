@@ -36,7 +36,8 @@ class Artifact:
     """A file of Maven's registry.
 
     Args:
-        coordinate: `group:artifact:version`, or `group:artifact:version:packaging` for what is no jar.
+        coordinate: `group:artifact:version`, or `group:artifact:version:packaging` for what is no jar, or
+            `group:artifact:version:packaging:classifier`.
         sha256: The pinned SHA-256 of the file.
     """
 
@@ -46,8 +47,15 @@ class Artifact:
     @property
     def file(self) -> str:
         """The name of the file."""
-        _group, artifact, version, *packaging = self.coordinate.split(":")
-        return f"{artifact}-{version}.{packaging[0] if packaging else 'jar'}"
+        _group, artifact, version, packaging, classifier = self.parts
+        return f"{artifact}-{version}{classifier and f'-{classifier}'}.{packaging}"
+
+    @property
+    def parts(self) -> tuple[str, str, str, str, str]:
+        """Group, artifact, version, packaging and classifier; "" for none."""
+        group, artifact, version, *more = self.coordinate.split(":")
+        packaging, classifier = [*more, *("jar", "")[len(more) :]]
+        return group, artifact, version, packaging, classifier
 
 
 def environment_dir(lock: str) -> Path:
@@ -141,11 +149,10 @@ def _fetch(artifacts: Sequence[Artifact], directory: Path) -> None:
 
 
 def _item(artifact: Artifact) -> str:
-    group, name, version, *packaging = artifact.coordinate.split(":")
-    type_ = packaging[0] if packaging else "jar"
+    group, name, version, packaging, classifier = artifact.parts
     return (
         f"<artifactItem><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        f"<type>{type_}</type></artifactItem>"
+        f"<type>{packaging}</type><classifier>{classifier}</classifier></artifactItem>"
     )
 
 

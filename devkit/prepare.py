@@ -1,4 +1,4 @@
-"""What tests need is installed before they run: programs, toolchains, a second PySpark and jars. Each need has a name."""
+"""What tests need is installed before they run: programs, toolchains, older PySparks and jars. Each need has a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from devkit import kafka, nginx, toolchain
+from devkit import hdfs, kafka, nginx, toolchain
 from devkit.databases import install_mariadb, install_postgres, mariadb_program, postgres_programs
 from devkit.engines import AT_NIGHT, ENGINES, TRINO, trino_server
 from devkit.environments import has_artifacts, listed_artifacts, locked_artifacts
@@ -21,6 +21,7 @@ from devkit.install import PROGRAMS, InstallError, installed_program
 from devkit.install import is_installed as program_is_installed
 from devkit.mysql_server import install_mysql, mysql_folder
 from devkit.paths import ROOT, cache_dir, file_lock
+from devkit.tiers import OLDER
 
 _RESOLVE = """
 import json, sys
@@ -53,14 +54,19 @@ def install(names: Collection[str]) -> None:
                 done.result()
 
 
-def oldest_pyspark() -> Path:
-    """The folder of the oldest supported PySpark. Installs it when it is missing. Raises ToolchainError."""
-    return _locked("spark-oldest", "pyspark")
+def older_pyspark(version: str) -> Path:
+    """The folder of an older supported PySpark, one of `OLDER`. Installs it when it is missing. Raises ToolchainError."""
+    return _locked(f"spark-{version}", "pyspark")
 
 
 def spark_connect() -> Path:
     """The folder of the packages that PySpark needs for Spark Connect. Installs them when missing. Raises ToolchainError."""
     return _locked("spark-connect", "spark-connect")
+
+
+def spark_connect_server() -> list[Path]:
+    """The jars of the Spark Connect server for PySpark 3.5; later versions have it. Fetches them when missing. Raises InstallError."""
+    return locked_artifacts(listed_artifacts("spark-connect-3.5"))
 
 
 def package_builder() -> Path:
@@ -71,6 +77,16 @@ def package_builder() -> Path:
 def site_builder() -> Path:
     """The folder of MkDocs, which builds the site of the pages. Installs it when it is missing. Raises ToolchainError."""
     return _locked("docs", "docs")
+
+
+def dbt() -> Path:
+    """The folder of dbt and its adapter for Spark. Installs them when they are missing. Raises ToolchainError."""
+    return _locked("dbt", "dbt")
+
+
+def hdfs_client() -> Path:
+    """The folder of the client of HDFS. Installs it when it is missing. Raises ToolchainError."""
+    return _locked("hdfs", "hdfs-native")
 
 
 def s3_connector() -> Path:
@@ -97,14 +113,14 @@ def s3_connector() -> Path:
     return directory
 
 
-def _s3_connector_of_the_oldest() -> None:
-    """The same for the oldest PySpark, in a process that imports that one."""
-    search = os.pathsep.join(filter(None, [str(oldest_pyspark()), os.environ.get("PYTHONPATH")]))
+def _s3_connector_of(version: str) -> None:
+    """The same for an older PySpark, in a process that imports that one."""
+    search = os.pathsep.join(filter(None, [str(older_pyspark(version)), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": search}
     command = [sys.executable, "-c", "from devkit.prepare import s3_connector; s3_connector()"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if ended.returncode != 0:
-        raise InstallError(f"The oldest PySpark could not fetch its connector for S3. Its message: {ended.stderr[-2000:]} Run it again.")
+        raise InstallError(f"PySpark {version} could not fetch its connector for S3. Its message: {ended.stderr[-2000:]} Run it again.")
 
 
 def _locked(lock: str, name: str) -> Path:
@@ -165,6 +181,20 @@ def _program(name: str, tool: str) -> Need:
     return Need(what, lambda: program_is_installed(name), lambda: installed_program(name), (tool,))
 
 
+def _older_pyspark(version: str) -> Need:
+    return Need(
+        f"PySpark {version}", lambda: _locked_dir(f"spark-{version}", "pyspark").exists(), lambda: older_pyspark(version), ("java",)
+    )
+
+
+def _older_connector(version: str) -> Need:
+    def present() -> bool:
+        return _connector_mark(toolchain.locked_version(f"spark-{version}")).exists()
+
+    what = f"the connector of PySpark {version} for S3"
+    return Need(what, present, lambda: _s3_connector_of(version), ("java", f"pyspark-{version}"))
+
+
 NEEDS: Mapping[str, Need] = {
     "java": _tool("java"),
     "go": _tool("go"),
@@ -174,20 +204,24 @@ NEEDS: Mapping[str, Need] = {
     "gcsemulator": _program("gcsemulator", "go"),
     "azurite": _program("azurite", "node"),
     "spark": Need("Spark", lambda: True, lambda: None, ("java",)),
-    "pyspark-oldest": Need("the oldest PySpark", lambda: _locked_dir("spark-oldest", "pyspark").exists(), oldest_pyspark, ("java",)),
+    **{f"pyspark-{version}": _older_pyspark(version) for version in OLDER},
     "spark-connect": Need("Spark Connect", lambda: _locked_dir("spark-connect", "spark-connect").exists(), spark_connect, ("java",)),
+    "spark-connect-3.5": Need(
+        "the server of Spark Connect 3.5",
+        lambda: has_artifacts(listed_artifacts("spark-connect-3.5")),
+        spark_connect_server,
+        ("java",),
+    ),
     "s3-connector": Need(
         "the connector of Spark for S3", lambda: _connector_mark(metadata.version("pyspark")).exists(), s3_connector, ("java",)
     ),
-    "s3-connector-oldest": Need(
-        "the connector of the oldest PySpark for S3",
-        lambda: _connector_mark(toolchain.locked_version("spark-oldest")).exists(),
-        _s3_connector_of_the_oldest,
-        ("java", "pyspark-oldest"),
-    ),
+    **{f"s3-connector-{version}": _older_connector(version) for version in OLDER},
+    "dbt": Need("dbt", lambda: _locked_dir("dbt", "dbt").exists(), dbt, ("java",)),
     "build": Need("build", lambda: _locked_dir("build", "build").exists(), package_builder),
     "engines": Need("engines that read mirrors", lambda: all(map(_has_engine, _by_day())), _install_engines, ("java",)),
     "trino": Need("Trino", lambda: _has_engine("trino") and TRINO.exists(), _install_trino),
+    "hdfs": Need("HDFS", hdfs.is_installed, hdfs.install_hdfs, ("java",)),
+    "hdfs-client": Need("the client of HDFS", lambda: _locked_dir("hdfs", "hdfs-native").exists(), hdfs_client),
     "postgres": Need("PostgreSQL", lambda: postgres_programs() is not None, install_postgres),
     "nginx": Need("nginx", nginx.is_installed, nginx.nginx_program),
     "mariadb": Need("MariaDB", lambda: mariadb_program() is not None, install_mariadb),

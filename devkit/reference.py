@@ -58,7 +58,7 @@ def write_pages() -> int:
 def properties_page() -> str:
     """`properties.md`: a table of the properties, and a section for each."""
     described = _constants(Path(inspect.getfile(properties)))
-    names = [name for name in described if name in properties.NUMBERS or name in properties.WORDS]
+    names = [name for name in described if name in {*properties.NUMBERS, *properties.WORDS, *properties.PLUGINS}]
     table = ["| property | values | default | since |", "|---|---|---|---|"]
     table += [f"| [`{name}`](#{name}) | {_values(name)} | {_default(name)} | {_since(name)} |" for name in names]
     family = f"{properties.STATISTICS}<column>"
@@ -96,6 +96,8 @@ def _constants(path: Path) -> dict[str, str]:
 def _values(name: str) -> str:
     if name in properties.WORDS:
         return _words(properties.WORDS[name])
+    if name in properties.PLUGINS:
+        return f"a name, such as `{properties.PLUGINS[name]}`"
     number = properties.NUMBERS[name]
     return f"{number.least:,} to {number.most:,}" if number.most < 10**18 - 1 else f"{number.least:,} or more"
 

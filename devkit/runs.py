@@ -1,4 +1,4 @@
-"""Runs of pytest, each in a process, two at a time, and the sum of their results."""
+"""Runs of pytest, each in a process, some at a time, and the sum of their results."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def run_here(run: Run) -> Outcome:
     return _run(run, None)
 
 
-def run_all(runs: Sequence[Run]) -> list[Outcome]:
-    """Run all, two at a time, in this order. The output of each is printed when it ends."""
+def run_all(runs: Sequence[Run], at_once: int = 2) -> list[Outcome]:
+    """Run all, some at a time, in this order. The output of each is printed when it ends."""
     waiting = deque(enumerate(runs, 1))
     outcomes: dict[int, Outcome] = {}
     printing = threading.Lock()
@@ -93,8 +93,8 @@ def run_all(runs: Sequence[Run]) -> list[Outcome]:
 
     # A request to terminate is passed on.
     signal.signal(signal.SIGTERM, _end_children)
-    with ThreadPoolExecutor(2) as sides:
-        _wait([sides.submit(work_off) for _ in range(2)], waiting)
+    with ThreadPoolExecutor(at_once) as sides:
+        _wait([sides.submit(work_off) for _ in range(at_once)], waiting)
     return [outcomes[number] for number in sorted(outcomes)]
 
 

@@ -15,13 +15,15 @@ from pathlib import Path
 
 from devkit import prepare, toolchain
 from devkit.runs import Outcome, Run, print_sum, run_all, run_here, status_of
-from devkit.tiers import OLDEST, TESTS, TIERS, UNKNOWN_S, Table, Tier, files, read_durations, table, write_durations
+from devkit.tiers import TESTS, TIERS, UNKNOWN_S, Table, Tier, files, read_durations, table, write_durations
 
 SPARK_SUITE = "spark"
 SESSION = "spark"
 """The need of a file that uses the one Spark session of the tests."""
-OLDEST_VARIABLE = "OBJCAT_TEST_OLDEST"
-"""This variable is set when tests run on the oldest PySpark."""
+OLDER_VARIABLE = "OBJCAT_TEST_PYSPARK"
+"""This variable has the version when tests run on an older PySpark."""
+AT_ONCE, AT_ONCE_WITH_SERVERS = 2, 3
+"""Processes of pytest at once. Tests of servers and processes wait for them much of the time: with two, a third of the processors idles."""
 BATCH_S = 90
 """The work of one process, in seconds: enough to be worth its start, and so little that both sides end at about the same time."""
 SESSION_S = 450
@@ -63,7 +65,8 @@ def test(arguments: Sequence[str]) -> int:
     prepare.install(needs(asked, table()))
     began_s = time.monotonic()
     runs = _named(paths, asked) if paths else batches(asked, table())
-    outcomes = [run_here(runs[0])] if len(runs) == 1 else run_all(runs)
+    at_once = AT_ONCE_WITH_SERVERS if "integration" in asked.tiers else AT_ONCE
+    outcomes = [run_here(runs[0])] if len(runs) == 1 else run_all(runs, at_once)
     if len(runs) > 1:
         print_sum(outcomes, time.monotonic() - began_s)
     if asked.record and len(outcomes) == len(runs):
@@ -116,9 +119,9 @@ def needs(asked: Asked, known: Table) -> set[str]:
     """What has to be installed for the tests of a command line."""
     paths = [_relative(_path_of(name)) for name in asked.names] or [file for file in files() if known.may_have(file, asked.tiers)]
     found = {need for path in paths for need in known.needs_of(path)}
-    if on_oldest := _on_oldest(asked, known):
-        found.add("pyspark-oldest")
-        found |= {f"{need}-oldest" for file in on_oldest for need in known.needs_of(file) if f"{need}-oldest" in prepare.NEEDS}
+    for version, some in _on_older(asked, known).items():
+        found.add(f"pyspark-{version}")
+        found |= {f"{need}-{version}" for file in some for need in known.needs_of(file) if f"{need}-{version}" in prepare.NEEDS}
     return found
 
 
@@ -135,9 +138,9 @@ def batches(asked: Asked, known: Table) -> list[Run]:
     sessions = halves(with_session) if sum(with_session.values()) > SESSION_S else [list(with_session)]
     dealt = [*(sorted(some, key=_place_in_session) for some in sessions if some), *deal(others, known.needs_of)]
     runs = [_run(_title(some), some, asked, about_s=sum(seconds[file] for file in some)) for some in dealt]
-    if oldest := _on_oldest(asked, known):
-        about_s = sum(durations.get(file, {}).get(OLDEST, UNKNOWN_S) for file in oldest)
-        runs.append(_oldest_run(oldest, asked, about_s))
+    for version, some in _on_older(asked, known).items():
+        about_s = sum(durations.get(file, {}).get(version, UNKNOWN_S) for file in some)
+        runs.append(_older_run(version, some, asked, about_s))
     # The long ones come first, so that both sides end at about the same time.
     return sorted(runs, key=lambda run: -run.about_s)
 
@@ -221,17 +224,19 @@ def _relative(path: str) -> str:
 def _named(paths: Sequence[str], asked: Asked) -> list[Run]:
     every = Asked(asked.names, asked.tiers, ["--every-case", *asked.options], asked.record)
     runs = [_run(", ".join(asked.names), paths, every)]
-    if oldest := _on_oldest(asked, table()):
-        runs.append(_oldest_run(oldest, every, 0))
+    runs += [_older_run(version, some, every, 0) for version, some in _on_older(asked, table()).items()]
     return runs
 
 
-def _on_oldest(asked: Asked, known: Table) -> list[str]:
-    """The files that run on the oldest PySpark too: for a run of everything, or of the suite of Spark."""
+def _on_older(asked: Asked, known: Table) -> dict[str, list[str]]:
+    """The files that run on older PySparks too, by version: for a run of everything, or of the suite of Spark."""
     if asked.names and not any(_relative(_path_of(name)) == SPARK_SUITE for name in asked.names):
-        return []
-    tiers = {file: known.oldest.get(file, known.oldest[SPARK_SUITE]) for file in files() if file.startswith(f"{SPARK_SUITE}/")}
-    return [file for file, tier in tiers.items() if tier in asked.tiers]
+        return {}
+    chosen = {
+        version: [file for file in files() if tiers.get(file, tiers.get(file.partition("/")[0])) in asked.tiers]
+        for version, tiers in known.older.items()
+    }
+    return {version: some for version, some in chosen.items() if some}
 
 
 def _run(title: str, paths: Sequence[str], asked: Asked, *, about_s: float = 0) -> Run:
@@ -246,17 +251,17 @@ def _run(title: str, paths: Sequence[str], asked: Asked, *, about_s: float = 0) 
     return Run(title, [*here, "--tiers", ",".join(asked.tiers), *options], about_s, environment)
 
 
-def _oldest_run(some: Sequence[str], asked: Asked, about_s: float) -> Run:
-    """Whole files on the oldest PySpark, with their tests of earlier tiers, which ran on the newest PySpark before."""
+def _older_run(version: str, some: Sequence[str], asked: Asked, about_s: float) -> Run:
+    """Whole files on an older PySpark, with their tests of earlier tiers, which ran on the newest PySpark before."""
     tiers = TIERS[: TIERS.index(asked.tiers[-1]) + 1]
     run = _run(
-        f"{SPARK_SUITE} ({len(some)} files) on PySpark {toolchain.locked_version('spark-oldest')}, the oldest supported",
+        f"{len(some)} files on PySpark {toolchain.locked_version(f'spark-{version}')}",
         some,
         Asked(asked.names, tiers, asked.options),
         about_s=about_s,
     )
-    search = os.pathsep.join(filter(None, [str(prepare.oldest_pyspark()), os.environ.get("PYTHONPATH")]))
-    return Run(run.title, run.arguments, run.about_s, {**run.environment, "PYTHONPATH": search, OLDEST_VARIABLE: "1"})
+    search = os.pathsep.join(filter(None, [str(prepare.older_pyspark(version)), os.environ.get("PYTHONPATH")]))
+    return Run(run.title, run.arguments, run.about_s, {**run.environment, "PYTHONPATH": search, OLDER_VARIABLE: version})
 
 
 def _durations(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
@@ -264,6 +269,6 @@ def _durations(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> dict[str, di
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for run, outcome in zip(runs, outcomes, strict=True):
         for name, time_ in outcome.times.items():
-            tier = OLDEST if OLDEST_VARIABLE in run.environment else time_.tier
+            tier = run.environment.get(OLDER_VARIABLE, time_.tier)
             found[name.removeprefix("tests/").partition("::")[0]][tier] += time_.seconds
     return found

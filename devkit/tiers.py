@@ -20,8 +20,12 @@ DURATIONS = TESTS / "durations.json"
 Tier: TypeAlias = Literal["default", "integration", "all"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 """The tiers, from the one that runs for every change to the one that runs at night."""
-OLDEST = "oldest"
-"""Under this name `durations.json` has the time of a file on the oldest PySpark."""
+NEVER = "never"
+OlderTier: TypeAlias = Tier | Literal["never"]
+"""The first tier that runs a file on an older PySpark, or that the version lacks what the file is about."""
+OLDER = ("3.5", "4.0", "4.1")
+"""The older versions of PySpark that tests run on, each as `requirements/spark-<version>.lock` has it. The environment has the newest.
+`durations.json` has the time of a file on one under its number."""
 UNKNOWN_S = 5.0
 """The assumed seconds of a file without a recorded duration."""
 
@@ -34,12 +38,12 @@ class BadTable(Exception):
 class Table:
     """The parts of `tests/tiers.toml`. Entries are folders, files or tests, relative to `tests/`.
 
-    tier: the first tier that runs a test. oldest: the same for a second run on the oldest PySpark. needs: what is installed before.
+    tier: the first tier that runs a test. older: the same for more runs on older PySparks, by version. needs: what is installed before.
     one_in: of how many cases of a test one runs before the last tier.
     """
 
     tier: Mapping[str, Tier]
-    oldest: Mapping[str, Tier]
+    older: Mapping[str, Mapping[str, OlderTier]]
     needs: Mapping[str, Sequence[str]]
     one_in: Mapping[str, int] = field(default_factory=dict)
 
@@ -74,14 +78,15 @@ class Table:
 def table() -> Table:
     """The table of this tree. Raises BadTable."""
     parts = tomllib.loads(TABLE.read_text())
-    for part in ("tier", "oldest-pyspark"):
-        for entry, tier in parts[part].items():
-            if tier not in TIERS:
+    older: dict[str, dict[str, OlderTier]] = {version: parts["pyspark"][version] for version in OLDER}
+    for part, entries in [("tier", parts["tier"]), *((f'pyspark."{version}"', some) for version, some in older.items())]:
+        for entry, tier in entries.items():
+            if tier not in TIERS and (part == "tier" or tier != NEVER):
                 raise BadTable(f"tests/tiers.toml, [{part}], {entry!r}: {tier!r} is no tier; there are {', '.join(TIERS)}")
     for entry, number in parts["one-in"].items():
         if not isinstance(number, int) or number < 2:
             raise BadTable(f"tests/tiers.toml, [one-in], {entry!r}: {number!r} is no whole number above 1")
-    return Table(parts["tier"], parts["oldest-pyspark"], parts["needs"], parts["one-in"])
+    return Table(parts["tier"], older, parts["needs"], parts["one-in"])
 
 
 def matches(entry: str, name: str) -> bool:

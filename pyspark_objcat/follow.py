@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 import objcat
@@ -20,7 +20,7 @@ from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.metadata.schema import TableSchema
 from objcat.metadata.table_spec import TABLE_SCOPE
 from objcat.planning.changes import ChangesPlan
-from objcat.spark.engine import arrow_schema
+from objcat.spark.versions import HAS_STREAM_LIMITS, LimitedReader, ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, arrow_schema
 from objcat.tasks.change_columns import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from objcat.tasks.changes import read_changed
 from objcat.timeline.entry import Action, Entry
@@ -30,28 +30,8 @@ TASKS_MAX = 4096
 WINDOW_SLOTS = 256
 """Slots of a backlog that are read at once."""
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
 
-    Limited = DataSourceStreamReader
-else:
-    try:
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
-    except ImportError:
-        # PySpark 4.1 asks only for the newest offset.
-        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
-        Limited = DataSourceStreamReader
-    else:
-
-        class Limited(DataSourceStreamReader, SupportsTriggerAvailableNow):
-            """A reader that Spark asks with limits."""
-
-
-LIMITS_KNOWN: bool = TYPE_CHECKING or ReadAllAvailable is not None
-"""Whether Spark lets a source end a batch before the newest slot."""
-
-
-class TableStream(Limited):
+class TableStream(LimitedReader):
     """Reads what commits did between slots. One is on the driver as long as the query runs; others, pickled, read in tasks."""
 
     def __init__(self, options: FormatOptions, schema: StructType, said: TableAtLoad | None) -> None:
@@ -72,7 +52,7 @@ class TableStream(Limited):
             )
         if "until" in options.own or "as_of" in options.own:
             raise InvalidInput("A stream has no end, so it takes neither until nor as_of. Leave them out, or use spark.read.")
-        if given and not LIMITS_KNOWN:
+        if given and not HAS_STREAM_LIMITS:
             raise InvalidInput(
                 f"The option {given[0]} needs PySpark 4.2; this one always reads up to the newest commit. Leave it out, or update PySpark."
             )

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -28,9 +27,9 @@ from fileio.errors import FileIOError
 from fileio.store import StoreDescription
 from objcat.errors import CorruptTable, InvalidInput, ObjcatError
 from objcat.metadata.snapshot import Snapshot
-from objcat.spark.engine import arrow_schema
 from objcat.spark.native.format import ReadsScan
 from objcat.spark.stream_sink import QUERY, check_query
+from objcat.spark.versions import ArrowStreamWriter, arrow_schema
 from objcat.table.scan import Scan
 from objcat.tasks.changes import read_changed
 from objcat.tasks.scan import scan_groups
@@ -115,7 +114,7 @@ class DefaultSource(DataSource):
         return TableStream(self._parsed, schema, self._said)
 
     @told
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ArrowStreamWriter:
         """A sink that has every batch exactly once. Raises InvalidInput for a stream without a name, and for the output mode `complete`."""
         if overwrite:
             raise InvalidInput(
@@ -208,7 +207,7 @@ class _FormatWriter(DataSourceArrowWriter):
             self._job.options.take_back(self._job.made)
 
 
-class _StreamWriter(DataSourceStreamArrowWriter):
+class _StreamWriter(ArrowStreamWriter):
     """The writer for the tasks of a batch. Spark commits with another instance, so all that it commits comes in messages."""
 
     def __init__(self, job: WriteJob, app: str, resumed_after: int | None) -> None:
