@@ -125,6 +125,12 @@ def check_needed(need: str) -> None:
         pytest.fail(f"{file} uses {need}: name it in [needs] of tests/tiers.toml")
 
 
+@pytest.fixture
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody puts a hint. They are put in the background, up to a second late, so a test that changes entries by hand goes without."""
+    monkeypatch.setattr("objcat.timeline.hints.Hints.put", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def _running_servers() -> Iterator[Servers]:
     with Servers() as running:

@@ -10,13 +10,12 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from objcat.timeline.log import with_changes
 from objcat.timeline.log_view import LogView, Timeline
 from tests.chaos.supervisor import forks
 from tests.chaos.works import WORKS, Rows, Story, rows
+from tests.copies import copy_lake
 from tests.schedules.gate import Gate
 
 TURNS_MAX = 5
@@ -229,7 +229,7 @@ class Ground:
         self._runs += 1
         place = self._place(f"run-{self._runs}")
         if isinstance(self.store, Path):
-            shutil.copytree(template.url, place.url)
+            copy_lake(template.url, place.url)
         else:
             bucket = open_store(self.store.url, self.store.options)
             above = len(self.store.url) + 1
@@ -352,16 +352,22 @@ def orphans_of(table: objcat.Table) -> list[str]:
     needed = {f"tables/{log}/{key}" for key in _needed(table._context.timeline, table._context.timeline.open())}
     if above.startswith("file:"):
         root = above.removeprefix("file://")
-        # Copies that were being written are taken away a day after their writers died.
-        with os.scandir(f"{root}/.objcat/tmp") as temporary:
-            for entry in temporary:
-                os.utime(entry.path, (0, 0))
-        objcat.connect(root).fileio.put("tables/last", b"")
-        objcat.connect(root).fileio.delete(["tables/last"])
-        stored = {os.path.relpath(os.path.join(directory, name), root) for directory, _, names in os.walk(root) for name in names}
+        # What is a hint on its way is gone when one looks again.
+        stored = _files_in(root) & _files_in(root)
     else:
         stored = {f"tables/{log}/{key}" for key in table._context.fileio.list_keys()}
     return sorted(key for key in stored - needed if key.startswith(f"tables/{log}/") or not key.startswith(("tables/", "_catalog/")))
+
+
+def _files_in(root: str) -> set[str]:
+    """The files of a lake, without copies that were being written by writers who died: those are taken away after a day, which is over."""
+    with os.scandir(f"{root}/.objcat/tmp") as temporary:
+        for entry in temporary:
+            with suppress(FileNotFoundError):
+                os.utime(entry.path, (0, 0))
+    objcat.connect(root).fileio.put("tables/last", b"")
+    objcat.connect(root).fileio.delete(["tables/last"])
+    return {os.path.relpath(os.path.join(directory, name), root) for directory, _, names in os.walk(root) for name in names}
 
 
 def _needed(timeline: Timeline[Any], view: LogView[Any]) -> set[str]:

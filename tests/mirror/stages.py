@@ -17,6 +17,7 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import ObjcatError
+from tests.copies import copy_lake
 from tests.mirror.histories import READERS, Rows, folder, has_beginning, is_restart, make_table, objects_of_mirrors, rows_at, slots_of
 
 Prepare = Callable[[objcat.Table], None]
@@ -60,12 +61,12 @@ class Stage:
         head = table.refresh()
         # No slot of the log ever changes, so its rows are read once.
         self._rows = {slot: rows_at(table, slot) for slot in range(head.log.marks(table.id).bound, head.slot + 1)}
-        shutil.copytree(self._place, self._saved)
+        copy_lake(self._place, self._saved)
 
     def strike(self, fault: Fault, first: int, length: int = 1) -> bool:
         """One process meets a fault from a request on, and another goes on. Returns whether there was such a request."""
         shutil.rmtree(self._place)
-        shutil.copytree(self._saved, self._place)
+        copy_lake(self._saved, self._place)
         script = Strike(fault)
         backend = FaultyBackend(open_backend(self._place.as_uri(), {}), script)
         store = FileIO(backend, env=FakeEnv(first), policy=RetryPolicy(attempts_max=3))

@@ -142,6 +142,7 @@ def test_files_that_cannot_hold_a_key_are_not_read(spark: SparkSession, table: o
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
 
 
+@pytest.mark.usefixtures("no_hints")
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_keys_are_read_only_where_a_bloom_filter_knows_one(
     spark: SparkSession, tmp_path: Path, kind: TableType, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,7 @@ def bases(table: objcat.Table) -> list[BaseFile]:
     return [group.base for group in table.refresh().file_groups(table._context.manifests) if group.base is not None]
 
 
+@pytest.mark.usefixtures("no_hints")
 def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     with with_keys_scrambled(table, without=batch(7)[0]["id"]) as scrambled:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ import pytest
 import objcat
 from fileio import SystemEnv
 from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
+from tests.copies import copy_lake
 from tests.tables.limited_process import NEW, SCHEMA, make, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def limited(lake: Path, name: str, work: str, mib: int) -> subprocess.CompletedP
 def test_work_that_does_not_fit_ends_in_a_typed_error_and_commits_are_as_was_said(
     name: str, work: str, mib: int, made: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(made, tmp_path / "lake")
+    copy_lake(made, tmp_path / "lake")
     done = limited(tmp_path / "lake", name, work, mib)
     assert done.returncode == 0, done.stderr[-4000:]
     ended, _, said = done.stdout.partition(" ")
