@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from objcat.derived.state import RefreshState
+from objcat.errors import ObjcatError, PositionConflict, WriterFenced
 from tests.mutations.bugs import bug
 from tests.mutations.bugs_positions import plant_position_of_the_log
 
@@ -82,3 +84,26 @@ def _rows_of_the_first_look(patch: pytest.MonkeyPatch) -> None:
 @bug("a refresh that commits what it computed after another was faster", "P5", "refresh, refresh, write")
 def _beaten_and_committed(patch: pytest.MonkeyPatch) -> None:
     plant_position_of_the_log(patch)
+
+
+def _claimed(patch: pytest.MonkeyPatch, error: type[ObjcatError]) -> None:
+    """Let a refresh that fails so say that its rows are there."""
+    commit = refreshing._commit
+
+    def claim(table: Any, *rest: Any) -> Any:
+        try:
+            return commit(table, *rest)
+        except error:
+            return SimpleNamespace(slot=table.refresh().slot)
+
+    patch.setattr(refreshing, "_commit", claim)
+
+
+@bug("a refresh that another one was faster than, and that says it is done", "P3", "refresh, refresh, write")
+def _beaten_and_done(patch: pytest.MonkeyPatch) -> None:
+    _claimed(patch, PositionConflict)
+
+
+@bug("a refresh that was rolled back, and that says it is done", "P3", "refresh, rollback, write: 1 crash at the log")
+def _rolled_back_and_done(patch: pytest.MonkeyPatch) -> None:
+    _claimed(patch, WriterFenced)
