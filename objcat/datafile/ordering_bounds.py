@@ -69,6 +69,17 @@ def are_later(rows: pa.Table, ordering: Sequence[Column], bounds: OrderingBounds
         return False
     if bounds.greatest is None:
         return True
+    ordered = has_order(rows, [column.physical for column in ordering])
+    settled = pc.if_else(ordered, are_not_below(rows, ordering, bounds), pc.equal(rows.column(OP_COLUMN), OP_DELETE))
+    return not pc.any(pc.invert(settled)).as_py()
+
+
+def are_not_below(rows: pa.Table, ordering: Sequence[Column], bounds: OrderingBounds) -> pa.Array | pa.ChunkedArray:
+    """For each row, whether its ordering values are certainly not below the greatest of some bounds. False without such values.
+
+    rows: under physical names. ordering: the ordering columns. bounds: with greatest values.
+    """
+    assert bounds.greatest is not None
     later: Any = pa.repeat(bounds.is_whole, rows.num_rows)
     for column, value in reversed([*zip(ordering, bounds.greatest, strict=False)]):
         values = rows.column(column.physical)
@@ -76,9 +87,7 @@ def are_later(rows: pa.Table, ordering: Sequence[Column], bounds: OrderingBounds
             values = values.cast(pa.binary())
         limit = _scalar(value, values.type)
         later = pc.or_(pc.greater(values, limit), pc.and_(pc.equal(values, limit), later))
-    ordered = has_order(rows, [column.physical for column in ordering])
-    settled = pc.if_else(ordered, later, pc.equal(rows.column(OP_COLUMN), OP_DELETE))
-    return not pc.any(pc.invert(pc.fill_null(settled, False))).as_py()
+    return pc.fill_null(later, False)
 
 
 def _places(schema: pa.Schema) -> Mapping[int, tuple[int, pa.DataType]]:

@@ -5,8 +5,8 @@ Spark plans a merge before it reads a row, so files decide what rows decide in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from objcat.metadata.files import FileGroup
 from objcat.metadata.ordering import OrderingBounds
@@ -24,11 +24,14 @@ class LogOrder:
         wins_over_base: Whether every log row wins over the base row of its key.
         limit: The greatest values of base files: a log row wins over a base row if its own are not below. None: not known, so that all are
             compared.
+        stale: By the path of a log object, the numbers of its rows that have a lesser value than an earlier row of their key. All else is
+            said of the other rows.
     """
 
     is_commit_order: bool = False
     wins_over_base: bool = False
     limit: OrderingBounds | None = None
+    stale: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 UNKNOWN = LogOrder()

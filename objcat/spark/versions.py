@@ -37,6 +37,8 @@ HAS_PYTHON_SOURCES = VERSION >= (4, 0)
 """Whether Spark has data sources in Python, as the format `objcat` is one."""
 READS_WIDENED = VERSION >= (4, 0)
 """Whether Spark reads a file whose column has a narrower type, as files have that are older than a change of the type."""
+TELLS_EMPTY_STRUCTS = VERSION >= (4, 1)
+"""Whether Spark tells a struct from null where a file has none of the fields that a query needs."""
 HAS_STREAM_LIMITS = VERSION >= (4, 2)
 """Whether Spark lets a source in Python end a batch of a stream before the newest offset."""
 TARGETS = "org.apache.spark.sql.connector.catalog.TableWritePrivilege"

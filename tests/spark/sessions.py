@@ -18,6 +18,9 @@ of_unions = pytest.mark.skipif(
 )
 """Of a test of joins and aggregates on the key, which then shuffle log rows only."""
 
+of_widened = pytest.mark.skipif(not versions.READS_WIDENED, reason="Spark reads columns of narrower types since version 4.0")
+"""Of a test of columns whose type became wider. tests/spark/test_versions.py shows what an older version does."""
+
 HAS_CALL = versions.VERSION >= (4, 0)
 """Whether Spark's SQL has CALL."""
 SHOWS_PROCEDURES = versions.VERSION >= (4, 1)

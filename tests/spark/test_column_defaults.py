@@ -13,6 +13,7 @@ import objcat
 from devkit.spec_defaults import DEFAULTS
 from objcat.common.validation import TableType
 from objcat.spark.native.relation import EXISTS_DEFAULT
+from tests.spark.sessions import of_widened
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
 PLAIN = [(kind, value) for kind, value in DEFAULTS if kind != "binary"]
@@ -62,6 +63,7 @@ def test_every_type(spark: SparkSession, tmp_path: Path, kind: TableType, vector
     check(table, spark)
 
 
+@of_widened
 def test_filters_pruning_and_changes_of_the_schema(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4))
     table.insert([{"id": n, "city": f"c{n}"} for n in range(40)])

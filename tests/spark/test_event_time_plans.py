@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import objcat
 from objcat.planning.event_time import UNKNOWN
 from objcat.spark.native import merge, snapshot
-from objcat.table import verified_files
+from objcat.table import stale_rows, verified_files
 from tests.effort import few
 from tests.spark.plans import text_of
 from tests.spark.scripts import comparable
@@ -56,13 +56,14 @@ def table_of(place: Path, ordering: Sequence[str] | None = ("n",), **options: An
 
 
 def agrees(table: objcat.Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch | None = None, **scan: Any) -> None:
-    """Spark gives the rows of the local engine, and those of a plan that knows nothing of the order."""
+    """Spark gives the rows of the local engine, and those of plans that know no stale row, and nothing of the order."""
     expected = comparable(table.scan(**scan).to_arrow())
     assert comparable(table.scan(**scan).to_spark(spark).toArrow()) == expected
     if monkeypatch is not None:
-        with monkeypatch.context() as patch:
-            patch.setattr(verified_files, "log_order", lambda *_: UNKNOWN)
-            assert comparable(table.scan(**scan).to_spark(spark).toArrow()) == expected
+        for name, answer in {"stale_rows": None, "log_order": UNKNOWN}.items():
+            with monkeypatch.context() as patch:
+                patch.setattr(verified_files, name, lambda *_, answer=answer: answer)
+                assert comparable(table.scan(**scan).to_spark(spark).toArrow()) == expected
 
 
 def joins(frame: DataFrame) -> int:
@@ -130,8 +131,47 @@ def test_log_rows_out_of_order_among_themselves_need_no_ordering_value_of_base_f
     agrees(table, spark, monkeypatch)
 
 
+def test_without_stale_rows_the_others_are_in_commit_order(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of(tmp_path)
+    table.insert(of(10, range(0, 3000, 2)))
+    table.insert(of(20, range(1, 3000, 2)))
+    table.maintenance.compact()
+    table.upsert(pa.concat_tables([of(21, range(0, 3000, 7)), of(20, [1, 3]), of(15, [2, 4, 5]), of(9, [6, 9, 7000])]))
+    # Below rows of the base file, of the log object before, and of none.
+    table.upsert(pa.concat_tables([of(22, range(0, 3000, 11)), of(19, [5, 7, 13, 8000]), of(20, [14, 21, 6])]))
+    table.delete(of(3, [2, 15, 28]).select(["k", "n"]))
+    table.delete(batch([{"k": k, "name": ""} for k in (16, 17, 35)]).select(["k"]))
+    table.upsert(of(2, [16, 17, 18, 9000]))
+    frame = table.scan(columns=["k", "v"]).to_spark(spark)
+    assert joins(frame) == 0 and base_scans(frame) == [["k", "v"]]
+    agrees(table, spark, monkeypatch)
+    agrees(table, spark, monkeypatch, where="v > 15000 and v < 20500")
+    with monkeypatch.context() as patch:
+        # It was read before, and files never change.
+        patch.setattr(stale_rows, "picked_row_groups", None)
+        assert joins(table.scan(columns=["k", "v"]).to_spark(spark)) == 0
+    table.maintenance.split_buckets(count=8)
+    assert joins(table.scan(columns=["k", "v"]).to_spark(spark)) == 0
+    agrees(table, spark, monkeypatch)
+
+
+@pytest.mark.parametrize("limit", ["DOUBTFUL_MAX", "LOG_ROWS_MAX", "BASE_ROWS_MAX", "STALE_MAX"])
+def test_what_is_too_much_for_the_driver_is_compared_by_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    table = table_of(tmp_path)
+    table.insert(of(10, range(300)))
+    table.upsert(pa.concat_tables([of(11, range(0, 300, 7)), of(9, [1, 2])]))
+    monkeypatch.setattr(stale_rows, limit, 1)
+    assert joins(table.scan(columns=["k", "v"]).to_spark(spark)) > 0
+    agrees(table, spark)
+
+
 def test_only_keys_in_doubt_are_compared(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "GATED_ROWS_MIN", 1)
+    monkeypatch.setattr(stale_rows, "LOG_ROWS_MAX", 0)
     table = table_of(tmp_path)
     table.insert(of(10, range(0, 3000, 2)))
     table.insert(of(20, range(1, 3000, 2)))

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import objcat
 from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput
+from tests.spark.sessions import of_widened
 
 SCHEMA = pa.schema(
     [
@@ -82,12 +83,15 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[dict[str
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """A setting of the user's session, for a while."""
-    before = spark.conf.get(name)
+    before = spark.conf.get(name, None)
     spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(name, str(before))
+        if before is None:  # An older version does not have it.
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def ids(table: objcat.Table, spark: SparkSession, where: str) -> list[int]:
@@ -117,6 +121,7 @@ def test_swapped_and_returning_names_mean_the_right_columns_in_filters_and_resul
     assert len(both(table, spark)) == 20
 
 
+@of_widened
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_narrower_types_of_old_files_are_read_as_the_wider_ones(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     table = create(tmp_path, layout)
@@ -205,6 +210,16 @@ def test_a_struct_none_of_whose_fields_an_old_file_has_is_null_where_it_was(spar
             assert found == {i: None if i % 5 == 4 else {"new": None} for i in range(20)}
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_struct_is_not_null_where_a_query_needs_a_field_that_joined_it(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    table = create(tmp_path, layout)
+    table.alter.add_column("place.new", "int")
+    assert ids(table, spark, "place is not null and place.new is null") == [i for i in range(20) if i % 5 < 4]
+    found = table.scan().to_spark(spark).where("place IS NOT NULL AND place.new IS NULL").select("place.new")
+    assert [tuple(row) for row in found.collect()] == [(None,)] * 16
+
+
+@of_widened
 @pytest.mark.parametrize("name", ["spark.sql.parquet.enableVectorizedReader", "spark.sql.parquet.enableNestedColumnVectorizedReader"])
 def test_wider_and_added_columns_are_read_row_by_row_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
     table = create(tmp_path, "both")
@@ -229,6 +244,7 @@ def frame(spark: SparkSession, text: str) -> DataFrame:
     return spark.sql(f"select {text}").repartition(1)
 
 
+@of_widened
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("operation", ["upsert", "insert"])
 def test_a_frame_adds_and_widens_in_its_own_commit(spark: SparkSession, tmp_path: Path, layout: str, operation: str) -> None:

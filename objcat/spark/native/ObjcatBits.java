@@ -385,12 +385,12 @@ public class ObjcatBits {
       return result.toString();
     }
 
-    /** Filters of ours that compare ordering values. No time zone and no setting changes what they mean, as it may for those of users. */
+    /** Filters of ours that compare ordering values or name rows. No time zone and no setting changes what they mean, as it may for those of users. */
     private static boolean isKnownByText(Expression e) {
       if (e instanceof Literal && !(e.dataType() instanceof IntegralType)) return false;
       // Of a cast to fewer bits, a setting says whether it fails.
       if (e instanceof Cast && !(((Cast) e).child().dataType() instanceof IntegralType && e.dataType().equals(LongType$.MODULE$))) return false;
-      boolean plain = e instanceof And || e instanceof Or || e instanceof Not || e instanceof IsNull || e instanceof IsNotNull || e instanceof BinaryComparison;
+      boolean plain = e instanceof And || e instanceof Or || e instanceof Not || e instanceof In || e instanceof InSet || e instanceof IsNull || e instanceof IsNotNull || e instanceof BinaryComparison;
       if (!plain && !(e instanceof Attribute || e instanceof Literal || e instanceof Cast || e instanceof UnixMicros || e instanceof UnixDate)) return false;
       for (int c = 0; c < e.children().size(); c++) if (!isKnownByText((Expression) e.children().apply(c))) return false;
       return true;

@@ -18,7 +18,7 @@ from objcat.planning.event_time import LogOrder
 from objcat.planning.incremental import HIDDEN, IncrementalPlan
 from objcat.predicate.parse import Predicate
 from objcat.spark.native.column_names import quoted
-from objcat.spark.native.relation import NativeRoot, fills_defaults, native_root
+from objcat.spark.native.relation import NativeRoot, fills_absent, native_root
 from objcat.spark.native.scan import native_part
 from objcat.spark.native.snapshot import native_rows
 from objcat.spark.versions import from_arrow
@@ -50,7 +50,7 @@ def feed_dataframe(
     schema = from_arrow_schema(pa.schema([field.remove_metadata() for field in plan.schema]), prefer_timestamp_ntz=True)
     if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
         root = native_root(spark, store)
-        if root is not None and native_part(plan.scan())[1] is None and fills_defaults(plan.scan().columns_read):
+        if root is not None and native_part(plan.scan())[1] is None and fills_absent(plan.scan().columns_read):
             return _native(spark, root, plan, verify(plan))
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)
     if not tasks:

@@ -27,6 +27,8 @@ from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
 from objcat.metadata.column_defaults import is_said
 from objcat.metadata.files import OUTER
 from objcat.metadata.schema import Column, to_arrow_physical
+from objcat.metadata.type_widening import child_fields
+from objcat.spark import versions
 from objcat.spark.native.query import Query
 
 _CONNECTORS = {"s3": "s3a", "gs": "gs"}
@@ -204,9 +206,19 @@ def _with_defaults(schema: StructType, columns: Sequence[Column]) -> StructType:
     return StructType(fields)
 
 
-def fills_defaults(columns: Sequence[Column]) -> bool:
-    """Whether Spark's own Parquet reader fills in the defaults of all of these columns. It does not for bytes."""
-    return not any(column.type == "binary" and is_said(column.initial_default) for column in columns)
+def fills_absent(columns: Sequence[Column]) -> bool:
+    """Whether Spark's own Parquet reader gives the right values of columns and fields that files lack.
+
+    It does not for bytes with a default. Before version 4.1, a struct is null for it where a file has none of the fields that are read.
+    """
+    if any(column.type == "binary" and is_said(column.initial_default) for column in columns):
+        return False
+    return versions.TELLS_EMPTY_STRUCTS or not any(map(_has_grown, columns))
+
+
+def _has_grown(column: Column) -> bool:
+    """Whether a column has a struct with a field that may have joined it later: such a field has its id in its name in files."""
+    return any(field.physical.endswith(f"_{field.id}") or _has_grown(field) for field in child_fields(column))
 
 
 def default_text(column: Column) -> str | None:

@@ -24,7 +24,7 @@ from objcat.predicate.parse import Predicate
 from objcat.spark.native.adopted import is_native, native_layouts
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.narrowing import MarkedScan, NarrowPlan, mark
-from objcat.spark.native.relation import fills_defaults, native_root, spark_schema
+from objcat.spark.native.relation import fills_absent, native_root, spark_schema
 from objcat.spark.native.snapshot import native_rows
 from objcat.spark.versions import from_arrow
 from objcat.spark.worker_task import check_workers, opened, spark_task
@@ -47,8 +47,8 @@ def scan_dataframe(
 ) -> DataFrame:
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
-    A filter that is an Arrow expression is applied in Python workers. Adopted files of rare layouts are read there, and columns of bytes
-    with a default for older rows. All else is native where the session can read the store.
+    A filter that is an Arrow expression is applied in Python workers. Adopted files of rare layouts are read there, and columns that
+    Spark's reader gives otherwise where files lack them. All else is native where the session can read the store.
 
     Args:
         bounds: gives the known bounds of file columns (`Snapshot.bounds`), by which Spark skips files.
@@ -60,7 +60,7 @@ def scan_dataframe(
     chosen = [_cut(plan, name) for name in plan.columns]
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
     can_filter = plan.where is None or isinstance(plan.where, Predicate)
-    if root is not None and can_filter and fills_defaults(plan.columns_read):
+    if root is not None and can_filter and fills_absent(plan.columns_read):
         native, others = native_part(plan)
         if others is not None:
             rest = _by_workers(spark, store, others, commits, narrow)

@@ -287,6 +287,7 @@ class _SnapshotFrame:
                 _START: [starts[log.rank] for log in logs],
             }
         )
+        stale = {log.rank: self.order.stale[log.object.path] for log in logs if self.order.stale.get(log.object.path)}
         relation = Relation(
             name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} log",
             files=files,
@@ -303,7 +304,11 @@ class _SnapshotFrame:
             ),
             log_rows=sum(log.object.rows for log in logs),
         )
-        return related(self.root, relation, row_index=_ROW if positions else None)
+        rows = related(self.root, relation, row_index=_ROW if positions or stale else None)
+        if not stale:
+            return rows
+        listed = (f"{RANK} = {rank} AND {_ROW} IN ({', '.join(map(str, numbers))})" for rank, numbers in stale.items())
+        return rows.where(f"NOT ({' OR '.join(f'({one})' for one in listed)})")
 
     def _hash_modulo(self, count: str) -> str:
         """The bucket of a row, as Spark and objcat compute it."""
