@@ -26,6 +26,7 @@ from objcat.datafile.parquet import picked_row_groups
 from objcat.datafile.statistics import row_groups_that_may_match
 from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
+from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.table_spec import TableSpec
 from objcat.planning.event_time import BoundsOf, greatest_of
 from objcat.tasks.key_lookup import KeySpan, ranges_of
@@ -87,6 +88,8 @@ def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_
     try:
         logs.load(groups)
         for group in groups:
+            if not group.logs:
+                continue  # Since a split, its base file has rows of others too.
             rows = _GroupRows.of(fileio, spec, group, logs, columns)
             keys = rows.in_doubt(bounds_of)
             logs.done(group)
@@ -110,7 +113,7 @@ def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_
 
 @dataclass(frozen=True, slots=True)
 class _GroupRows:
-    """The log rows of a file group in the order in which they count, each part with key, ordering value, operation and number."""
+    """The log rows of a file group that has some, in the order in which they count, each part with key, ordering value, operation and number."""
 
     fileio: FileIO
     spec: TableSpec
@@ -132,7 +135,7 @@ class _GroupRows:
         base = None if self.group.base is None else bounds_of(self.group.base.path)
         if self.group.base is not None and (base is None or base.has_nulls):
             return None
-        before = []
+        before: list[OrderingBounds] = []
         found = []
         for part, rows in zip(self.group.logs, self.parts, strict=True):
             # A compaction leaves no row of a key whose delete it retains.
@@ -145,10 +148,7 @@ class _GroupRows:
             if own is None:
                 return None
             before.append(own)
-        return pa.concat_tables(found) if found else self._none()
-
-    def _none(self) -> pa.Table:
-        return self.parts[0].slice(0, 0)
+        return pa.concat_tables(found) if found else self.parts[0].slice(0, 0)
 
     def stale(self, keys: pa.Table) -> dict[str, list[int]]:
         """By path, the numbers of the log rows that are stale. keys: of all that may be."""

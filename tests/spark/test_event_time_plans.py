@@ -131,9 +131,7 @@ def test_log_rows_out_of_order_among_themselves_need_no_ordering_value_of_base_f
     agrees(table, spark, monkeypatch)
 
 
-def test_without_stale_rows_the_others_are_in_commit_order(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_stale_rows_the_others_are_in_commit_order(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of(tmp_path)
     table.insert(of(10, range(0, 3000, 2)))
     table.insert(of(20, range(1, 3000, 2)))

@@ -209,16 +209,17 @@ def _with_defaults(schema: StructType, columns: Sequence[Column]) -> StructType:
 def fills_absent(columns: Sequence[Column]) -> bool:
     """Whether Spark's own Parquet reader gives the right values of columns and fields that files lack.
 
-    It does not for bytes with a default. Before version 4.1, a struct is null for it where a file has none of the fields that are read.
+    It does not for bytes with a default. Before version 4.1, a struct is null for it where a file has none of its fields.
     """
     if any(column.type == "binary" and is_said(column.initial_default) for column in columns):
         return False
-    return versions.TELLS_EMPTY_STRUCTS or not any(map(_has_grown, columns))
+    return versions.TELLS_EMPTY_STRUCTS or not any(map(_may_be_empty, columns))
 
 
-def _has_grown(column: Column) -> bool:
-    """Whether a column has a struct with a field that may have joined it later: such a field has its id in its name in files."""
-    return any(field.physical.endswith(f"_{field.id}") or _has_grown(field) for field in child_fields(column))
+def _may_be_empty(column: Column) -> bool:
+    """Whether a column has a struct of which old files may have no field. A field that joined later has its id in its name in files."""
+    fields = child_fields(column)
+    return (bool(fields) and all(field.physical.endswith(f"_{field.id}") for field in fields)) or any(map(_may_be_empty, fields))
 
 
 def default_text(column: Column) -> str | None:
