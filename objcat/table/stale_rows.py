@@ -113,7 +113,7 @@ def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_
 
 @dataclass(frozen=True, slots=True)
 class _GroupRows:
-    """The log rows of a file group that has some, in the order in which they count, each part with key, ordering value, operation and number."""
+    """The log rows of a file group that has some, in the order in which they count: key, ordering value, operation and number."""
 
     fileio: FileIO
     spec: TableSpec
