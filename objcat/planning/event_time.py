@@ -73,6 +73,11 @@ def _of_group(group: FileGroup, bounds_of: BoundsOf) -> tuple[bool, bool]:
     return in_order, wins
 
 
+def is_in_order(group: FileGroup, bounds_of: BoundsOf) -> bool:
+    """Whether bounds say that no row of a file group has a lesser value than an earlier one."""
+    return _of_group(group, bounds_of)[0]
+
+
 def greatest_of(limits: Sequence[OrderingBounds]) -> OrderingBounds | None:
     """Bounds whose greatest values are not below those of any of these. None where none of these has values."""
     some = [one.greatest for one in limits if one.greatest is not None]

@@ -28,7 +28,7 @@ from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.table_spec import TableSpec
-from objcat.planning.event_time import BoundsOf, greatest_of
+from objcat.planning.event_time import BoundsOf, greatest_of, is_in_order
 from objcat.tasks.key_lookup import KeySpan, ranges_of
 from objcat.tasks.scan import bare, own_rows
 
@@ -79,6 +79,8 @@ def _name_of(spec: TableSpec, groups: Sequence[FileGroup]) -> str:
 
 
 def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_of: BoundsOf) -> StaleRows | None:
+    # Since a split, a base file has rows of groups without log rows too.
+    groups = [group for group in groups if group.logs and not is_in_order(group, bounds_of)]
     if sum(part.rows for group in groups for part in group.logs) > LOG_ROWS_MAX:
         return None
     columns = list(dict.fromkeys([*(column.physical for column in spec.key_columns), *spec.ordering_physical]))
@@ -88,8 +90,6 @@ def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_
     try:
         logs.load(groups)
         for group in groups:
-            if not group.logs:
-                continue  # Since a split, its base file has rows of others too.
             rows = _GroupRows.of(fileio, spec, group, logs, columns)
             keys = rows.in_doubt(bounds_of)
             logs.done(group)
