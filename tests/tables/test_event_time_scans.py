@@ -23,6 +23,7 @@ from objcat.datafile.ordering_bounds import are_later, ordering_bounds
 from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.schema import schema_from_arrow
 from objcat.planning.event_time import UNKNOWN, LogOrder
+from objcat.table import verified_files
 from objcat.table.verified_files import verified
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort, few
@@ -273,6 +274,7 @@ def test_what_a_handle_knows_of_files_ends_with_the_type_of_the_column(
     monkeypatch: pytest.MonkeyPatch, wider: str, expected: LogOrder
 ) -> None:
     table = created(ordering=["whole"], index=objcat.BucketIndex(1))
+    monkeypatch.setattr(verified_files, "stale_rows", lambda *_: None)
 
     def order() -> LogOrder:
         """What Spark plans by."""
