@@ -41,7 +41,7 @@ STALE_MAX = 10_000
 _ROW = "_objcat_row"
 _BYTES_OF_ROW = 8
 
-StaleRows = Mapping[str, tuple[int, ...]]
+StaleRows = Mapping[str, Sequence[int]]
 """By the path of a log object, the numbers of its stale rows, from 0."""
 
 
