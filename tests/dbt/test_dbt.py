@@ -29,6 +29,8 @@ SPARK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
+    # One that Spark takes only before it starts.
+    "spark.sql.catalogImplementation": "in-memory",
 }
 HOSTILE = "O'Hara \\' \"?\" %s {{ x }} \u00e7 \u65e5"
 

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from dbt.adapters.contracts.connection import Connection, ConnectionState, Crede
 from dbt.adapters.exceptions import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
@@ -190,7 +192,9 @@ class ObjcatConnectionManager(SparkConnectionManager):
             spark = builder.getOrCreate().newSession()
             for name, value in settings.items():
                 if name.startswith("spark.sql."):
-                    spark.conf.set(name, value)
+                    # Spark refuses those of the whole application, which it has taken at its start.
+                    with suppress(AnalysisException):
+                        spark.conf.set(name, value)
             objcat.spark.configure(spark, credentials.url, credentials.options, name=credentials.catalog)
             spark.catalog.setCurrentCatalog(credentials.catalog)
             cls._sessions[key] = spark
