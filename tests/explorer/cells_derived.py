@@ -5,7 +5,7 @@ from __future__ import annotations
 from objcat.timeline.entry import log_key
 from tests.explorer.cast import FRESH, ROWS, play, rollback
 from tests.explorer.engine import Cell
-from tests.explorer.roles import KEYS, PREFIX
+from tests.explorer.roles import KEYS, PREFIX, InTurn, RollBack
 from tests.explorer.roles_derived import ChangeSource, CreateDerived, Refresh
 
 FIRST, SECOND = play("refresh", 1, Refresh()), play("refresh", 2, Refresh())
@@ -68,6 +68,15 @@ DERIVED_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=FIFTH,
         states_min=20_500,
+        slow=True,
+    ),
+    Cell(
+        name="refresh, refresh, rollback and write: 1 crash at the slot",
+        actors=(FIRST, SECOND, play("rollback and write", 5, InTurn((RollBack((1,)), ChangeSource())))),
+        prelude=BEHIND,
+        crashes_max=1,
+        where=FIFTH,
+        states_min=105_900,
         slow=True,
     ),
 )
