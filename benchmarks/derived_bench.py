@@ -3,7 +3,7 @@
 In each round the same change is followed by both sides, in turns: a derived table is refreshed, and a table of the same columns is
 overwritten with the result of the query. Their rows are compared after each round: different rows have no time, and the command fails.
 
-`--spark` adds what a materialized view of Spark's declarative pipelines does at each run: Spark computes the query and replaces a table.
+`--spark` adds Spark, which computes the query and replaces a table of Parquet. `--peers` adds other tools, see `benchmarks.derived_peers`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import objcat
 from benchmarks import environment
+from benchmarks.derived_peers import DERIVED_PEERS, DerivedPeer, forgets
 
 CHANGED = 0.001
 DRIVERS, CITIES = 20_000, 500
@@ -45,8 +48,8 @@ QUERIES = {"join": (_JOIN, ["id"]), "sums": (_SUMS, ["city", "hour"]), "extremes
 """By name, the text of a query, and the key of its result."""
 
 
-def trips_of(ids: np.ndarray[Any, Any], drawn: np.random.Generator) -> pa.Table:
-    """Trips with these ids."""
+def trips_of(ids: np.ndarray[Any, Any], drawn: np.random.Generator, batch: int = 0) -> pa.Table:
+    """Trips with these ids. batch: the number of the change that brings them."""
     count = len(ids)
     return pa.table(
         {
@@ -58,6 +61,7 @@ def trips_of(ids: np.ndarray[Any, Any], drawn: np.random.Generator) -> pa.Table:
             "fare": drawn.integers(300, 9_000, count),
             "km": drawn.integers(0, 60, count),
             "note": pa.array([f"trip {number % 9973}" for number in ids]),
+            "batch": np.full(count, batch),
         }
     )
 
@@ -80,19 +84,26 @@ def make_sources(lake: objcat.Lake, rows: int, drawn: np.random.Generator) -> No
 
 
 def change_of(kind: str, rows: int, number: int, drawn: np.random.Generator) -> pa.Table:
-    """0.1 % of the trips: new ones and late corrections of the last hours, or any."""
+    """0.1 % of the trips: new ones and late corrections of the last hours, or any. number: of the change, from 0 on."""
     count = int(rows * CHANGED)
     if kind == "recent":
         fresh = np.arange(rows + number * count, rows + number * count + count * 3 // 4)
-        return trips_of(np.concatenate([fresh, rows - 1 - drawn.choice(rows // 100, count - len(fresh), replace=False)]), drawn)
-    return trips_of(drawn.choice(rows, count, replace=False), drawn)
+        return trips_of(np.concatenate([fresh, rows - 1 - drawn.choice(rows // 100, count - len(fresh), replace=False)]), drawn, number + 1)
+    return trips_of(drawn.choice(rows, count, replace=False), drawn, number + 1)
 
 
-def same_rows(one: pa.Table, others: list[pa.Table], key: list[str]) -> bool:
-    """Whether tables have the same rows."""
+def differing(one: pa.Table, other: pa.Table, key: list[str]) -> int:
+    """Of how many keys two tables do not have the same row."""
     order = [(name, "ascending") for name in key]
-    wanted = one.sort_by(order)
-    return all(wanted.equals(other.cast(one.schema).sort_by(order)) for other in others)
+    wanted, found = one.sort_by(order), other.select(one.column_names).cast(one.schema).sort_by(order)
+    if wanted.equals(found):
+        return 0
+    connection = duckdb.connect()
+    connection.register("wanted", wanted)
+    connection.register("found", found)
+    rows = "(FROM wanted EXCEPT ALL FROM found) UNION ALL (FROM found EXCEPT ALL FROM wanted)"
+    (counted,) = connection.sql(f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(key)} FROM ({rows}))").fetchall()
+    return int(counted[0])
 
 
 def spark_session() -> Any:
@@ -130,36 +141,87 @@ class Measured:
     drawn: np.random.Generator
     parquet: Path
     spark: Any
+    peers: Sequence[DerivedPeer]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSide:
+    """One way to follow a query.
+
+    run: takes the number of the last change that was followed. rows: the result. is_exact: False where it cannot give those of the query.
+    """
+
+    name: str
+    run: Callable[[int], Any]
+    rows: Callable[[], pa.Table]
+    is_exact: bool = True
+
+
+def sides_of(of: Measured, name: str) -> list[BenchSide]:
+    """The sides of a query. The first one is what the others are compared with."""
+    lake, (query, _) = of.lake, QUERIES[name]
+    whole = f"{name}_whole"
+    sides = [
+        BenchSide("refresh", lambda _: lake.refresh_derived(name), lambda: lake.table(name).scan().to_arrow()),
+        BenchSide(
+            "recompute",
+            lambda _: lake.table(whole).overwrite(lake.sql(query).cast(lake.table(whole).schema)),
+            lambda: lake.table(whole).scan().to_arrow(),
+        ),
+    ]
+    if of.spark is not None:
+
+        def by_spark(_: int) -> None:
+            lake.sql(query, of.spark).write.mode("overwrite").parquet(str(of.parquet))
+
+        sides.append(BenchSide("spark", by_spark, lambda: pq.read_table(of.parquet)))
+    return sides + [_side_of(peer, name, way) for peer in of.peers for way in peer.ways]
+
+
+def _side_of(peer: DerivedPeer, name: str, way: str) -> BenchSide:
+    return BenchSide(
+        f"{peer.name}, {way}",
+        lambda since: peer.run(name, way, since),
+        lambda: peer.rows(name, way),
+        is_exact=not forgets(QUERIES[name][0], way),
+    )
 
 
 def run_kind(of: Measured, name: str, kind: str, *, first: int) -> dict[str, Any]:
-    """The seconds of each side for each change of a kind. The first round does not count."""
-    lake, rows, rounds, drawn = of.lake, of.rows, of.rounds, of.drawn
-    query, key = QUERIES[name]
-    whole = f"{name}_whole"
-    took: dict[str, list[float]] = {"refresh": [], "recompute": [], **({"spark": []} if of.spark is not None else {})}
+    """The seconds of each side for each change of a kind. The first round does not count. first: the number of its change."""
+    sides = sides_of(of, name)
+    took: dict[str, list[float]] = {side.name: [] for side in sides}
+    differs: dict[str, list[int]] = {side.name: [] for side in sides[1:]}
     read: dict[str, int] = {}
-    wrong = []
-    for number in range(rounds + 1):
-        lake.table("trips").upsert(change_of(kind, rows, first + number, drawn))
-        sides: list[tuple[str, Callable[[], Any]]] = [
-            ("refresh", lambda: lake.refresh_derived(name)),
-            ("recompute", lambda: lake.table(whole).overwrite(lake.sql(query).cast(lake.table(whole).schema))),
-        ]
-        if of.spark is not None:
-            sides.append(("spark", lambda: lake.sql(query, of.spark).write.mode("overwrite").parquet(str(of.parquet))))
-        for side, work in sides if number % 2 else reversed(sides):
-            seconds, result = timed(work)
+    for number in range(of.rounds + 1):
+        batch = change_of(kind, of.rows, first + number, of.drawn)
+        of.lake.table("trips").upsert(batch)
+        for peer in of.peers:
+            peer.change(batch)
+        for side in sides if number % 2 else reversed(sides):
+            seconds, result = timed(lambda side=side, since=first + number: side.run(since))  # type: ignore[misc]
             if number:
-                took[side].append(seconds)
-            if side == "refresh":
+                took[side.name].append(seconds)
+            if side.name == "refresh":
                 read = dict(result.rows_read or {})
-        others = [lake.table(whole).scan().to_arrow(), *([pq.read_table(of.parquet)] if of.spark is not None else [])]
-        if not same_rows(lake.table(name).scan().to_arrow(), others, key):
-            wrong.append(number)
+        wanted = sides[0].rows()
+        for side in sides[1:]:
+            differs[side.name].append(differing(wanted, side.rows(), QUERIES[name][1]))
     ratios = [whole_s / refresh_s for whole_s, refresh_s in zip(took["recompute"], took["refresh"], strict=True)]
-    middle = {side: statistics.median(values) for side, values in took.items()}
-    return {"query": name, "change": kind, "seconds": took, "median": middle, "ratios": ratios, "rows read": read, "wrong": wrong}
+    wrong = [side.name for side in sides[1:] if side.is_exact and any(differs[side.name])]
+    # Different rows have no time.
+    middle = {side: statistics.median(values) for side, values in took.items() if not any(differs.get(side, ()))}
+    found = {"query": name, "change": kind, "seconds": took, "median": middle, "ratios": ratios, "rows read": read}
+    return {**found, "keys that differ": differs, "wrong": wrong}
+
+
+def told(one: dict[str, Any]) -> str:
+    """What a run of a kind found, in one line."""
+    times = ", ".join(f"{side} {value:.3f} s" for side, value in one["median"].items())
+    without = ", ".join(f"{side} {values[-1]:,}" for side, values in one["keys that differ"].items() if any(values))
+    said = f"{one['query']}, {one['change']} changes: {times}: {statistics.median(one['ratios']):.1f} times, goal {GOAL:.0f}"
+    said += f"; rows read {one['rows read']}" + (f"; keys that differ: {without}" if without else "")
+    return said + (f"; WRONG: {', '.join(one['wrong'])}" if one["wrong"] else "")
 
 
 def main(arguments: list[str]) -> int:
@@ -169,30 +231,41 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="that count")
     parser.add_argument("--directory", type=Path, help="where the lake is")
     parser.add_argument("--spark", action="store_true", help="also compute it by Spark as a whole")
+    parser.add_argument("--peers", nargs="*", choices=sorted(DERIVED_PEERS), default=[], help="other tools")
     parser.add_argument("--json", type=Path, help="where results are written")
     given = parser.parse_args(arguments)
     began = environment.now()
-    drawn = np.random.default_rng(0)
     found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="objcat-bench-", dir=given.directory) as place:
-        lake = objcat.connect(place)
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="objcat-bench-", dir=given.directory)))
+        lake, drawn = objcat.connect(place / "lake"), np.random.default_rng(0)
         make_sources(lake, given.rows, drawn)
-        of = Measured(lake, given.rows, given.rounds, drawn, Path(place) / "of_spark", spark_session() if given.spark else None)
+        peers = [stack.enter_context(DERIVED_PEERS[name](lake, place / "peers" / name, QUERIES)) for name in given.peers]
+        for peer in peers:
+            peer.load()
+        of = Measured(lake, given.rows, given.rounds, drawn, place / "of_spark", spark_session() if given.spark else None, peers)
+        about = {"peers": {peer.name: peer.about() for peer in peers}} if peers else {}
         first = 0
-        for name, (query, key) in QUERIES.items():
-            seconds, table = timed(lambda name=name, query=query, key=key: lake.create_derived(name, query, key=key))  # type: ignore[misc]
-            lake.create_table(f"{name}_whole", table.schema, key=key)
-            print(f"{name}: created with {table.scan().count():,} rows in {seconds:.1f} s", flush=True)
+        for name in QUERIES:
+            first_computation(of, name)
             for kind in ("recent", "scattered"):
                 one = run_kind(of, name, kind, first=first)
                 first += given.rounds + 1
                 found.append(one)
-                ratio = statistics.median(one["ratios"])
-                times = ", ".join(f"{side} {value:.3f} s" for side, value in one["median"].items())
-                said = f"WRONG in rounds {one['wrong']}" if one["wrong"] else f"{times}: {ratio:.1f} times, goal {GOAL:.0f}"
-                print(f"{name}, {kind} changes: {said}; rows read {one['rows read']}", flush=True)
+                print(told(one), flush=True)
                 if given.json is not None:
                     command = shlex.join(["./dev", "bench", "derived", *arguments])
-                    told = {**environment.machine(command, began=began), "store": "local disk", "rows": given.rows}
-                    given.json.write_text(json.dumps({"environment": told, "results": found}, indent=1))
+                    said = {**environment.machine(command, began=began), "store": "local disk", "rows": given.rows, **about}
+                    given.json.write_text(json.dumps({"environment": said, "results": found}, indent=1))
     return 1 if any(one["wrong"] for one in found) else 0
+
+
+def first_computation(of: Measured, name: str) -> None:
+    """Have all sides compute a query for the first time."""
+    query, key = QUERIES[name]
+    seconds, table = timed(lambda: of.lake.create_derived(name, query, key=key))
+    of.lake.create_table(f"{name}_whole", table.schema, key=key)
+    print(f"{name}: created with {table.scan().count():,} rows in {seconds:.1f} s", flush=True)
+    for peer in of.peers:
+        for way in peer.ways:
+            print(f"{name}: {peer.name}, {way}: created in {peer.run(name, way, -1):.1f} s", flush=True)
