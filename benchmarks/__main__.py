@@ -20,7 +20,7 @@ Benchmark suites, each with --help:
   ./dev bench read        scans, lookups, joins, changes and older versions, with Hudi, Iceberg, Delta Lake and plain Spark
   ./dev bench tpcds       the queries of TPC-DS by spark.sql, over tables of objcat and over plain Parquet
   ./dev bench in-place    queries of JSON logs: raw, over a copy as Parquet, and in place with 3 of 40 columns precomputed
-  ./dev bench derived     a change of 0.1 %, followed by a derived table and by computing the whole query
+  ./dev bench derived     a change of 0.1 %, followed by a derived table, by the whole query, and by dbt and pipelines of Spark
   ./dev bench services    compaction, clustering and cleaning, with Hudi, Iceberg and Delta Lake
   ./dev bench local       the works of read and services without Spark, with deltalake, pyiceberg and DuckDB
   ./dev bench requests    requests to S3 for small commits and for opening, counted at a proxy, with the same sides
