@@ -217,9 +217,15 @@ def fills_absent(columns: Sequence[Column]) -> bool:
 
 
 def _may_be_empty(column: Column) -> bool:
-    """Whether a column has a struct of which old files may have no field. A field that joined later has its id in its name in files."""
+    """Whether a column has a struct of which Spark may read only fields that old files lack.
+
+    A field that joined later has its id in its name in files. Spark may read it alone where that is its name in the table too: a column
+    with other names is cast, and so it is read whole.
+    """
     fields = child_fields(column)
-    return (bool(fields) and all(field.physical.endswith(f"_{field.id}") for field in fields)) or any(map(_may_be_empty, fields))
+    joined = [field for field in fields if field.physical.endswith(f"_{field.id}")]
+    is_empty = bool(fields) and (len(joined) == len(fields) or any(field.name == field.physical for field in joined))
+    return is_empty or any(map(_may_be_empty, fields))
 
 
 def default_text(column: Column) -> str | None:
