@@ -53,7 +53,7 @@ class RowSelection:
         return self.rows(0, self.num_rows)
 
     def rows(self, start: int, end: int) -> pa.Table:
-        """A copy of the rows from `start` to `end`."""
+        """The rows from `start` to `end`: a copy, unless they lie one after another."""
         return self._taken(self._numbers[start:end])
 
     def pieces(self, start: int, end: int, *, rows_max: int) -> Iterator[pa.Table]:
@@ -71,8 +71,13 @@ class RowSelection:
 
     def _taken(self, numbers: _Numbers) -> pa.Table:
         """Arrow would join the batches for each call."""
-        if len(self._batches) < 2 or not len(numbers):
-            return pa.Table.from_batches([batch.take(pa.array(numbers)) for batch in self._batches], schema=self._schema)
+        if not len(numbers):
+            return self._schema.empty_table()
+        if numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[1:] > numbers[:-1]).all():
+            # They lie one after another already.
+            return pa.Table.from_batches(self._batches, schema=self._schema).slice(int(numbers[0]), len(numbers))
+        if len(self._batches) == 1:
+            return pa.Table.from_batches([self._batches[0].take(pa.array(numbers))], schema=self._schema)
         if (numbers[1:] < numbers[:-1]).any():
             # First by batch, then in order.
             order = np.argsort(numbers, kind="stable")

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.dml.duckdb import MergeSource
-from objcat.engine.spooled_batch import FileRows, RowFile, Rows, SpooledBatch
+from objcat.engine.row_file import FileRows, RowFile
+from objcat.engine.spooled_batch import Rows, SpooledBatch
 from objcat.metadata.schema import Column
 from objcat.metadata.table_spec import TableSpec
 

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,11 +22,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.common.progress import counted, shown_progress
+from objcat.common.progress import Advance, counted, shown_progress
 from objcat.common.validation import is_unicode, shown
 from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once, located
 from objcat.datafile.casting import plain
 from objcat.engine import spooled_batch
+from objcat.engine.parted_rows import BucketParts, PartedRows
 from objcat.engine.spooled_batch import Rows, RowSpool, SpooledBatch
 from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.metadata.schema import TableSchema, arrow_type, is_list
@@ -43,6 +45,8 @@ NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
 PIECES_AT_ONCE = 4
 """Pieces that are written at the same time. Each holds twice what becomes a log object."""
+PART_SHARE = 6
+"""The part of the process's memory, in Arrow bytes, for the parts that are written at the same time."""
 BATCH_ROWS = 128 * 1024
 
 T = TypeVar("T")
@@ -93,6 +97,9 @@ class LocalEngine:
         # Routed rows are collected, and then written file group by file group.
         passes = 2 if task.routed else 1
         with shown_progress(self._fileio.env, f"objcat: {task.operation}", passes * data.num_rows, unit="rows") as advance:
+            parted = _parted(data, task)
+            if parted is not None:
+                return self._write_parts(parted, task, advance)
             if task.routed or not task.spec.has_key or isinstance(data, SpooledBatch):
                 write_all = write_routed if task.routed else write_unrouted
                 return write_all(self._fileio, task, "local-0", counted(_batches(data), advance, _rows_in))
@@ -106,6 +113,19 @@ class LocalEngine:
                 return written
 
             return sum(run_all(self._fileio.env, write, enumerate(pieces), at_once=PIECES_AT_ONCE), WriteResult())
+
+    def _write_parts(self, rows: PartedRows, task: WriteTask, advance: Advance) -> WriteResult:
+        """Write a batch part by part. A part that does not fit into memory is sorted on local disk."""
+        env = self._fileio.env
+
+        def write(part: tuple[int, Context]) -> WriteResult:
+            """Write one part. Progress is told by the context of the caller."""
+            number, context = part
+            batches = counted(rows.of_part(number), advance, _rows_in)
+            return context.run(write_routed, self._fileio, task, f"local-{number}", batches)
+
+        at_once = max(1, min(PIECES_AT_ONCE, env.memory_bytes // PART_SHARE // max(1, rows.part_bytes)))
+        return sum(run_all(env, write, [(number, copy_context()) for number in rows.numbers], at_once=at_once), WriteResult())
 
     @contextmanager
     def gathered(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Iterator[BatchKeysHandle]:
@@ -204,6 +224,14 @@ class _Found:
     left: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
+def _parted(data: Rows, task: WriteTask) -> PartedRows | None:
+    """The rows of a batch by part, if a task can write them so."""
+    if not task.routed or not isinstance(data, SpooledBatch) or len(data.parts) != 1:
+        return None
+    (rows,) = data.parts
+    return rows if isinstance(rows, PartedRows) and rows.fits(task) else None
+
+
 def _rows_in(batch: pa.RecordBatch) -> int:
     return int(batch.num_rows)
 
@@ -217,7 +245,9 @@ def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
     return data.to_batches(max_chunksize=BATCH_ROWS) if isinstance(data, pa.Table) else data.to_batches()
 
 
-def to_arrow_batch(data: Any, like: TableSchema | None = None, spool: RowSpool | None = None) -> Rows | None:
+def to_arrow_batch(
+    data: Any, like: TableSchema | None = None, spool: RowSpool | None = None, *, parts: BucketParts | None = None
+) -> Rows | None:
     """Convert a batch of this process to Arrow. None if it is of no known kind, such as a Spark DataFrame.
 
     Takes Arrow tables and batches, pandas and polars frames, lists of dicts, and streams, which it reads to the end: Arrow readers,
@@ -226,10 +256,11 @@ def to_arrow_batch(data: Any, like: TableSchema | None = None, spool: RowSpool |
     Args:
         like: the columns of the table. In untyped rows its map columns decide what is a map: a dict, or pairs as of `to_pylist`.
         spool: holds the rows. None: they are held as a batch of its own.
+        parts: see `RowSpool.take`.
     """
     streamed = _stream_of(data)
     if streamed is not None:
-        return (spool or RowSpool(bytes_max=spooled_batch.SPOOL_BYTES_MAX)).take(*streamed)
+        return (spool or RowSpool(bytes_max=spooled_batch.SPOOL_BYTES_MAX)).take(*streamed, parts)
     rows = _in_memory(data, like)
     return rows if rows is None or spool is None else spool.keep(rows)
 

@@ -1,105 +1,37 @@
 """Holds rows so that a write can read them again: in memory if they are few, else on local disk.
 
 `SpooledBatch` is a batch of which some rows are on disk. `RowSpool` holds the batches of a transaction's block, which share a limit and a
-file. The file has no name: it is gone with the last reference to it, and with the process.
+file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import tempfile
-import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from fileio.env import default_env
-from objcat.common.progress import shown_progress
-from objcat.datafile.local_disk import room_for_rows
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from objcat.engine.parted_rows import BucketParts, PartedRows, can_be_cut
+from objcat.engine.row_file import FileRows, RowFile
 
 SPOOL_BYTES_MAX = 256 * 1024**2
 """Arrow bytes of a stream that are held in memory."""
+CUT_BYTES_MAX = 64 * 1024**2
+"""The same of a stream whose rows are cut by bucket. On disk each bucket is read when it is written, so less is held at once."""
 SPOOL_SHARE = 4
 """The part of the process's memory for the rows that a block holds."""
-
-
-class RowFile:
-    """Rows in a file of this process that has no name. Written by one thread."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it lives as long as this object
-        self._lock = threading.Lock()
-        weakref.finalize(self, _close, self._file)
-
-    def append(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRows:
-        """Write batches at the end. Raises what they raise, and StoreFull if the local disk is full."""
-        start = self._file.seek(0, io.SEEK_END)
-        rows = 0
-        with shown_progress(default_env(), "objcat: take rows", None, unit="rows") as advance:
-            with room_for_rows():
-                writer = pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-            for batch in batches:
-                with room_for_rows():
-                    writer.write_batch(batch)
-                rows += batch.num_rows
-                advance(batch.num_rows)
-        with room_for_rows():
-            writer.close()
-            self._file.flush()
-        return FileRows(self, start, rows)
-
-    def read_at(self, at: int, buffer: WriteableBuffer) -> int:
-        """Read bytes from a position. Returns how many there were."""
-        with self._lock:
-            self._file.seek(at)
-            return self._file.readinto(buffer)
-
-
-class FileRows:
-    """Some rows of a `RowFile`."""
-
-    def __init__(self, file: RowFile, start: int, rows: int) -> None:
-        self.num_rows = rows
-        self._file = file
-        self._start = start
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches, in order, from the first one on."""
-        yield from pa.ipc.open_stream(io.BufferedReader(_Section(self._file, self._start), 1024**2))
-
-
-class _Section(io.RawIOBase):
-    """A file from a position on, with a position of its own."""
-
-    def __init__(self, file: RowFile, start: int) -> None:
-        self._file = file
-        self._at = start
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        count = self._file.read_at(self._at, buffer)
-        self._at += count
-        return count
 
 
 class SpooledBatch:
     """A batch of which some rows are on local disk. For one thread at a time."""
 
-    def __init__(self, schema: pa.Schema, parts: Sequence[pa.Table | FileRows]) -> None:
+    def __init__(self, schema: pa.Schema, parts: Sequence[pa.Table | FileRows | PartedRows]) -> None:
         self.schema = schema
         self.num_rows = sum(part.num_rows for part in parts)
         self._parts = tuple(parts)
 
     @property
-    def parts(self) -> Sequence[pa.Table | FileRows]:
+    def parts(self) -> Sequence[pa.Table | FileRows | PartedRows]:
         """Its rows, in order."""
         return self._parts
 
@@ -130,16 +62,24 @@ class RowSpool:
         self._left = bytes_max
         self._file: RowFile | None = None
 
-    def take(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Rows:
-        """All rows of a stream. Raises what the stream raises, and StoreFull if the local disk is full."""
+    def take(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], parts: BucketParts | None = None) -> Rows:
+        """All rows of a stream. Raises what the stream raises, and StoreFull if the local disk is full.
+
+        parts: how rows are cut that go to the disk. None: they stay in their order.
+        """
+        cut = parts is not None and can_be_cut(schema)
+        bytes_max = min(self._left, CUT_BYTES_MAX) if cut else self._left
         coming = iter(batches)
         held: list[pa.RecordBatch] = []
         size = 0
         for batch in coming:
             held.append(batch)
             size += batch.nbytes
-            if size > self._left:
-                return SpooledBatch(schema, [self._rows_file().append(schema, _chain(held, coming))])
+            if size > bytes_max:
+                rows = _chain(held, coming)
+                if parts is not None and cut:
+                    return SpooledBatch(schema, [PartedRows(self._rows_file(), schema, rows, parts)])
+                return SpooledBatch(schema, [self._rows_file().append(schema, rows)])
         self._left -= size
         return pa.Table.from_batches(held, schema=schema)
 
@@ -168,12 +108,6 @@ def joined(batches: Sequence[Rows]) -> Rows:
     parts = [part for rows in batches for part in (rows.parts if isinstance(rows, SpooledBatch) else [rows])]
     tables = [part for part in parts if isinstance(part, pa.Table)]
     return pa.concat_tables(tables) if len(tables) == len(parts) else SpooledBatch(batches[0].schema, parts)
-
-
-def _close(file: IO[bytes]) -> None:
-    # If the disk is full, its buffer cannot be written, and nobody needs it.
-    with contextlib.suppress(OSError):
-        file.close()
 
 
 def _chain(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ from fileio.store import FileIO
 from objcat.common.validation import instance, name_list, nearest_name, one_of, session, shown
 from objcat.datafile.batch_checks import check_named_once
 from objcat.engine.local import LocalEngine, is_untyped, to_arrow_batch
+from objcat.engine.parted_rows import BucketParts
 from objcat.errors import InvalidInput
 from objcat.maintenance.workers import Workers
 from objcat.metadata.derived import check_not_derived
@@ -95,7 +96,7 @@ def prepare_batch(
             f"The table has no key, so nothing says which rows to {operation}. Nothing was written. Insert rows into it, or "
             "create a table with a key."
         )
-    rows = to_arrow_batch(data, spec.table_schema)
+    rows = to_arrow_batch(data, spec.table_schema, parts=BucketParts.of(spec, operation))
     if rows is not None:
         engine: Any = LocalEngine(fileio)
     else:

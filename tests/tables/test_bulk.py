@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,12 @@ from fileio import StoreFull
 from fileio.env import MEMORY_BYTES
 from objcat.common.validation import TableType
 from objcat.datafile import local_disk
-from objcat.engine import spooled_batch
+from objcat.datafile.bucket_hash import bucket_of
+from objcat.engine import parted_rows, spooled_batch
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.tasks import external_sort
+from objcat.tasks.model import Operation, WriteTask
+from objcat.timeline.entry import Txn
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("at", pa.int64()), pa.field("city", pa.string())]
@@ -190,10 +195,84 @@ def test_what_cannot_be_sorted_is_one_sentence(tmp_path: Path, key: Any, sort: A
     assert table.refresh().slot == 0
 
 
+def test_a_cut_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others create the same file groups first, so the rows of the stream become log rows of theirs."""
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(3))
+    other = lake.table("t")
+    real = parted_rows.PartedRows.of_part
+    done: list[int] = []
+
+    def disturb(rows: parted_rows.PartedRows, number: int) -> Iterator[pa.RecordBatch]:
+        if not done:
+            other.insert(batch([3000, 3001, 3002, 3003], "other"))
+        done.append(number)
+        return real(rows, number)
+
+    monkeypatch.setattr(parted_rows.PartedRows, "of_part", disturb)
+    twice = [*range(1500), *range(0, 1500, 2)]
+    result = table.insert(stream(batch(twice, "new")))
+    assert result is not None and result.attempts == 2 and set(done) == {0, 1, 2}
+    names = {key: name for key, (_, name) in found(table).items()}
+    assert len(names) == 1504 and names[3000] == "other0"
+    assert names[1] == "new1" and names[2] == "new1501"
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_a_stream_is_cut_by_bucket_on_its_way_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, compressed: bool) -> None:
+    """All rows of a part are of its buckets and in their order, whether they are read by part or all at once."""
+    if compressed:
+        monkeypatch.setattr(parted_rows, "PLAIN_BYTES_MAX", 20_000)
+    monkeypatch.setattr(parted_rows, "CUT_BYTES", 10_000)
+    spec = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(6)).spec
+    parts = parted_rows.BucketParts.of(spec, Operation.INSERT)
+    assert parts is not None and parts.count == 6
+    dice = random.Random(4)
+    given = batch([dice.randrange(500) for _ in range(3000)], "x")
+    rows = spooled_batch.RowSpool(bytes_max=10_000).take(SCHEMA, given.to_batches(max_chunksize=100), parts)
+    assert isinstance(rows, spooled_batch.SpooledBatch) and rows.num_rows == 3000
+    (cut,) = rows.parts
+    assert isinstance(cut, parted_rows.PartedRows) and cut.numbers == list(range(6))
+    every = pa.Table.from_batches(rows.to_batches(), SCHEMA)
+    assert every.sort_by([("id", "ascending"), ("name", "ascending")]).equals(given.sort_by([("id", "ascending"), ("name", "ascending")]))
+    for number in cut.numbers:
+        expected = given.filter(pa.array(bucket_of([given["id"]], 6) == number))
+        assert pa.Table.from_batches(cut.of_part(number), SCHEMA).equals(expected)
+        assert every.filter(pa.array(bucket_of([every["id"]], 6) == number)).equals(expected)
+    task = WriteTask(spec, Txn("t"), Operation.INSERT)
+    assert cut.fits(task) and cut.fits(replace(task, bucket_counts={"": 12}))
+    assert not cut.fits(replace(task, bucket_counts={"": 9}))
+
+
+@pytest.mark.parametrize(("buckets", "count"), [(1, None), (2, 2), (67, None), (64, 64), (100, 50), (1024, 64)])
+def test_parts_divide_the_buckets(tmp_path: Path, buckets: int, count: int | None) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(buckets))
+    parts = parted_rows.BucketParts.of(table.spec, Operation.INSERT)
+    assert (None if parts is None else parts.count) == count
+    assert parted_rows.BucketParts.of(table.spec, Operation.UPSERT) is None
+
+
+def test_rows_that_cannot_be_cut_wait_in_their_order(tmp_path: Path) -> None:
+    spec = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.BucketIndex(4)).spec
+    rows = batch(list(range(2000)), "x")
+    holed = rows.set_column(0, "id", pc.if_else(pc.equal(rows["id"], 5), None, rows["id"]))
+    taken = spooled_batch.RowSpool(bytes_max=10_000).take(
+        holed.schema, holed.to_batches(max_chunksize=100), parted_rows.BucketParts.of(spec, Operation.INSERT)
+    )
+    assert isinstance(taken, spooled_batch.SpooledBatch)
+    (cut,) = taken.parts
+    assert isinstance(cut, parted_rows.PartedRows) and not cut.fits(WriteTask(spec, Txn("t"), Operation.INSERT))
+    assert pa.Table.from_batches(taken.to_batches()).equals(holed)
+
+
+_DIRECTORIES = itertools.count()
+
+
 @contextlib.contextmanager
-def full_directory(place: Path) -> Iterator[str]:
+def full_directory(under: Path) -> Iterator[str]:
     """A directory for temporary files, of which those that runs are written to have no room."""
-    place.mkdir()
+    place = under / str(next(_DIRECTORIES))
+    place.mkdir(parents=True)
     for number in range(200):
         (place / f"run-{number}").symlink_to("/dev/full")
     yield str(place)
