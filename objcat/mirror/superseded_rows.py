@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.common.bounded_cache import BoundedCache
+from objcat.datafile.in_place_rows import POSITION
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, may_meet, winners
 from objcat.datafile.open_files import WHOLE_BYTES_MAX
@@ -26,13 +27,12 @@ from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice
 from objcat.metadata.table_spec import TableSpec
 from objcat.mirror.model import Positions
 from objcat.tasks.key_lookup import KeySpan, ranges_of
-from objcat.tasks.scan import bare, own_rows
+from objcat.tasks.scan import bare, numbered, own_rows
 
 CACHED_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of keys of files that are cached. The next upserts of the same file groups look into them again."""
 CACHED_BASE_BYTES_MAX = CACHED_BYTES_MAX // 32
 """Keys of a base file take at most that much in the cache."""
-_POSITION = "_objcat_position"
 
 
 _Choice: TypeAlias = Callable[[pa.parquet.FileMetaData, pa.Schema], Sequence[int]]
@@ -112,7 +112,7 @@ class SupersededRowReader:
                 own = own_rows(rows, spec, group, group.base.group_id)
                 meeting = own.filter(may_meet(own, keys, names))
                 op = pa.array(np.full(meeting.num_rows, OP_UPSERT, np.int8))
-                at = meeting.column_names.index(_POSITION)
+                at = meeting.column_names.index(POSITION)
                 yield group.base.path, meeting.add_column(at, pa.field(OP_COLUMN, pa.int8()), op), False
         for part in group.logs:
             rows = drop_late_rows(self._of_slice(spec, group, part), spec, part.committed_at_ms)
@@ -149,7 +149,7 @@ class SupersededRowReader:
         """Columns of some row groups, all by default, with the positions of their rows."""
         chosen = wanted or (lambda footer, _: range(footer.num_row_groups))
         for first, rows in picked_row_groups(self._fileio, base, columns, spec.table_schema, chosen):
-            yield _numbered(bare(rows), first)
+            yield numbered(bare(rows), first)
 
     def read_ahead(self, spec: TableSpec, logs: Collection[LogObject]) -> None:
         """Read small log files, each once, before several threads ask for their slices."""
@@ -171,7 +171,7 @@ class SupersededRowReader:
         else:
             whole = self._whole_log(spec, part.object)
             rows = whole.slice(part.start, part.end - part.start)
-        return own_rows(_numbered(bare(rows), part.start), spec, group, part.group_id)
+        return own_rows(numbered(bare(rows), part.start), spec, group, part.group_id)
 
 
 def _columns(spec: TableSpec) -> list[str]:
@@ -184,12 +184,8 @@ def _age_columns(spec: TableSpec) -> str:
     return str([(column.physical, column.type) for column in spec.ordering_columns]) if spec.ordering_ids else ""
 
 
-def _numbered(rows: pa.Table, first: int) -> pa.Table:
-    return rows.append_column(pa.field(_POSITION, pa.int64()), pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
-
-
 def _positions(rows: pa.Table) -> Positions:
-    return np.asarray(rows.column(_POSITION).to_numpy(), dtype=np.int64)
+    return np.asarray(rows.column(POSITION).to_numpy(), dtype=np.int64)
 
 
 def _live(rows: pa.Table, spec: TableSpec, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

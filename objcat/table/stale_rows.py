@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fileio.store import FileIO
+from objcat.datafile.in_place_rows import POSITION
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_UPSERT, has_order, key_runs, may_meet
@@ -30,7 +31,7 @@ from objcat.metadata.ordering import OrderingBounds
 from objcat.metadata.table_spec import TableSpec
 from objcat.planning.event_time import BoundsOf, greatest_of, is_in_order
 from objcat.tasks.key_lookup import KeySpan, ranges_of
-from objcat.tasks.scan import bare, own_rows
+from objcat.tasks.scan import bare, numbered, own_rows
 
 DOUBTFUL_MAX = 20_000
 """Log rows that are looked up in earlier files. Where more are in doubt, Spark compares them."""
@@ -38,7 +39,6 @@ LOG_ROWS_MAX, BASE_ROWS_MAX = 4_000_000, 8_000_000
 """Rows of which the driver reads key and ordering columns. Of more, Spark does it."""
 STALE_MAX = 10_000
 """Row numbers that a query names."""
-_ROW = "_objcat_row"
 _BYTES_OF_ROW = 8
 
 StaleRows = Mapping[str, Sequence[int]]
@@ -59,6 +59,10 @@ def stale_rows(fileio: FileIO, manifests: Manifests, spec: TableSpec, groups: Se
     Raises:
         CorruptTable: a file is not what was committed. And storage errors.
     """
+    # Since a split, a base file has rows of groups without log rows too.
+    groups = [group for group in groups if group.logs and not is_in_order(group, bounds_of)]
+    if not all(_is_known(group, bounds_of) for group in groups):
+        return None
     name = _name_of(spec, groups)
     known: tuple[StaleRows | None] | None = manifests.of_files.get(name)
     if known is None:
@@ -66,6 +70,12 @@ def stale_rows(fileio: FileIO, manifests: Manifests, spec: TableSpec, groups: Se
         size = sum(len(path) + _BYTES_OF_ROW * len(rows) for path, rows in (known[0] or {}).items())
         manifests.of_files.put(name, known, len(name) + size)
     return known[0]
+
+
+def _is_known(group: FileGroup, bounds_of: BoundsOf) -> bool:
+    """Whether the bounds of all files of a file group are known, and no base row lacks an ordering value."""
+    base = None if group.base is None else bounds_of(group.base.path)
+    return (group.base is None or (base is not None and not base.has_nulls)) and all(bounds_of(part.object.path) for part in group.logs)
 
 
 def _name_of(spec: TableSpec, groups: Sequence[FileGroup]) -> str:
@@ -79,8 +89,6 @@ def _name_of(spec: TableSpec, groups: Sequence[FileGroup]) -> str:
 
 
 def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_of: BoundsOf) -> StaleRows | None:
-    # Since a split, a base file has rows of groups without log rows too.
-    groups = [group for group in groups if group.logs and not is_in_order(group, bounds_of)]
     if sum(part.rows for group in groups for part in group.logs) > LOG_ROWS_MAX:
         return None
     columns = list(dict.fromkeys([*(column.physical for column in spec.key_columns), *spec.ordering_physical]))
@@ -93,8 +101,6 @@ def _found(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], bounds_
             rows = _GroupRows.of(fileio, spec, group, logs, columns)
             keys = rows.in_doubt(bounds_of)
             logs.done(group)
-            if keys is None:
-                return None
             if not keys.num_rows:
                 continue
             doubtful += keys.num_rows
@@ -125,16 +131,14 @@ class _GroupRows:
     def of(cls, fileio: FileIO, spec: TableSpec, group: FileGroup, logs: LogReader, columns: Sequence[str]) -> _GroupRows:
         parts = []
         for part in group.logs:
-            rows = own_rows(_numbered(bare(logs.rows(part)), part.start), spec, group, part.group_id)
+            rows = own_rows(numbered(bare(logs.rows(part)), part.start), spec, group, part.group_id)
             parts.append(drop_late_rows(rows, spec, part.committed_at_ms))
         return cls(fileio, spec, group, columns, parts)
 
-    def in_doubt(self, bounds_of: BoundsOf) -> pa.Table | None:
-        """The log rows that may be stale: below the greatest value of an earlier file. None where that is not known."""
+    def in_doubt(self, bounds_of: BoundsOf) -> pa.Table:
+        """The log rows that may be stale: below the greatest value of an earlier file. bounds_of: all are known."""
         ordering = self.spec.ordering_columns
         base = None if self.group.base is None else bounds_of(self.group.base.path)
-        if self.group.base is not None and (base is None or base.has_nulls):
-            return None
         before: list[OrderingBounds] = []
         found = []
         for part, rows in zip(self.group.logs, self.parts, strict=True):
@@ -145,8 +149,7 @@ class _GroupRows:
                 ordered = has_order(rows, self.spec.ordering_physical)
                 found.append(rows.filter(pc.and_(ordered, pc.invert(are_not_below(rows, ordering, limit)))))
             own = bounds_of(part.object.path)
-            if own is None:
-                return None
+            assert own is not None
             before.append(own)
         return pa.concat_tables(found) if found else self.parts[0].slice(0, 0)
 
@@ -160,7 +163,7 @@ class _GroupRows:
         found: dict[str, list[int]] = {}
         begin = 0
         for path, rows in zip(paths, tables, strict=True):
-            numbers = np.asarray(rows.column(_ROW).to_numpy())[is_stale[begin : begin + rows.num_rows]]
+            numbers = np.asarray(rows.column(POSITION).to_numpy())[is_stale[begin : begin + rows.num_rows]]
             begin += rows.num_rows
             if path and len(numbers):
                 found.setdefault(path, []).extend(numbers.tolist())
@@ -179,15 +182,11 @@ class _GroupRows:
 
         found = []
         for first, rows in picked_row_groups(self.fileio, base, self.columns, self.spec.table_schema, wanted):
-            own = own_rows(_numbered(bare(rows), first), self.spec, self.group, base.group_id)
+            own = own_rows(numbered(bare(rows), first), self.spec, self.group, base.group_id)
             meeting = own.filter(may_meet(own, keys, names))
             op = pa.array(np.full(meeting.num_rows, OP_UPSERT, np.int8))
             found.append(meeting.append_column(pa.field(OP_COLUMN, pa.int8()), op).select(keys.column_names))
         return found
-
-
-def _numbered(rows: pa.Table, first: int) -> pa.Table:
-    return rows.append_column(pa.field(_ROW, pa.int64()), pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
 
 
 def _are_stale(rows: pa.Table, key: Sequence[str], ordering: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from objcat.datafile.adopted_files import AdoptedParquet
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import logical, named
 from objcat.datafile.hidden_columns import TXN_COLUMN
-from objcat.datafile.in_place_rows import KnownPart, pieces_in_place
+from objcat.datafile.in_place_rows import POSITION, KnownPart, pieces_in_place
 from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_reader import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, merge, overlay
@@ -294,6 +294,11 @@ def read_logs(fileio: FileIO, groups: Sequence[FileGroup], columns: Sequence[str
         for (start, _), table in zip(ranges, read_log(fileio, log, ranges, columns, schema), strict=True):
             tables[path, start] = table
     return tables
+
+
+def numbered(rows: pa.Table, first: int) -> pa.Table:
+    """Rows with their numbers in their file, in the column `POSITION`. first: of the first row."""
+    return rows.append_column(pa.field(POSITION, pa.int64()), pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
 
 
 def bare(rows: pa.Table) -> pa.Table:
