@@ -206,6 +206,7 @@ def sides_of(axis: str) -> list[Side]:
 def cost(side: Side, state: SimulatedBackend, axis: str, size: int, operation: str) -> Cost:
     """What an operation takes in this process, which has changed the state afterwards."""
     call = getattr(side.operations(state), operation)()
+    state.clock.rest()
     gc.collect()
     charges = state.charges = Charges()
     before, began_s, began_cpu_s = _resident_bytes(), state.clock.monotonic_s(), time.process_time()

@@ -77,6 +77,10 @@ class OverlappedEnv(FakeEnv):
         futures = [self._beside(self._tasks, lambda item=item: function(item)) for item in items]  # type: ignore[misc]
         return (future.result() for future in futures)
 
+    def rest(self) -> None:
+        """Go on until all that runs beside has ended."""
+        self._elapsed_s = max(self._elapsed_s, *self._tasks.free_s, *self._calls.free_s)
+
     def _beside(self, threads: _Threads, function: Callable[[], R]) -> Future[R]:
         if threads.inside:
             return done_at_once(function)
