@@ -48,7 +48,7 @@ REASONS: Mapping[tuple[str, str], str] = {
 }
 AXES: Mapping[str, str] = {
     "files": "Each partition has 1,000 files, so the number of partitions grows too.",
-    "commits": "16 files; each commit replaces one. Clean and the expiry of checkpoints run every 256 slots; nothing is archived.",
+    "commits": "16 files; each commit replaces one. Clean, archiving and the expiry of checkpoints run every 256 slots.",
     "partitions": "Each partition has one file.",
     "tables": "A lake with so many names, and the same small table each time, which is found by its name.",
 }

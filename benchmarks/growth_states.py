@@ -21,7 +21,9 @@ from objcat.catalog.names import CatalogNames, NameBinding, NamesDelta, Namespac
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.lake.lake import Lake
 from objcat.maintenance.clean import clean
+from objcat.maintenance.maintain import KEPT_SLOTS
 from objcat.metadata.files import Bound, TableDelta, encode_delta
+from objcat.timeline.archive import archive
 from objcat.timeline.checkpoint import SPACING_SLOTS
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
@@ -43,7 +45,7 @@ BUCKETS = 1_000
 FILES_PER_COMMIT = 10_000
 LONG_BUCKETS = 16
 MAINTAINED_SLOTS = 256
-"""A log on the axis of commits is cleaned, and its checkpoints are expired, once in so many slots."""
+"""A log on the axis of commits is cleaned and archived, and its checkpoints are expired, once in so many slots, as by maintenance."""
 NAMES_PER_COMMIT = 1_000
 TABLE = "trips"
 
@@ -134,6 +136,8 @@ def of_commits(commits: int) -> SimulatedBackend:
             maker.publish()
         if slot % MAINTAINED_SLOTS == 0:
             clean(maker.timeline, maker.table, keep_slots=SPACING_SLOTS, view=maker.view)
+            if slot >= KEPT_SLOTS:
+                archive(maker.timeline, keep_slots=KEPT_SLOTS)
             collect_checkpoints(maker.timeline, Committer(fileio), keep=2)
             maker.view = maker.timeline.refresh(maker.view)
     _checkpointed(fileio)
