@@ -168,7 +168,7 @@ def source_pieces(
 
     Args:
         where: skips row groups of Parquet without a matching row.
-        only: skips what holds none of these rows, where the format allows it.
+        only: skips what holds none of these rows, where the format allows it, and what follows the last one.
 
     Raises:
         SourceFileChanged: the file is another one by now, or gone.
@@ -177,7 +177,7 @@ def source_pieces(
     assert base.adopted is not None and base.source is not None, "only files in place are read here"
     if settings_of(spec).format == "parquet":
         return _parquet(fileio, base, columns, spec, where, only)
-    return _batches(fileio, base, columns, spec, None if only is None else only.spans)
+    return _batches(fileio, base, columns, spec, only)
 
 
 def _parquet(
@@ -218,7 +218,7 @@ def open_source(fileio: FileIO, spec: TableSpec, base: BaseFile) -> Iterator[pq.
 
 
 def _batches(
-    fileio: FileIO, base: BaseFile, columns: Sequence[Column], spec: TableSpec, spans: Sequence[tuple[Span, int]] | None
+    fileio: FileIO, base: BaseFile, columns: Sequence[Column], spec: TableSpec, only: ChosenRows | None
 ) -> Generator[SourcePiece, None, None]:
     assert base.adopted is not None
     settings = settings_of(spec)
@@ -228,7 +228,7 @@ def _batches(
         # A file without columns would have no rows, and one of CSV without a header needs the places of all.
         held = every if settings.format == "csv" else dict([next(iter(every.items()))])
     store, key = located(fileio, spec, base.path)
-    firsts = None if spans is None else dict(spans)
+    firsts = None if only is None or only.spans is None else dict(only.spans)
 
     def opened(columns: Mapping[str, Column]) -> OpenedFile:
         types = {name: arrow_type(column.type, physical=True) for name, column in columns.items()}
@@ -244,14 +244,24 @@ def _batches(
         except BrokenFile:
             # It has none of these columns, perhaps, and another one tells how many rows there are.
             file = opened(every)
-        for batch in file:
+        # Rows that were left out when the file was taken have no positions. In typed files the columns that are read decide which.
+        parts = file.parts if only is not None and file.parts is not None and file.parts.rows == base.stored_rows else None
+        is_part = firsts is not None or parts is not None
+        ends_early = only is not None and not is_part and (settings.bad_rows == "fail" or settings.format not in ("orc", "avro"))
+        for batch in file if only is None or parts is None else parts.around(only.positions):
             rows = kept_rows(batch, settings)
             if firsts is not None:
                 assert batch.span is not None, "a file of lines is read by spans"
                 at = firsts[batch.span]
+            if parts is not None:
+                if batch.bad:
+                    raise BrokenFile(f"Its row {batch.bad[0].number} does not fit: {batch.bad[0].error}.")
+                at = batch.kept[0] - 1
             yield SourcePiece(at, rows.rename_columns([every[name].physical for name in rows.column_names]), batch.span)
             at += rows.num_rows
-    if spans is None and at != base.stored_rows:
+            if only is not None and ends_early and at > only.positions[-1]:
+                return
+    if not is_part and at != base.stored_rows:
         raise changed_error(spec, base, f"It gives {at:,} rows.")
 
 

@@ -9,10 +9,12 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
@@ -24,6 +26,7 @@ from objcat.sourcefiles.avro_types import avro_schema
 from objcat.sourcefiles.file_batch import BadRow, BrokenFile, FileBatch
 from objcat.sourcefiles.json_rows import JsonRows
 from objcat.sourcefiles.layout import FileLayout
+from objcat.sourcefiles.orc_stripes import HELD_BYTES_ANYWAY, HELD_BYTES_MAX, StripedFile, stripes_of
 from objcat.sourcefiles.text_files import CsvRows, TextRows
 from objcat.sourcefiles.values import arrow_cast, canonical, cast_rows, python_column
 
@@ -31,15 +34,30 @@ BATCH_ROWS = 32 * 1024
 BUFFER_BYTES = 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedParts:
+    """Of a file whose format counts its rows before they are read: what reads only a part of them.
+
+    Args:
+        rows: how many rows the file has, those that do not fit among them.
+        around: from ascending places of rows, counted from 0, to batches with all of them. Other parts of the file are left out.
+    """
+
+    rows: int
+    around: Callable[[np.ndarray], Iterator[FileBatch]]
+
+
 class OpenedFile:
     """A file whose rows are read, one batch after the other.
 
     Attributes:
         schema: the columns that its batches have, with the types of the lake.
+        parts: what reads only some of its rows. None: its format does not allow that.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Iterator[FileBatch]) -> None:
+    def __init__(self, schema: pa.Schema, batches: Iterator[FileBatch], parts: OpenedParts | None = None) -> None:
         self.schema = schema
+        self.parts = parts
         self._batches = batches
 
     def __iter__(self) -> Iterator[FileBatch]:
@@ -172,26 +190,40 @@ def _shown(row: pa.RecordBatch) -> bytes:
 
 
 def _orc(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
-    stream = fileio.open_read(meta.key, meta=meta)
+    stream = StripedFile(fileio, meta)
+
+    def broken(error: Exception, what: str) -> Exception:
+        return stream.failure or _broken(error, what)
+
     try:
         file = orc.ORCFile(pa.PythonFile(stream, mode="r"))
-        theirs = file.schema
+        theirs, stripes = file.schema, stripes_of(file)
     except _PARQUET_DAMAGE as error:
-        raise _broken(error, "it is no ORC file") from error
+        raise broken(error, "it is no ORC file") from error
     schema = _chosen(theirs, layout)
+    takes_all = len(schema) == len(theirs)
+    begins = list(accumulate((stripe.rows for stripe in stripes), initial=0))
+    if len(stripes) != file.nstripes or begins[-1] != file.nrows:
+        raise BrokenFile(f"its footer counts {file.nrows:,} rows, and its stripes have {begins[-1]:,}")
 
-    def batches() -> Iterator[FileBatch]:
-        at = 1
-        for number in range(file.nstripes):
+    def batches(numbers: Iterable[int]) -> Iterator[FileBatch]:
+        for number in numbers:
+            stripe, at = stripes[number], begins[number] + 1
+            if stripe.end - stripe.begin <= (HELD_BYTES_MAX if takes_all else HELD_BYTES_ANYWAY):
+                stream.hold(stripe)
             try:
-                stripe = file.read_stripe(number, columns=schema.names)
+                rows = file.read_stripe(number, columns=schema.names)
             except _PARQUET_DAMAGE as error:
-                raise _broken(error, f"it cannot be read from row {at} on") from error
-            for begin in range(0, stripe.num_rows, BATCH_ROWS):
-                yield _converted(stripe.slice(begin, BATCH_ROWS), schema, at + begin)
-            at += stripe.num_rows
+                raise broken(error, f"it cannot be read from row {at} on") from error
+            if rows.num_rows != stripe.rows:
+                raise BrokenFile(f"its stripe {number} gives {rows.num_rows:,} rows, not {stripe.rows:,}")
+            for begin in range(0, rows.num_rows, BATCH_ROWS):
+                yield _converted(rows.slice(begin, BATCH_ROWS), schema, at + begin)
 
-    return OpenedFile(schema, batches())
+    def around(positions: np.ndarray) -> Iterator[FileBatch]:
+        return batches(np.unique(np.searchsorted(begins, positions, "right") - 1).tolist())
+
+    return OpenedFile(schema, batches(range(len(stripes))), OpenedParts(file.nrows, around))
 
 
 # ---- Avro
