@@ -59,10 +59,12 @@ class QueryResult:
 
 
 @contextmanager
-def sessions(place: Path, source: Path, *, memory: str, cores: int, changed: bool, say: Callable[[str], None]) -> Iterator[tuple[Any, Any]]:
+def sessions(
+    place: Path, source: Path, *, memory: str, cores: int, keyed: bool, changed: bool, say: Callable[[str], None]
+) -> Iterator[tuple[Any, Any]]:
     """A session with views of the plain files, and one whose current namespace has the tables of objcat.
 
-    changed: whether a MERGE changes the tables.
+    keyed: whether the tables have a key; else their rows stay in the order of the plain files. changed: whether a MERGE changes them.
     """
     from pyspark.sql import SparkSession
 
@@ -90,15 +92,18 @@ def sessions(place: Path, source: Path, *, memory: str, cores: int, changed: boo
             file = source / f"{name}.parquet"
             plain.read.parquet(str(file)).createOrReplaceTempView(name)
             say(f"loading {name}")
-            _load(own, name, file, changed=changed and name in CHANGED_TABLES)
+            _load(own, name, file, keyed=keyed, changed=changed and name in CHANGED_TABLES)
         own.sql("USE lake.tpcds")
         yield plain, own
     finally:
         plain.stop()
 
 
-def _load(spark: Any, name: str, file: Path, *, changed: bool) -> None:
+def _load(spark: Any, name: str, file: Path, *, keyed: bool, changed: bool) -> None:
     rows = spark.read.parquet(str(file))
+    if not keyed:
+        spark.sql(f"CREATE TABLE lake.tpcds.{name} USING objcat AS SELECT * FROM {{rows}}", rows=rows)
+        return
     key, measure = KEYS[name], _MEASURES.get(name, "")
     some = f"pmod(hash({', '.join(key)}), 100) = 0"
     columns = ", ".join(f"if({some}, {one} + 1, {one}) AS {one}" if changed and one == measure else one for one in rows.columns)
@@ -175,6 +180,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="how often each query runs on each side; the first one does not count")
     parser.add_argument("--only", nargs="*", metavar="QUERY", help="such as q1 q14a")
     parser.add_argument("--without-logs", action="store_true", help="leave out the MERGE, so that no query reads log rows")
+    parser.add_argument("--without-keys", action="store_true", help="tables without keys, in the order of the plain files, without the MERGE")
     parser.add_argument("--memory", default="4g", help="of the Spark driver")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--directory", type=Path, help="where to create the tables; the default is a temporary directory")
@@ -192,10 +198,11 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     command, began = shlex.join(["./dev", "bench", "tpcds", *arguments]), environment.now()
     source = make_tables(given.scale, say)
+    kinds = {"keyed": not given.without_keys, "changed": not given.without_logs and not given.without_keys}
     results: list[QueryResult] = []
     with (
         tempfile.TemporaryDirectory(prefix="objcat-bench-", dir=given.directory) as place,
-        sessions(Path(place), source, memory=given.memory, cores=given.cores, changed=not given.without_logs, say=say) as (plain, own),
+        sessions(Path(place), source, memory=given.memory, cores=given.cores, say=say, **kinds) as (plain, own),
     ):
         for number, (name, text) in enumerate(texts.items()):
             one = run_query(name, text, plain, own, given.rounds, flip=bool(number % 2))
