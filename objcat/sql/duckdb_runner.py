@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.optional import library
-from objcat.common.duckdb_sandbox import connect_duckdb
+from objcat.common.duckdb_sandbox import SHARED
 from objcat.common.memory_errors import is_full
 from objcat.errors import InvalidSql
 from objcat.metadata.column_parts import cheapest_column
@@ -71,11 +71,10 @@ class _Running:
 
     def __init__(self, query: sql.Query, sources: Sequence[QueryTable], errors: list[BaseException]) -> None:
         self._errors = errors
-        self._connection = connect_duckdb(needed_by=_NEEDED_BY)
+        self._connection = SHARED.connect(needed_by=_NEEDED_BY)
         self._text = duckdb_text(strict_casts(query), identify=True)
         self._specs = {source.name: _spec(source) for source in sources}
-        schemas = {name: spec.table_schema.to_arrow() for name, spec in self._specs.items()}
-        self._serve(sources, needs_of(query, schemas, by_field=[name for name, spec in self._specs.items() if spec.is_in_place]))
+        self._serve(sources, self._needs(query, sources))
         try:
             self._relation = self._try(lambda: self._connection.sql(self._text))
         except InvalidSql:
@@ -83,6 +82,13 @@ class _Running:
             self._serve(sources, {source.name: ALL for source in sources})
             self._relation = self._try(lambda: self._connection.sql(self._text))
         self._schema: pa.Schema | None = None
+
+    def _needs(self, query: sql.Query, sources: Sequence[QueryTable]) -> Mapping[str, Need]:
+        known = {source.name: source.need for source in sources if source.need is not None}
+        if len(known) == len(sources):
+            return known
+        schemas = {name: spec.table_schema.to_arrow() for name, spec in self._specs.items()}
+        return needs_of(query, schemas, by_field=[name for name, spec in self._specs.items() if spec.is_in_place])
 
     def _serve(self, sources: Sequence[QueryTable], needs: Mapping[str, Need]) -> None:
         for source in sources:
@@ -158,6 +164,8 @@ def run_in_duckdb(work: Callable[[], R], errors: Sequence[BaseException], *, wha
     try:
         return work()
     except (_duckdb().Error, OSError, pa.ArrowException) as error:
+        if isinstance(error, (_duckdb().FatalException, _duckdb().InternalException)):
+            SHARED.forget()
         if errors:
             raise errors[0] from error
         if is_full(error):

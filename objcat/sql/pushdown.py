@@ -17,7 +17,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidPredicate, InvalidSql
 from objcat.metadata.column_parts import path_text
-from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.schema import TableSchema, schema_from_arrow
 from objcat.predicate.arrow import has_exponent
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.parse import parse_predicate
@@ -69,7 +69,10 @@ def _need(scope: Scope, alias: str, source: sql.Table, schema: pa.Schema, *, by_
     columns = [name for name in schema.names if name.lower() in names]
     if by_field:
         columns = _fields([column for column in scope.columns if column.table == alias], columns, schema)
-    terms = [_text(term, alias, spelled, schema) for term in _conditions(scope, alias, source)]
+    terms = []
+    if conditions := _conditions(scope, alias, source):
+        table_schema = schema_from_arrow(schema)
+        terms = [_text(term, alias, spelled, schema, table_schema) for term in conditions]
     kept = [term for term in terms if term is not None]
     return Need(columns, " AND ".join(f"({term})" for term in kept) or None)
 
@@ -118,8 +121,8 @@ def _conditions(scope: Scope, alias: str, source: sql.Table) -> list[sql.Expr]:
     return list(condition.flatten()) if isinstance(condition, sql.And) else [condition]
 
 
-def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Schema) -> str | None:
-    """A condition as a scan filter; None when it cannot be one."""
+def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Schema, table_schema: TableSchema) -> str | None:
+    """A condition as a scan filter; None when it cannot be one. table_schema: the same as `schema`."""
     if term.find(sql.Query) or any(has_exponent(number) for number in term.find_all(sql.Literal)):
         return None
     term = term.copy()
@@ -138,7 +141,7 @@ def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Sch
             taken.replace(made)
     try:
         text = spark_sql(term)
-        parse_predicate(text, schema_from_arrow(schema))
+        parse_predicate(text, table_schema)
     except (InvalidPredicate, InvalidSql):
         return None
     return text

@@ -6,6 +6,7 @@ import gc
 import os
 import stat
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.common.duckdb_sandbox import connect_duckdb
+from objcat.common.duckdb_sandbox import SHARED, SharedDuckdb, connect_duckdb
 from objcat.errors import InvalidInput, InvalidPredicate, InvalidSql, ObjcatError
 from objcat.predicate.sql_reach import CALLS
+from objcat.sql.duckdb_runner import run_in_duckdb
 
 SECRET = "hushHUSH0123"
 FILES = (
@@ -236,6 +238,60 @@ def test_what_does_not_fit_into_memory_waits_where_nobody_else_reads(tmp_path: P
     del connection
     gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_share_a_database_and_see_nothing_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TZ", "America/New_York")
+    shared = SharedDuckdb()
+    first, second = (shared.connect(needed_by="a test needs") for _ in range(2))
+    (private,) = tmp_path.iterdir()
+    first.register("rows", pa.table({"a": [1]}))
+    first.execute("SET VARIABLE told = 1")
+    with pytest.raises(duckdb.CatalogException):
+        second.sql("SELECT * FROM rows")
+    assert second.sql("SELECT getvariable('told'), current_setting('TimeZone')").fetchall() == [(None, "UTC")]
+    with pytest.raises(duckdb.InvalidInputException, match="locked"):
+        second.execute("SET threads = 1")
+    shared.forget()
+    assert first.sql("SELECT * FROM rows").fetchall() == [(1,)] and private.exists(), "a query goes on in the database that it began in"
+    third = shared.connect(needed_by="a test needs")
+    assert len(list(tmp_path.iterdir())) == 2
+    shared.forget()
+    del first, second, third
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_of_many_threads_have_their_own_answers(lake: objcat.Lake) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda number: lake.sql(f"SELECT count(*) + {number} AS n FROM trips").to_pylist(), range(40)))
+    least = lake.table("trips").scan().count()
+    assert answers == [[{"n": least + number}] for number in range(40)]
+
+
+def test_a_forked_process_asks_too(lake: objcat.Lake) -> None:
+    before = lake.sql("SELECT count(*) AS n FROM trips").to_pylist()
+    child = os.fork()
+    if not child:
+        # pytest must not go on in the child.
+        os._exit(0 if lake.sql("SELECT count(*) AS n FROM trips").to_pylist() == before else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert lake.sql("SELECT count(*) AS n FROM trips").to_pylist() == before
+
+
+def test_an_error_that_ends_a_database_does_not_meet_the_next_query(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(SHARED, "forget", lambda: told.append("forgotten"))
+
+    def fail() -> None:
+        raise duckdb.FatalException("FATAL Error: the database has been invalidated")
+
+    with pytest.raises(InvalidSql, match="invalidated"):
+        run_in_duckdb(fail, [], what="the query", then="Correct it.")
+    with pytest.raises(InvalidSql):
+        lake.sql("SELECT no_such_function(1) FROM trips")
+    assert told == ["forgotten"]
 
 
 def test_without_a_place_for_it_everything_fits_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
