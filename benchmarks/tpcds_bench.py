@@ -180,7 +180,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="how often each query runs on each side; the first one does not count")
     parser.add_argument("--only", nargs="*", metavar="QUERY", help="such as q1 q14a")
     parser.add_argument("--without-logs", action="store_true", help="leave out the MERGE, so that no query reads log rows")
-    parser.add_argument("--without-keys", action="store_true", help="tables without keys, in the order of the plain files, without the MERGE")
+    parser.add_argument(
+        "--without-keys", action="store_true", help="tables without keys, in the order of the plain files, without the MERGE"
+    )
     parser.add_argument("--memory", default="4g", help="of the Spark driver")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--directory", type=Path, help="where to create the tables; the default is a temporary directory")
