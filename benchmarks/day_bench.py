@@ -187,7 +187,8 @@ class Run:
         """One writer, until the time is over."""
         shape, clock = self.shape, self.simulation
         drawn = random.Random(shape.seed * 1_000_003 + number)
-        lake = FileIO(self.backend, env=clock)
+        # Threads of one process would take turns at a log, and the others would wait in real time.
+        lake = FileIO(self.backend, env=clock.process())
         handles: dict[int, _Table] = {}
         shared = min(SHARED_TABLES, shape.tables)
         own = range(number, shape.tables, shape.writers) or [number % shape.tables]
