@@ -29,6 +29,7 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
+from objcat.metadata.files_text import SOURCE
 from objcat.spark.catalog_filters import filter_text, partitions_filter
 from objcat.spark.catalog_tables import (
     check_comments,
@@ -286,6 +287,11 @@ class Answers:
         name, table = asked["of"], declared(asked["table"], self._spark)
         if asked.get("rows") is None:
             check_comments(asked["table"])
+        elif SOURCE in table.settings:
+            raise InvalidSql(
+                f"CREATE TABLE {name} names a source and a query, and a table has the rows of one of them. Nothing was done. Leave out the "
+                "query, or the properties of the source."
+            )
         if asked.get("how", "create") != "create":
             try:
                 return self._replace(asked)

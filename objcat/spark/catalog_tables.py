@@ -14,11 +14,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from fileio.options import nearest
 from objcat.common.validation import SHOWN_CHARACTERS_MAX, span_ms
 from objcat.dml.default_terms import value_term
-from objcat.errors import InvalidInput, InvalidSql
+from objcat.errors import InvalidSql
 from objcat.metadata.column_defaults import is_said
+from objcat.metadata.files_text import SOURCE, SOURCE_STAYS, files_of_properties, is_of_source, properties_of_files
+from objcat.metadata.in_place import Files, key_pattern, split_pattern
+from objcat.metadata.index_text import INDEXES, index_of_text
 from objcat.metadata.schema import nullable_schema
 from objcat.metadata.schema_evolution import (
     AddColumn,
@@ -31,7 +33,7 @@ from objcat.metadata.schema_evolution import (
     SetDefault,
     WidenColumn,
 )
-from objcat.metadata.table_spec import BloomIndex, BucketIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
+from objcat.metadata.table_spec import BucketIndex, Index, RecordIndex
 from objcat.predicate.dialect import spark_sql
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.versions import arrow_schema, to_arrow
@@ -40,13 +42,6 @@ SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type", "i
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
 _PREFIX = "objcat."
 """May come before the name of a setting. `table_type` needs it in SQL, where Spark reserves the plain name."""
-_INDEXES: Mapping[str, type[Any]] = {
-    "bucket": BucketIndex,
-    "simple": SimpleIndex,
-    "bloom": BloomIndex,
-    "memory": MemoryIndex,
-    "record": RecordIndex,
-}
 _TIMES = ("hour", "day", "month", "year")
 _CURRENT, _EXISTS = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 """Where Spark keeps the default of a column, as SQL: for writes, and for rows that are older than the column."""
@@ -54,9 +49,12 @@ _CURRENT, _EXISTS = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """A table as a command declares it. `settings`: those of `Lake.create_table` that it names, and the key."""
+    """A table as a command declares it. `settings`: those of `Lake.create_table` that it names, and the key.
 
-    schema: pa.Schema
+    schema: None for a table over files that declares no columns.
+    """
+
+    schema: pa.Schema | None
     settings: Mapping[str, Any]
 
     def check_same(self, table: Any, *, types: bool) -> None:
@@ -64,6 +62,11 @@ class DeclaredTable:
 
         types: also where columns have other types. Rows that are written say themselves whether they fit.
         """
+        if SOURCE in self.settings:
+            raise InvalidSql(
+                f"The table {table.name!r} is there, and a REPLACE does not change which files a table is over. Nothing was done. DROP the "
+                "table and create it, or create one of another name."
+            )
         own, wanted = ({one.name: one.dataType.simpleString() for one in spark_schema(schema)} for schema in (table.schema, self.schema))
         if own != wanted if types else own.keys() != wanted.keys():
             had, asked = (", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in (own, wanted))
@@ -119,14 +122,40 @@ def declared(told: Mapping[str, Any], spark: SparkSession) -> DeclaredTable:
     settings["key"] = settings["key"] or None
     for part in told["partitions"]:
         _add_partition(settings, part)
+    source = {name: given.pop(name) for name in list(given) if is_of_source(name)}
     if given:
         settings["properties"] = given
     defaults = {one.name: _value(spark, one.metadata[_CURRENT], one.dataType.simpleString()) for one in struct if _CURRENT in one.metadata}
     if defaults:
         settings["defaults"] = defaults
-    key = settings["key"] or ()
+    if source:
+        files = files_of_properties(source, {one.name: one.dataType.simpleString() for one in struct})
+        settings = {**_of_files(settings, files), SOURCE: files}
+    key = settings.get("key") or ()
     schema = arrow_schema(StructType([StructField(one.name, one.dataType, one.nullable) for one in struct]))
-    return DeclaredTable(pa.schema([one.with_nullable(False) if one.name in key else one for one in schema]), settings)
+    whole = pa.schema([one.with_nullable(False) if one.name in key else one for one in schema])
+    return DeclaredTable(None if source and not whole.names else whole, settings)
+
+
+def _of_files(settings: Mapping[str, Any], files: Files) -> dict[str, Any]:
+    """The settings that a table over files has besides. Raises InvalidSql for one that does not fit."""
+    in_path = list(files.path_columns)
+    for pattern in files.patterns:
+        in_path += sorted(key_pattern(split_pattern(pattern)[1]).groupindex)
+    in_path = list(dict.fromkeys(in_path))
+    if settings.get("partition_by", in_path) != in_path:
+        raise InvalidSql(
+            f"A table over files is partitioned by the columns of their path, which are {', '.join(in_path) or 'none'}. Nothing was done. "
+            "Leave out PARTITIONED BY, and name columns of the path in 'source.path_columns'."
+        )
+    words = {"key": "A PRIMARY KEY", "index": "An index", "defaults": "A DEFAULT"}
+    for name, said in settings.items():
+        if name not in ("properties", "shared_log", "partition_by") and said is not None:
+            raise InvalidSql(
+                f"{words.get(name, f'The property {name}')} does not fit a table over files, whose rows are those of the files. Nothing "
+                "was done. Leave it out."
+            )
+    return {name: settings[name] for name in ("properties", "shared_log") if name in settings}
 
 
 def check_comments(told: Mapping[str, Any]) -> None:
@@ -163,7 +192,7 @@ def _setting_of(name: str, said: str) -> Any:
         case "key" | "ordering":
             return _names(said)
         case "index":
-            return _index(said)
+            return index_of_text(said)
         case "allowed_lateness":
             return dt.timedelta(milliseconds=span_ms(said, what=name))
     return said
@@ -171,18 +200,6 @@ def _setting_of(name: str, said: str) -> Any:
 
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _index(text: str) -> Index:
-    """An index by its name, with a number of buckets where it has one. Raises InvalidInput."""
-    found = re.fullmatch(r"(\w+)\s*(?:\(\s*(\d{1,9})\s*\))?", text.strip())
-    name = found[1].lower() if found else text
-    if found is None or name not in _INDEXES or (found[2] and name not in ("bucket", "record")):
-        raise InvalidInput(
-            f"The index {text!r} is not known: {nearest(name, _INDEXES)}. Write for example 'bucket(16)', 'bloom' or 'record(16)'."
-        )
-    index: Index = _INDEXES[name](int(found[2])) if found[2] else _INDEXES[name]()
-    return index
 
 
 def _add_partition(settings: dict[str, Any], part: Mapping[str, Any]) -> None:
@@ -248,7 +265,12 @@ def shown_partitions(table: Any) -> list[list[Any]]:
 def shown_properties(table: Any) -> dict[str, str]:
     """The properties of a table and its settings, as CREATE TABLE takes them."""
     key, ordering, index = table.key, table.ordering, table.index
-    found = {"provider": "objcat", f"{_PREFIX}table_type": table.table_type}
+    found = {
+        "provider": "objcat",
+        **properties_of_files(table.spec, {one.name: one.dataType.simpleString() for one in shown_schema(table)}),
+    }
+    if SOURCE not in found:
+        found[f"{_PREFIX}table_type"] = table.table_type
     if key:
         found |= {"key": ", ".join(key), "key_scope": table.key_scope}
     if ordering:
@@ -256,7 +278,7 @@ def shown_properties(table: Any) -> dict[str, str]:
     if table.allowed_lateness is not None:
         found["allowed_lateness"] = f"{table.allowed_lateness.total_seconds():g} seconds"
     if index is not None and not _has_columns(index):
-        found["index"] = next(name for name, kind in _INDEXES.items() if isinstance(index, kind))
+        found["index"] = next(name for name, kind in INDEXES.items() if isinstance(index, kind))
         if isinstance(index, (BucketIndex, RecordIndex)):
             found["index"] += f"({index.count if isinstance(index, BucketIndex) else index.buckets})"
     return {**table.properties, **found}
@@ -278,6 +300,8 @@ def column_changes(told: Sequence[Mapping[str, Any]], table: Any, spark: SparkSe
 def property_changes(told: Sequence[Mapping[str, Any]]) -> PropertyChanges | None:
     """The changes of properties that ALTER TABLE tells; None for none. Raises InvalidSql for one that a table cannot have."""
     found = PropertyChanges()
+    if any(is_of_source(one.get("name") or "") for one in told):
+        raise InvalidSql(SOURCE_STAYS)
     if any(one.get("name") in ("location", "external", "provider") for one in told):
         raise InvalidSql("A table of a lake has no LOCATION and no provider of its own. Nothing was done. Set other properties.")
     for one in told:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
+from objcat.metadata.files_text import SOURCE_STAYS, is_of_source
 from objcat.metadata.schema_evolution import (
     AddColumn,
     ColumnChange,
@@ -96,6 +97,12 @@ class _Declared:
         found = tree.args.get("properties")
         for item in [] if found is None else found.expressions:
             self._property(item)
+        if any(map(is_of_source, self._properties)):
+            raise InvalidSql(
+                "No statement of lake.sql creates a table over files, since it reads no files but those of the lake's tables. Nothing was "
+                "done. Call lake.create_table(name, source=objcat.Files(...)), or run `objcat create-in-place`, or this statement in "
+                "spark.sql on a catalog."
+            )
         for name in SETTINGS:
             if name in self._properties:
                 value = self._properties.pop(name)
@@ -211,6 +218,8 @@ def alter(context: Context, tree: sql.Alter) -> Any:
             case sql.AlterSet():
                 check_parts(action, "expressions", f"ALTER TABLE: {ALTERS}")
                 found = [item for properties in action.expressions for item in properties.expressions]
+                if any(is_of_source(item.this.name) for item in found):
+                    raise InvalidSql(SOURCE_STAYS)
                 context.lake.table(name).set_properties({item.this.name: item.args["value"].name for item in found})
             case _:
                 changes += _changes(context, action)
