@@ -1,4 +1,4 @@
-"""`objcat refresh-files`, `precompute` and `promote`: what is done with the files of a table in place."""
+"""`objcat create-in-place`, `refresh-files`, `precompute` and `promote`: what is done with the files of a table in place."""
 
 from __future__ import annotations
 
@@ -8,17 +8,85 @@ from typing import Annotated, Any
 
 import typer
 
-from objcat.cli.common import Json, Option, TableUrl, lake_and_name, open_table
+from objcat.cli.common import Json, Option, TableUrl, lake_and_name, open_table, parse_option_arguments
 from objcat.cli.output import progress, say, say_json
 from objcat.errors import InvalidInput
 from objcat.metadata.column_parts import precomputed_names
+from objcat.metadata.files_text import path_columns_of
+from objcat.metadata.in_place import FORMATS, Files
+from objcat.sql.names import columns_of_text
 
-Files = Annotated[list[str] | None, typer.Argument(help="URLs of files to look at. Without one, all sources are listed.", metavar="FILES")]
+Patterns = Annotated[
+    list[str], typer.Argument(help="URLs or paths with *, **, ? and {column}, such as 's3://logs/app/**/*.json.gz'.", metavar="PATTERNS")
+]
+PathColumns = Annotated[
+    list[str] | None,
+    typer.Option("--path-column", help="A column of the path, with its type or without: 'day date'. You may repeat it."),
+]
+
+
+def create_in_place(  # noqa: PLR0913, PLR0917 - typer makes an option of each
+    url: TableUrl,
+    patterns: Patterns,
+    source_format: Annotated[str, typer.Option("--format", help=f"Of every file: {', '.join(FORMATS)}.")],
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Names and types: 'at TIMESTAMP, level STRING'. Without it, they are inferred.")
+    ] = None,
+    path_column: PathColumns = None,
+    line: Annotated[str, typer.Option("--line", help="Of text: the regular expression for a line. Its named groups are columns.")] = "",
+    delimiter: Annotated[str, typer.Option("--delimiter", help="Of CSV, one character.")] = ",",
+    no_header: Annotated[bool, typer.Option("--no-header", help="Of CSV: the first line has no names. It needs --columns.")] = False,
+    null: Annotated[
+        list[str] | None, typer.Option("--null", help="Of CSV: a text that means null, instead of the empty one. You may repeat it.")
+    ] = None,
+    bad_rows: Annotated[str, typer.Option("--bad-rows", help="Of lines that are no rows: fail or permit.")] = "fail",
+    on_change: Annotated[str, typer.Option("--on-change", help="Of files that changed: fail or replace.")] = "fail",
+    on_missing: Annotated[str, typer.Option("--on-missing", help="Of files that are gone: fail or drop.")] = "fail",
+    precomputed: Annotated[
+        list[str] | None,
+        typer.Option("--precompute", help="A column, or a field such as payload.status, to precompute. You may repeat it."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A property of the table. You may repeat it.")
+    ] = None,
+    shared_log: Annotated[
+        str | None, typer.Option("--shared-log", help="The shared log to join. Without it, the table has its own.")
+    ] = None,
+    option: Option = None,
+    as_json: Json = False,
+) -> None:
+    """Create a table over files of other programs. No byte is copied, and it is empty until `objcat refresh-files`."""
+    schema, types = (None, {}) if columns is None else columns_of_text(columns, what="--columns")
+    source: Any = {
+        "format": source_format,
+        "path_columns": path_columns_of("--path-column", ", ".join(path_column or ()), types),
+        "line": line,
+        "delimiter": delimiter,
+        "header": not no_header,
+        "nulls": tuple(null) if null else ("",),
+        "bad_rows": bad_rows,
+        "on_change": on_change,
+        "on_missing": on_missing,
+        "precompute": precomputed or (),
+    }
+    lake, name = lake_and_name(url, option)
+    given = parse_option_arguments(properties or [])
+    with progress(f"creating {name}", shown=not as_json):
+        table = lake.create_table(name, schema, source=Files(patterns, **source), properties=given or None, shared_log=shared_log)
+    if as_json:
+        say_json({"name": table.name, "slot": table.snapshot.slot, "columns": table.schema.names, "path_columns": table.partitioning})
+    else:
+        say(f"{table.name} has the columns {', '.join(table.schema.names)}. Take its files with `objcat refresh-files`")
+
+
+FilesToSee = Annotated[
+    list[str] | None, typer.Argument(help="URLs of files to look at. Without one, all sources are listed.", metavar="FILES")
+]
 
 
 def refresh_files(  # noqa: PLR0917 - typer makes an option of each
     url: TableUrl,
-    files: Files = None,
+    files: FilesToSee = None,
     newer_names: Annotated[bool, typer.Option("--newer-names", help="List only keys above the greatest known one.")] = False,
     on_change: Annotated[str | None, typer.Option("--on-change", help="Of files that changed: fail or replace.")] = None,
     on_missing: Annotated[str | None, typer.Option("--on-missing", help="Of files that are gone: fail or drop.")] = None,

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from sqlglot import expressions as sql
+from sqlglot import parse_one
+from sqlglot.errors import SqlglotError
 
+from objcat.common.validation import shown
 from objcat.errors import InvalidSql
 
 _TYPES = sql.DataType.Type
@@ -139,6 +142,22 @@ def field_of(column: sql.ColumnDef, *, has_default: bool = False) -> pa.Field:
     if column.args.get("kind") is None:
         raise InvalidSql(f"The column {column.name!r} has no type. Write one, for example {column.name} BIGINT.")
     return pa.field(column.name, arrow_of(column.args["kind"]), nullable)
+
+
+def columns_of_text(text: str, *, what: str) -> tuple[pa.Schema, dict[str, str]]:
+    """Columns such as `id BIGINT, name STRING`, and their types in SQL by name. Raises InvalidSql."""
+    refused = f"{what}={shown(text)} is no list of columns. Write names and types, such as 'id BIGINT, name STRING'."
+    try:
+        found = parse_one(f"CREATE TABLE t ({text})", dialect="spark")
+    except SqlglotError as error:
+        raise InvalidSql(refused) from error
+    columns = found.this.expressions if isinstance(found, sql.Create) and isinstance(found.this, sql.Schema) else []
+    if not columns or not all(isinstance(one, sql.ColumnDef) for one in columns) or any(found.args.get(one) for one in _BESIDES):
+        raise InvalidSql(refused)
+    return pa.schema([field_of(one) for one in columns]), {one.name: one.args["kind"].sql("spark") for one in columns}
+
+
+_BESIDES = ("properties", "expression", "exists", "replace")
 
 
 def literal(node: sql.Expr) -> object:

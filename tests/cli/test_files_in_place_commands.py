@@ -1,9 +1,13 @@
-"""`objcat refresh-files`: the folders of a table in place."""
+"""`objcat create-in-place`, `refresh-files`, `precompute` and `promote`: the folders of a table in place."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from dataclasses import fields
 from pathlib import Path
+
+import pyarrow as pa
 
 import objcat
 from tests.cli.commands import run
@@ -31,6 +35,66 @@ def test_files_of_a_folder_are_taken(tmp_path: Path) -> None:
     assert "1 are gone" in run("refresh-files", table, "--on-missing", "drop").stdout
     assert lake.sql("CALL refresh_files(table => 'logs.app')").to_pylist()[0]["added"] == 0
     assert lake.sql("SELECT count(*) AS n FROM logs.app").to_pylist() == [{"n": 2}]
+
+
+def test_a_table_has_every_setting(tmp_path: Path) -> None:
+    """Each argument of `Files` is an option, and the table is that of the call in Python."""
+    (tmp_path / "in/day=2/a").mkdir(parents=True)
+    (tmp_path / "in/day=2/a/1.csv").write_text("1;x\n2;-\n3;no number;\nfour;y\n")
+    (tmp_path / "more/day=3/b").mkdir(parents=True)
+    patterns = [f"{tmp_path}/in/day=*/{{host}}/*.csv", f"{tmp_path}/more/day=*/{{host}}/*.csv"]
+    options = {
+        "format": ["csv"], "path_columns": ["--path-column", "day int"], "delimiter": ["--delimiter", ";"], "header": ["--no-header"],
+        "nulls": ["--null", "-", "--null", "none"], "bad_rows": ["--bad-rows", "permit"], "on_change": ["--on-change", "replace"],
+        "on_missing": ["--on-missing", "drop"], "precompute": ["--precompute", "id"], "line": [], "patterns": [],
+    }  # fmt: skip
+    assert set(options) == {one.name for one in fields(objcat.Files)}
+    given = [word for words in options.values() for word in words if words != ["csv"]]
+    said = ["--format", "csv", "--columns", "id BIGINT, name STRING, host STRING", "--property", "by=ana", "--shared-log", "shop"]
+    done = run("create-in-place", f"{tmp_path}/lake/logs.app", *patterns, *said, *given)
+    assert done.returncode == 0, done.stderr
+    assert "logs.app has the columns id, name, host, day. Take its files" in done.stdout
+    lake = objcat.connect(tmp_path / "lake")
+    source = objcat.Files(
+        patterns, format="csv", path_columns={"day": "int"}, delimiter=";", header=False, nulls=["-", "none"], bad_rows="permit",
+        on_change="replace", on_missing="drop", precompute=["id"],
+    )  # fmt: skip
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("host", pa.string())])
+    same = lake.create_table("same", schema, source=source, properties={"by": "ana"}, shared_log="shop")
+    made = lake.table("logs.app")
+    assert (made.spec.in_place, made.schema, made.partitioning) == (same.spec.in_place, same.schema, same.partitioning)
+    assert made.properties == {"by": "ana"} and made.url == same.url
+    made.refresh_files()
+    found = sorted(made.scan().to_arrow().to_pylist(), key=str)
+    same.refresh_files()
+    assert found == sorted(same.scan().to_arrow().to_pylist(), key=str) and {"id": 1, "name": "x", "host": "a", "day": 2} in found
+
+
+def test_a_table_of_lines_has_columns_of_the_path(tmp_path: Path) -> None:
+    (tmp_path / "day=2026-01-01").mkdir()
+    (tmp_path / "day=2026-01-01/a.log").write_text("7 WARN\n")
+    url, pattern = f"{tmp_path}/lake/logs", f"{tmp_path}/*/*.log"
+    line = ["--format", "text", "--line", r"(?P<n>\d+) (?P<level>\w+)"]
+    done = run("create-in-place", url, pattern, *line, "--columns", "n INT, level STRING, day DATE", "--path-column", "day", "--json")
+    assert json.loads(done.stdout) == {"name": "logs", "slot": 0, "columns": ["n", "level", "day"], "path_columns": ["day"]}, done.stderr
+    table = objcat.connect(tmp_path / "lake").table("logs")
+    table.refresh_files()
+    assert table.scan().to_arrow().to_pylist() == [{"n": 7, "level": "WARN", "day": dt.date(2026, 1, 1)}]
+    wrong_ones: dict[tuple[str, ...], str] = {
+        ("--format", "xml"): "format='xml' is not known",
+        ("--format", "json", "--path-column", "day datum"): "The column 'day' of the path has the type 'datum'",
+        ("--format", "json", "--path-column", "day, day"): "names 'day' twice",
+        **{
+            ("--format", "json", "--columns", text): "is no list of columns"
+            for text in ("id", "id BIGINT, name", "", "id BIGINT) AS (x", "id BIGINT) COMMENT 'x' --", "id BIGINT, PRIMARY KEY (id)", "(")
+        },
+        ("--format", "text"): "line= is the expression",
+        ("--format", "json", "--property", "x"): "KEY=VALUE",
+        (*line, "--columns", "n INT"): "The table 'logs' exists",
+    }
+    for wrong, message in wrong_ones.items():
+        failed = run("create-in-place", url, pattern, *wrong)
+        assert failed.returncode == 2 and message in failed.stderr, failed.stderr
 
 
 def test_columns_are_precomputed(tmp_path: Path) -> None:

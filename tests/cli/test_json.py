@@ -56,6 +56,7 @@ CALLS: dict[str, list[list[str]]] = {
     "maintain": [["TABLE"], ["LAKE"]],
     "maintain --metrics": [["TABLE"]],
     "adopt": [["LAKE", "old", "shop.old", "--format", "delta"]],
+    "create-in-place": [["LAKE/more", "FILE.json", "--format", "json"]],
     "refresh-files": [["LAKE/lines"]],
     "precompute": [["LAKE/lines", "id"], ["LAKE/lines"], ["LAKE/lines", "--remove-all"]],
     "precompute --queries": [["FILE.sql", "LAKE/lines"]],
@@ -94,6 +95,8 @@ def test_it_prints_what_the_page_says(place: Path, command: str) -> None:
     shape, keys = ROWS[command]
     if command == "release":
         objcat.connect(place / "lake").table("trips").maintenance.savepoint()
+    if command == "create-in-place":
+        (place / "file.json").write_text('{"id": 1}\n')
     if command == "adopt":
         write_deltalake(place / "lake" / "old", pa.table({"id": [1, 2]}))
     if command.partition(" ")[0] in ("refresh-files", "precompute", "promote"):
