@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from objcat.errors import InvalidSql
 from objcat.inspection.doctor import examine, examine_lake
 from objcat.inspection.findings import DoctorReport
 from objcat.maintenance.compaction_strategy import CompactionStrategy
+from objcat.metadata.index_text import index_of_text
 from objcat.predicate.dialect import SparkText
 from objcat.sql.context import Context
 from objcat.sql.names import literal
@@ -71,6 +72,7 @@ OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
     "resolve": lambda lake: lake.resolve,
     "doctor": lambda lake: partial(_doctor_of_lake, lake),
     "metrics": lambda lake: lake.metrics,
+    "create_derived": lambda lake: partial(_create_derived, lake),
     "refresh_derived": lambda lake: partial(_refresh_derived, lake),
     "explain_derived": lambda lake: lake.explain_derived,
     "derived_lag": lambda lake: lake.derived_lag,
@@ -88,6 +90,8 @@ OF_LAKES: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
     "set_namespace_properties": lambda lake: lake.namespaces.set_properties,
 }
 """A service of both, such as `maintain`, is the lake's when no table is named."""
+DERIVED_SETTINGS = ("partition_by", "index", "table_type", "properties", "shared_log")
+"""Settings of a derived table, which are arguments of `create_derived` by name."""
 SERVICES = tuple(dict.fromkeys([*OF_TABLES, *OF_LAKES]))
 """The names of all services, each once."""
 
@@ -120,11 +124,27 @@ def _doctor_of_lake(lake: SqlLake, *, deep: bool = False) -> pa.Table:
     return _told(examine_lake(lake.fileio, deep=deep, catalog=lake._context.catalog))
 
 
+def _create_derived(
+    lake: Any, name: str, query: str, key: Sequence[str], *, on_executors: bool = False, spark: Any = None, **settings: Any
+) -> pa.Table:
+    """A row with its name and slot. `index` is a text, such as bucket(8). The query reads tables of the lake, as a statement does."""
+    session = _session_of(spark, on_executors=on_executors)
+    if "index" in settings:
+        settings["index"] = index_of_text(settings["index"])
+    made = lake.create_derived(name, query, key=key, spark=session, **settings)
+    return pa.table({"name": [made.name], "slot": pa.array([made.snapshot.slot], pa.int64())})
+
+
 def _refresh_derived(lake: Any, name: str, *, full: bool = False, on_executors: bool = False, spark: Any = None) -> Any:
     """In this process, which is quicker after small changes, or in the session of the statement."""
+    return lake.refresh_derived(name, full=full, spark=_session_of(spark, on_executors=on_executors))
+
+
+def _session_of(spark: Any, *, on_executors: bool) -> Any:
+    """The session whose executors compute, or None. Raises InvalidSql."""
     if on_executors and spark is None:
         raise InvalidSql("on_executors => true needs a session of Spark: lake.sql(text, spark). Nothing was done. Leave it out.")
-    return lake.refresh_derived(name, full=full, spark=spark if on_executors else None)
+    return spark if on_executors else None
 
 
 def _dropped_tables(lake: SqlLake, namespace: str | None = None) -> pa.Table:
@@ -170,7 +190,9 @@ def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[st
     """The arguments of a service. A strategy's fields are arguments of their own; file groups have no text; the statement gives the
     session."""
     taken = inspect.signature(work).parameters
-    known = [argument for argument in taken if argument not in ("file_groups", "strategy", "spark")]
+    known = [argument for argument in taken if argument not in ("file_groups", "strategy", "spark", "settings")]
+    if "settings" in taken:
+        known += DERIVED_SETTINGS
     chooses = [field.name for field in fields(CompactionStrategy)] if "strategy" in taken else []
     known += chooses
     if len(given) > len(known):

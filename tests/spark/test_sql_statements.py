@@ -43,6 +43,11 @@ def dynamic(spark: SparkSession, rows: DataFrame, folder: Path) -> None:
         spark.sql("INSERT OVERWRITE lake.a.t VALUES (9, 'Rome', 1.0)")
 
 
+def over_files(spark: SparkSession, rows: DataFrame, folder: Path) -> None:
+    (folder / "in.json").write_text('{"id": 1}\n')
+    spark.sql(f"CREATE TABLE lake.a.u USING objcat TBLPROPERTIES ('source' = '{folder}/*.json', 'source.format' = 'json')")
+
+
 MERGE = "INTO lake.a.t t USING lake.a.s s ON t.id = s.id AND t.city = s.city WHEN"
 STARS = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 TRIES: dict[str, Try] = {
@@ -83,6 +88,7 @@ TRIES: dict[str, Try] = {
     "`stream.writeStream.toTable(t)`, complete": stream("complete"),
     "`CREATE TABLE`": "CREATE TABLE lake.a.u (id INT, at DATE) USING objcat PARTITIONED BY (months(at)) TBLPROPERTIES ('key' = 'id, at')",
     "`CREATE TABLE ... PRIMARY KEY`": "CREATE TABLE lake.a.u (id INT, PRIMARY KEY (id))",
+    "`CREATE TABLE ... ('source' = ...)`": over_files,
     "`CREATE TABLE ... CHECK`": "CREATE TABLE lake.a.u (id INT, CHECK (id > 0))",
     "`CREATE TABLE ... LOCATION`": "CREATE TABLE lake.a.u (id INT) LOCATION '/tmp/none'",
     "`CREATE TABLE ... AS SELECT`": "CREATE TABLE lake.a.u AS SELECT 1 AS id",
@@ -120,6 +126,7 @@ TRIES: dict[str, Try] = {
     "`SHOW TBLPROPERTIES`": "SHOW TBLPROPERTIES lake.a.t",
     "`DESCRIBE TABLE EXTENDED`": "DESCRIBE TABLE EXTENDED lake.a.t",
     "`CALL`": "CALL lake.compact(table => 'a.t')",
+    "`CALL create_derived`": "CALL lake.create_derived('a.u', 'SELECT id, fare FROM a.t WHERE city = \\'Rome\\'', key => array('id'))",
 }
 OF_SPARK = {"`CREATE TABLE ... LIKE`", "`CREATE VIEW` in the catalog", "`ANALYZE TABLE`"}
 """What is refused by a sentence of Spark's."""

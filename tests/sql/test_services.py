@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.errors import InvalidInput, InvalidSql
+from objcat.errors import InvalidInput, InvalidSql, TableExists, TableNotFound
 from objcat.lake.namespaces import LakeNamespaces
 from objcat.sql.call import OF_LAKES, OF_TABLES
 from objcat.table.alter import TableAlterer
@@ -30,7 +30,6 @@ OTHERWISE = {
     "delete_partition": "ALTER TABLE ... DROP PARTITION",
     "scan": "SELECT",
     "advise_precomputed": "Python: the queries are texts in a statement already",
-    "create_derived": "Python: its query is text in a statement already",
     "inspect.history": "DESCRIBE HISTORY",
     "inspect.partitions": "SHOW PARTITIONS",
     "inspect.commit_metadata": "DESCRIBE HISTORY",
@@ -98,7 +97,7 @@ def test_every_method_of_a_table_is_called_or_said_otherwise() -> None:
 
 def test_every_method_of_a_lake_is_called_or_said_otherwise() -> None:
     lake: Any = Recorder()
-    own = {"dropped_tables", "refresh_derived"}  # With other arguments.
+    own = {"dropped_tables", "create_derived", "refresh_derived"}  # With other arguments.
     called = {work(lake).path for name, work in OF_LAKES.items() if name not in ("doctor", *own)} | own  # type: ignore[attr-defined]
     assert called | set(OTHERWISE) >= methods_of_a_lake()
     assert called <= methods_of_a_lake() and not called & set(OTHERWISE)
@@ -147,6 +146,53 @@ def test_what_a_lake_tells_is_called(lake: objcat.Lake) -> None:
     rows(lake, "CALL drop_table('shop.orders')")
     assert [row["name"] for row in rows(lake, "CALL dropped_tables()")] == ["shop.orders"]
     assert len(rows(lake, "CALL metrics()")) == 1
+
+
+def test_a_derived_table_is_created_and_refreshed(lake: objcat.Lake) -> None:
+    """It is the table that the call in Python makes."""
+    query = "SELECT city, count(*) AS n FROM shop.orders WHERE city <> 'O''Hare' GROUP BY city"
+    settings = "partition_by => array('city'), index => 'bucket(3)', table_type => 'copy_on_write', properties => map('by', 'ana')"
+    quoted = query.replace("'", "\\'")
+    made = rows(lake, f"CALL create_derived('gold.cities', query => '{quoted}', key => array('city'), {settings})")
+    assert made == [{"name": "gold.cities", "slot": 1}]
+    found = lake.table("gold.cities")
+    same = lake.create_derived(
+        "gold.same",
+        query,
+        key=["city"],
+        partition_by=["city"],
+        index=objcat.BucketIndex(3),
+        table_type="copy_on_write",
+        properties={"by": "ana"},
+    )
+    for name in ("schema", "key", "partitioning", "index", "table_type", "properties"):
+        assert getattr(found, name) == getattr(same, name), name
+    assert found.spec.derived == same.spec.derived
+    assert found.scan().to_arrow().to_pylist() == same.scan().to_arrow().to_pylist() == [{"city": "Oslo", "n": 4}]
+    lake.table("shop.orders").upsert([{"id": 9, "city": "Rome"}])
+    assert rows(lake, "CALL refresh_derived('gold.cities')")[0]["upserted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ("'g', 'SELECT city, count(*) AS n FROM shop.orders GROUP BY city'", InvalidSql, "CALL create_derived lacks key"),
+        ("'g', 'SELECT id FROM shop.orders', key => 'id'", InvalidInput, "key is the text 'id'"),
+        ("'g', 'SELECT id FROM shop.orders', key => array('no')", InvalidInput, "has to name columns of the query"),
+        ("'g', 'SELECT id FROM shop.orders', key => array('id'), index => 'blom'", InvalidInput, "did you mean 'bloom'"),
+        ("'g', 'SELECT id FROM shop.orders', key => array('id'), index => 3", InvalidInput, "index=3 is not text"),
+        ("'g', 'SELECT id FROM shop.orders', key => array('id'), ordering => 'id'", InvalidSql, "has no argument 'ordering'"),
+        ("'g', 'SELECT id FROM shop.orders', key => array('id'), on_executors => true", InvalidSql, "needs a session of Spark"),
+        ("'g', 'SELECT id FROM shop.nothing', key => array('id')", TableNotFound, "shop.nothing"),
+        ("'g', 'SELECT * FROM read_csv(\\'/etc/hosts\\')', key => array('a')", InvalidSql, "Read only tables of the lake"),
+        ("'g', 'SELECT a FROM json.`/etc/hosts`', key => array('a')", InvalidInput, "is not a table name"),
+        ("'shop.orders', 'SELECT id FROM shop.orders', key => array('id')", TableExists, "shop.orders"),
+    ],
+)
+def test_a_derived_table_that_cannot_be_is_refused(lake: objcat.Lake, arguments: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error) as raised:
+        lake.sql(f"CALL create_derived({arguments})")
+    assert said in str(raised.value) and lake.tables() == ["shop.orders"]
 
 
 @pytest.mark.parametrize(
