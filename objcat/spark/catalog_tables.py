@@ -265,11 +265,10 @@ def shown_partitions(table: Any) -> list[list[Any]]:
 def shown_properties(table: Any) -> dict[str, str]:
     """The properties of a table and its settings, as CREATE TABLE takes them."""
     key, ordering, index = table.key, table.ordering, table.index
-    found = {
-        "provider": "objcat",
-        **properties_of_files(table.spec, {one.name: one.dataType.simpleString() for one in shown_schema(table)}),
-    }
-    if SOURCE not in found:
+    found = {"provider": "objcat"}
+    if table.spec.is_in_place:
+        found |= properties_of_files(table.spec, {one.name: one.dataType.simpleString() for one in shown_schema(table)})
+    else:
         found[f"{_PREFIX}table_type"] = table.table_type
     if key:
         found |= {"key": ", ".join(key), "key_scope": table.key_scope}

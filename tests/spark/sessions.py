@@ -34,6 +34,9 @@ CASTS_DEFAULTS = versions.VERSION >= (4, 0)
 FILLS_COLUMNS = versions.VERSION >= (4, 1)
 """Whether a column of a table of a catalog that an INSERT leaves out has its default, or is null."""
 
+ESCAPES_SHOWN = versions.VERSION >= (4, 2)
+"""Whether SHOW CREATE TABLE doubles the backslashes of a property."""
+
 
 @contextmanager
 def session(spark: SparkSession, **settings: str) -> Iterator[None]:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 import objcat.spark
-from tests.spark.sessions import HAS_CONSTRAINTS
+from tests.spark.sessions import ESCAPES_SHOWN, HAS_CONSTRAINTS
 
 
 @pytest.fixture
@@ -67,6 +67,11 @@ def test_columns_of_lines_are_declared(spark: SparkSession, lake: objcat.Lake, t
     assert made.schema.field("day").type == pa.int32() and made.partitioning == ["day", "host"]
     found = sorted(made.scan().to_arrow().to_pylist(), key=str)
     assert found == [{"n": n, "level": "WARN", "day": n, "host": "web"} for n in (1, 2)]
+    text = spark.sql("SHOW CREATE TABLE lake.lines").collect()[0].createtab_stmt
+    if not ESCAPES_SHOWN:
+        text = text.replace("'source.line' = '", "'source.line' = r'")
+    spark.sql(text.replace("lake.lines", "lake.again"))
+    assert lake.table("again").spec.in_place == made.spec.in_place
 
 
 JSON = "'source' = 'IN/**/*.json', 'source.format' = 'json'"
