@@ -244,8 +244,7 @@ def _batches(
         except BrokenFile:
             # It has none of these columns, perhaps, and another one tells how many rows there are.
             file = opened(every)
-        # Rows that were left out when the file was taken have no positions. In typed files the columns that are read decide which.
-        parts = file.parts if only is not None and file.parts is not None and file.parts.rows == base.stored_rows else None
+        parts = None if only is None or not _has_all_rows(file, base, settings) else file.parts
         is_part = firsts is not None or parts is not None
         ends_early = only is not None and not is_part and (settings.bad_rows == "fail" or settings.format not in ("orc", "avro"))
         for batch in file if only is None or parts is None else parts.around(only.positions):
@@ -263,6 +262,16 @@ def _batches(
                 return
     if not is_part and at != base.stored_rows:
         raise changed_error(spec, base, f"It gives {at:,} rows.")
+
+
+def _has_all_rows(file: OpenedFile, base: BaseFile, settings: FilesInPlace) -> bool:
+    """Whether the file certainly has no row that was left out when it was taken. Such rows have no positions.
+
+    In typed files the columns that are read decide which ones are left out.
+    """
+    if file.parts is None or file.parts.rows is None:
+        return settings.bad_rows == "fail"
+    return file.parts.rows == base.stored_rows
 
 
 def kept_rows(batch: FileBatch, settings: FilesInPlace) -> pa.Table:

@@ -36,14 +36,14 @@ BUFFER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OpenedParts:
-    """Of a file whose format counts its rows before they are read: what reads only a part of them.
+    """Of a file whose format counts the rows of its parts: what takes only some parts.
 
     Args:
-        rows: how many rows the file has, those that do not fit among them.
+        rows: how many rows the file has, those that do not fit among them. None: it does not say so at once.
         around: from ascending places of rows, counted from 0, to batches with all of them. Other parts of the file are left out.
     """
 
-    rows: int
+    rows: int | None
     around: Callable[[np.ndarray], Iterator[FileBatch]]
 
 
@@ -255,7 +255,25 @@ def _avro(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
             yield _records(piece, theirs, schema, at)
             at += len(piece)
 
-    return OpenedFile(schema, batches())
+    def around(positions: np.ndarray) -> Iterator[FileBatch]:
+        at = 0
+        stream.seek(0)
+        try:
+            # The bytes of a block are read before it is decoded, which takes a hundred times as long.
+            for block in fastavro.block_reader(stream):
+                end = at + block.num_records
+                is_wanted = np.searchsorted(positions, at) < np.searchsorted(positions, end)
+                records = iter(block) if is_wanted else iter(())
+                while piece := list(islice(records, BATCH_ROWS)):
+                    yield _records(piece, theirs, schema, at + 1)
+                    at += len(piece)
+                at = end
+                if at > positions[-1]:
+                    return
+        except damage as error:
+            raise BrokenFile(f"it cannot be read from about row {at + 1} on ({_short(error)})") from error
+
+    return OpenedFile(schema, batches(), OpenedParts(None, around))
 
 
 _AVRO_DAMAGE = (

@@ -1,4 +1,4 @@
-"""Only those stripes of an ORC file are read that hold a match, and the rows are those of the whole file."""
+"""Only those stripes of ORC are read, and blocks of Avro decoded, that hold a match. The rows are those of whole files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyarrow import orc
@@ -20,10 +21,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.errors import SourceFileChanged
 from objcat.lake.lake import Lake
-from objcat.sourcefiles import formats
+from objcat.sourcefiles import formats, text_files
 from objcat.sourcefiles.orc_stripes import stripes_of
 from tests.effort import seeds
-from tests.tables.in_place import FORMATS, read, rows
+from tests.tables.in_place import COMPRESSED, FORMATS, SCHEMA, read, rows
 
 NESTED = pa.schema(
     [
@@ -61,6 +62,41 @@ def as_orc(
     return made.getvalue()
 
 
+NESTED_AVRO = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "share", "type": ["null", "double"]},
+        {
+            "name": "who",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "w",
+                    "fields": [
+                        {"name": "city", "type": ["null", "string"]},
+                        {"name": "tags", "type": {"type": "array", "items": "string"}},
+                    ],
+                },
+            ],
+        },
+        {"name": "more", "type": ["null", {"type": "map", "values": "long"}]},
+        {"name": "pad", "type": "string"},
+    ],
+}
+
+
+def as_avro(given: Sequence[Mapping[str, Any]], *, rows_of_block: int, codec: str) -> bytes:
+    """A file whose blocks have about so many rows, each of which has some 650 bytes."""
+    made = io.BytesIO()
+    records = [{**row, "more": None if row["more"] is None else dict(row["more"])} for row in given]
+    fastavro.writer(made, NESTED_AVRO, records, codec=codec, sync_interval=650 * rows_of_block)
+    return made.getvalue()
+
+
 class Counted(MemoryBackend):
     """A store that counts the bytes that reads of source files give, and can refuse them."""
 
@@ -88,8 +124,8 @@ def counted_lake() -> tuple[Counted, FileIO, Lake]:
 
 
 def table_of(lake: Lake, store: FileIO, kind: str = "orc", schema: pa.Schema | None = None, **settings: Any) -> objcat.Table:
-    name = settings.pop("name", "t")
-    return lake.create_table(name, schema, source=objcat.Files(f"{store.url}/in/**/*.{kind}", format=kind, **settings))  # type: ignore[arg-type]
+    name, suffix = settings.pop("name", "t"), settings.pop("suffix", "")
+    return lake.create_table(name, schema, source=objcat.Files(f"{store.url}/in/**/*.{kind}{suffix}", format=kind, **settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
@@ -109,24 +145,26 @@ def test_a_file_without_rows_has_no_stripes() -> None:
     assert stripes_of(orc.ORCFile(io.BytesIO(as_orc([], rows_of_stripe=1)))) == []
 
 
-@pytest.mark.parametrize("seed", seeds(4, with_all=60))
-def test_rows_by_positions_are_those_of_whole_files(seed: int) -> None:
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+@pytest.mark.parametrize("seed", seeds(3, with_all=40))
+def test_rows_by_positions_are_those_of_whole_files(seed: int, kind: str) -> None:
     draw = random.Random(seed)
     store = FileIO(MemoryBackend(secrets.token_hex(4)))
     lake = Lake(store.child("lake"))
     first = 0
     for number in range(draw.randrange(1, 4)):
         count = draw.choice([0, 1, draw.randrange(2, 30), draw.randrange(30, 250)])
-        compression = draw.choice(["uncompressed", "zlib", "zstd"])
-        height = draw.choice([13, 100]) if count > 30 else draw.choice([1, 2, 5])
-        data = as_orc(nested_rows(draw, first, count), rows_of_stripe=height, compression=compression)
-        store.put(f"in/part={number}/a.orc", data)
+        height, given = draw.choice([13, 100]) if count > 30 else draw.choice([1, 2, 5]), nested_rows(draw, first, count)
+        if kind == "orc":
+            data = as_orc(given, rows_of_stripe=height, compression=draw.choice(["uncompressed", "zlib", "zstd"]))
+        else:
+            data = as_avro(given, rows_of_block=height, codec=draw.choice(["null", "deflate"]))
+        store.put(f"in/part={number}/a.{kind}", data)
         first += count
     chosen = draw.sample(["id", "name", "share", "who.city"], draw.randrange(1, 4))
-    plain = table_of(lake, store, schema=NESTED.append(pa.field("part", pa.string())), name="plain", path_columns=["part"])
-    quick = table_of(
-        lake, store, schema=NESTED.append(pa.field("part", pa.string())), name="quick", path_columns=["part"], precompute=chosen
-    )
+    schema = NESTED.append(pa.field("part", pa.string()))
+    plain = table_of(lake, store, kind, schema, name="plain", path_columns=["part"])
+    quick = table_of(lake, store, kind, schema, name="quick", path_columns=["part"], precompute=chosen)
     for table in (plain, quick):
         table.refresh_files()
         table.delete(f"id % 11 = {seed % 11} or id between {first // 3} and {first // 3 + 20}")
@@ -198,17 +236,27 @@ def test_an_error_of_the_store_stays_one() -> None:
                 table.scan(columns=columns).to_arrow()
 
 
-def test_avro_is_read_up_to_the_last_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "BATCH_ROWS", 1024)
+def test_avro_is_read_up_to_the_last_match_and_decoded_where_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    records = formats._records
+
+    def counted(piece: Any, *others: Any) -> Any:
+        decoded.append(len(piece))
+        return records(piece, *others)
+
+    monkeypatch.setattr(formats, "_records", counted)
     backend, store, lake = counted_lake()
     given = [{**row, "name": secrets.token_hex(400)} for row in rows(0, 16_000)]
     data = FORMATS["avro"](given)
     store.put("in/a.avro", data)
     table = table_of(lake, store, "avro", precompute=["id"])
     table.refresh_files()
+    assert sum(decoded) == len(given)
+    decoded.clear()
     backend.begin()
     assert table.scan(where="id in (3, 1000)").to_arrow().sort_by("id").to_pylist() == [given[3], given[1000]]
     assert backend.taken < len(data) / 2, "what was read ahead counts too"
+    assert len(decoded) == 2 and sum(decoded) < 100
     assert table.scan(where="id = 15999").to_arrow().to_pylist() == given[-1:]
 
 
@@ -224,3 +272,27 @@ def test_rows_that_were_left_out_have_no_positions(kind: str) -> None:
     assert read(table, where="id = 40") == [{"id": 40, "name": "n5", "share": 40}]
     with pytest.raises(SourceFileChanged, match="60 rows"):
         table.scan(where="id = 40", columns=["name"]).to_arrow()
+
+
+@pytest.mark.parametrize("bad_rows", ["fail", "permit"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_csv_with_lines_in_fields_and_torn_rows(suffix: str, bad_rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 512)
+    draw = random.Random(5)
+    _, store, lake = counted_lake()
+    lines = ["id,name,share"]
+    for number in range(400):
+        name = draw.choice(["a", "b\n", "c,\r\n", 'd""e', "\n\n"])
+        lines.append(f'{number},"{name}",{number / 4}')
+        if bad_rows == "permit" and draw.randrange(5) == 0:
+            lines.append(draw.choice([f"{number},torn", f"x{number},bad,y", ""]))
+    store.put(f"in/a.csv{suffix}", COMPRESSED[suffix]("\n".join(lines).encode()))
+    plain = table_of(lake, store, "csv", SCHEMA, suffix=suffix, name="plain", bad_rows=bad_rows)
+    quick = table_of(lake, store, "csv", SCHEMA, suffix=suffix, name="quick", bad_rows=bad_rows, precompute=["id", "share"])
+    for table in (plain, quick):
+        table.refresh_files()
+        table.delete("id % 7 = 3")
+    for number in (0, 57, 399):
+        for where in (f"id = {number}", f"share < {number / 4}", f"id in ({number}, 20)", "id is null"):
+            assert read(quick, where=where) == read(plain, where=where)
+            assert read(quick, where=where, columns=["name"]) == read(plain, where=where, columns=["name"])
