@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 from tests.tables.in_place import FORMATS, SCHEMA, in_order, rows
+from tests.tables.test_parts_of_sources import NESTED, as_avro, as_orc, nested_rows
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -61,6 +63,20 @@ def test_spark_reads_precomputed_columns_and_promoted_files(spark: SparkSession,
     assert lake.sql("SELECT a.id FROM logs a JOIN logs b ON a.id = b.id AND b.name = 'n3' WHERE a.id > 140", spark).count() == 1
     kept = lake.sql("SELECT l.name FROM logs l LEFT JOIN (SELECT id FROM logs WHERE id = 7) r ON l.id = r.id WHERE r.id IS NULL", spark)
     assert kept.count() == 149
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_spark_reads_rows_by_positions(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    given = nested_rows(random.Random(8), 0, 120)
+    (tmp_path / "in").mkdir()
+    data = as_orc(given, rows_of_stripe=20) if kind == "orc" else as_avro(given, rows_of_block=20, codec="deflate")
+    (tmp_path / f"in/a.{kind}").write_bytes(data)
+    lake = objcat.connect(tmp_path / "lake")
+    table = lake.create_table("t", NESTED, source=objcat.Files(f"{tmp_path}/in/*.{kind}", format=kind, precompute=["id"]))  # type: ignore[arg-type]
+    table.refresh_files()
+    table.delete("id in (0, 61)")
+    found = table.scan(where="id in (0, 1, 61, 62, 119)").to_spark(spark)
+    assert {row.id: row.pad for row in found.collect()} == {number: given[number]["pad"] for number in (1, 62, 119)}
 
 
 def test_spark_reads_precomputed_fields(spark: SparkSession, tmp_path: Path) -> None:
