@@ -40,10 +40,12 @@ class OpenedParts:
 
     Args:
         rows: how many rows the file has, those that do not fit among them. None: it does not say so at once.
+        counted: counts them, if need be by a look at all parts.
         around: from ascending places of rows, counted from 0, to batches with all of them. Other parts of the file are left out.
     """
 
     rows: int | None
+    counted: Callable[[], int]
     around: Callable[[np.ndarray], Iterator[FileBatch]]
 
 
@@ -120,7 +122,7 @@ def _parquet(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile
             with opened(footer) as file:
                 try:
                     for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=schema.names):
-                        yield _converted(batch, schema, at)
+                        yield _converted(batch, schema, at, layout)
                         at += batch.num_rows
                 except _PARQUET_DAMAGE as error:
                     raise _broken(error, f"it cannot be read from row {at} on") from error
@@ -166,8 +168,8 @@ def _chosen(theirs: pa.Schema, layout: FileLayout) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _converted(batch: pa.RecordBatch, schema: pa.Schema, first: int) -> FileBatch:
-    """A batch of typed rows with the types of the lake, without the rows that do not fit."""
+def _converted(batch: pa.RecordBatch, schema: pa.Schema, first: int, layout: FileLayout) -> FileBatch:
+    """A batch of typed rows with the types of the lake, without the rows that do not fit, or with nulls in them."""
     arrays, errors = [], dict[int, str]()
     for field in schema:
         array, bad = cast_rows(batch.column(field.name), arrow_cast(field.type), field.type)
@@ -175,7 +177,7 @@ def _converted(batch: pa.RecordBatch, schema: pa.Schema, first: int) -> FileBatc
         errors |= {place: f"{field.name}: {why}" for place, why in bad.items()}
     made = pa.Table.from_arrays(arrays, schema=schema)
     numbers = range(first, first + batch.num_rows)
-    if not errors:
+    if not errors or layout.misfits_are_null:
         return FileBatch(made, numbers, [])
     bad_rows = [BadRow(first + place, _shown(batch.slice(place, 1)), why) for place, why in sorted(errors.items())]
     keep = [place not in errors for place in range(batch.num_rows)]
@@ -218,12 +220,12 @@ def _orc(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
             if rows.num_rows != stripe.rows:
                 raise BrokenFile(f"its stripe {number} gives {rows.num_rows:,} rows, not {stripe.rows:,}")
             for begin in range(0, rows.num_rows, BATCH_ROWS):
-                yield _converted(rows.slice(begin, BATCH_ROWS), schema, at + begin)
+                yield _converted(rows.slice(begin, BATCH_ROWS), schema, at + begin, layout)
 
     def around(positions: np.ndarray) -> Iterator[FileBatch]:
         return batches(np.unique(np.searchsorted(begins, positions, "right") - 1).tolist())
 
-    return OpenedFile(schema, batches(range(len(stripes))), OpenedParts(file.nrows, around))
+    return OpenedFile(schema, batches(range(len(stripes))), OpenedParts(file.nrows, lambda: file.nrows, around))
 
 
 # ---- Avro
@@ -252,8 +254,18 @@ def _avro(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
                 raise BrokenFile(f"it cannot be read from about row {at} on ({_short(error)})") from error
             if not piece:
                 return
-            yield _records(piece, theirs, schema, at)
+            yield _records(piece, theirs, schema, at, layout)
             at += len(piece)
+
+    def counted() -> int:
+        began = stream.tell()
+        stream.seek(0)
+        try:
+            return sum(block.num_records for block in fastavro.block_reader(stream))
+        except damage as error:
+            raise BrokenFile(f"its blocks cannot be read ({_short(error)})") from error
+        finally:
+            stream.seek(began)
 
     def around(positions: np.ndarray) -> Iterator[FileBatch]:
         at = 0
@@ -265,7 +277,7 @@ def _avro(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
                 is_wanted = np.searchsorted(positions, at) < np.searchsorted(positions, end)
                 records = iter(block) if is_wanted else iter(())
                 while piece := list(islice(records, BATCH_ROWS)):
-                    yield _records(piece, theirs, schema, at + 1)
+                    yield _records(piece, theirs, schema, at + 1, layout)
                     at += len(piece)
                 at = end
                 if at > positions[-1]:
@@ -273,7 +285,7 @@ def _avro(fileio: FileIO, meta: ObjectMeta, layout: FileLayout) -> OpenedFile:
         except damage as error:
             raise BrokenFile(f"it cannot be read from about row {at + 1} on ({_short(error)})") from error
 
-    return OpenedFile(schema, batches(), OpenedParts(None, around))
+    return OpenedFile(schema, batches(), OpenedParts(None, counted, around))
 
 
 _AVRO_DAMAGE = (
@@ -291,7 +303,7 @@ _AVRO_DAMAGE = (
 """What fastavro raises for bytes that are no Avro."""
 
 
-def _records(piece: Sequence[Mapping[str, Any]], theirs: pa.Schema, schema: pa.Schema, first: int) -> FileBatch:
+def _records(piece: Sequence[Mapping[str, Any]], theirs: pa.Schema, schema: pa.Schema, first: int, layout: FileLayout) -> FileBatch:
     arrays, errors = [], dict[int, str]()
     for field in schema:
         raw = [record.get(field.name) for record in piece]
@@ -302,7 +314,7 @@ def _records(piece: Sequence[Mapping[str, Any]], theirs: pa.Schema, schema: pa.S
         arrays.append(cast)
     made = pa.Table.from_arrays(arrays, schema=schema)
     numbers = range(first, first + len(piece))
-    if not errors:
+    if not errors or layout.misfits_are_null:
         return FileBatch(made, numbers, [])
     bad_rows = [BadRow(first + place, json.dumps(dict(piece[place]), default=repr).encode(), why) for place, why in sorted(errors.items())]
     keep = [place not in errors for place in range(len(piece))]

@@ -37,6 +37,7 @@ from objcat.metadata.table_spec import BucketIndex, Index, RecordIndex
 from objcat.predicate.dialect import spark_sql
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.versions import arrow_schema, to_arrow
+from objcat.sql.ddl import check_alterable
 
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type", "index", "shared_log")
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
@@ -301,6 +302,7 @@ def property_changes(told: Sequence[Mapping[str, Any]]) -> PropertyChanges | Non
     found = PropertyChanges()
     if any(is_of_source(one.get("name") or "") for one in told):
         raise InvalidSql(SOURCE_STAYS)
+    check_alterable(one["name"] for one in told if one["change"] == "SetProperty")
     if any(one.get("name") in ("location", "external", "provider") for one in told):
         raise InvalidSql("A table of a lake has no LOCATION and no provider of its own. Nothing was done. Set other properties.")
     for one in told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +35,8 @@ from objcat.table.table import Table
 NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type")
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
+CREATED_WITH = (*SETTINGS, "index", "shared_log")
+"""What CREATE TABLE takes among the properties in some engine, and ALTER TABLE does not change."""
 
 
 CREATES = "CREATE TABLE [IF NOT EXISTS] t (columns, PRIMARY KEY (...)) [...], or [...] AS [WITH ...] SELECT ..."
@@ -218,8 +220,7 @@ def alter(context: Context, tree: sql.Alter) -> Any:
             case sql.AlterSet():
                 check_parts(action, "expressions", f"ALTER TABLE: {ALTERS}")
                 found = [item for properties in action.expressions for item in properties.expressions]
-                if any(is_of_source(item.this.name) for item in found):
-                    raise InvalidSql(SOURCE_STAYS)
+                check_alterable(item.this.name for item in found)
                 context.lake.table(name).set_properties({item.this.name: item.args["value"].name for item in found})
             case _:
                 changes += _changes(context, action)
@@ -228,6 +229,18 @@ def alter(context: Context, tree: sql.Alter) -> Any:
         types = {field.name: field.type for field in table.schema}
         table.alter.apply([_typed_default(context, change, types) for change in changes])
     return context.done()
+
+
+def check_alterable(names: Iterable[str]) -> None:
+    """Raises InvalidSql for a property that only CREATE TABLE takes, which would be stored as a note."""
+    for name in names:
+        if is_of_source(name):
+            raise InvalidSql(SOURCE_STAYS)
+        if (plain := name.lower().removeprefix("objcat.")) in CREATED_WITH:
+            raise InvalidSql(
+                f"A table gets its {plain} when it is created, and ALTER TABLE does not change it. Nothing was done. Create another table, "
+                "and insert the rows."
+            )
 
 
 def _renamed(name: str, node: sql.Expr) -> str:

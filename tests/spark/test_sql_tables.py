@@ -168,6 +168,7 @@ def test_columns_and_properties_are_altered(spark: SparkSession, lake: objcat.La
         ("DROP COLUMN id", "key"),
         (f"ALTER COLUMN fare TYPE {other}", "fare"),
         ("SET TBLPROPERTIES ('target_file_bytes' = 'many')", "target_file_bytes"),
+        ("SET TBLPROPERTIES ('key' = 'fare')", "gets its key when it is created"),
     ):
         with pytest.raises(PySparkException, match=sentence):
             spark.sql(f"ALTER TABLE lake.a.t {change}")

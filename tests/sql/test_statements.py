@@ -216,6 +216,10 @@ def test_columns_names_and_properties_change(lake: objcat.Lake) -> None:
         lake.sql("ALTER TABLE shop.sales ADD COLUMN x INT NOT NULL")
     with pytest.raises(InvalidSql, match="is not supported"):
         lake.sql("ALTER TABLE shop.sales RECOVER PARTITIONS")
+    for name in ("key", "objcat.Table_Type", "index"):
+        with pytest.raises(InvalidSql, match="when it is created, and ALTER TABLE does not change it. Nothing was done"):
+            lake.sql(f"ALTER TABLE shop.sales SET TBLPROPERTIES ('owner' = 'you', '{name}' = 'amount')")
+    assert lake.table("shop.sales").properties == {"owner": "us"}
 
 
 def test_nulls_are_allowed(lake: objcat.Lake) -> None:

@@ -7,6 +7,7 @@ import itertools
 import random
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -19,12 +20,13 @@ from fileio.contract import ByteRange, GetResult, NotModified, Version
 from fileio.errors import PermissionDenied
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.errors import SourceFileChanged
+from objcat.adoption import source_files
+from objcat.errors import ObjcatError, SourceFileChanged
 from objcat.lake.lake import Lake
 from objcat.sourcefiles import formats, text_files
 from objcat.sourcefiles.orc_stripes import stripes_of
 from tests.effort import seeds
-from tests.tables.in_place import COMPRESSED, FORMATS, SCHEMA, read, rows
+from tests.tables.in_place import COMPRESSED, FORMATS, SCHEMA, in_order, read, rows
 
 NESTED = pa.schema(
     [
@@ -260,18 +262,53 @@ def test_avro_is_read_up_to_the_last_match_and_decoded_where_one_is(monkeypatch:
     assert table.scan(where="id = 15999").to_arrow().to_pylist() == given[-1:]
 
 
+NARROW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("share", pa.int64())])
+
+
+def with_misfits() -> list[dict[str, Any]]:
+    """Rows of which two have a share that is no whole number."""
+    return [{**row, "share": 0.5 if row["id"] in (5, 33) else float(row["id"])} for row in rows(0, 60)]
+
+
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_rows_that_were_left_out_have_no_positions(kind: str) -> None:
-    """A query by positions gives an error rather than the rows beside those that it wants."""
+def test_a_value_that_does_not_fit_is_null_where_that_is_permitted(kind: str) -> None:
     _, store, lake = counted_lake()
-    given = [{**row, "share": 0.5 if row["id"] == 5 else float(row["id"])} for row in rows(0, 60)]
-    store.put(f"in/a.{kind}", FORMATS[kind](given))
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("share", pa.int64())])
-    table = table_of(lake, store, kind, schema, precompute=["id"], bad_rows="permit")
-    assert table.refresh_files().bad_rows == 1
+    store.put(f"in/a.{kind}", FORMATS[kind](with_misfits()))
+    wanted = [{"id": number, "name": f"n{number % 7}", "share": None if number in (5, 33) else number} for number in range(60)]
+    wanted = in_order(wanted)
+    for precompute in ([], ["id"], ["id", "share"]):
+        table = table_of(lake, store, kind, NARROW, name=f"t{len(precompute)}", precompute=precompute, bad_rows="permit")
+        done = table.refresh_files()
+        assert (done.rows, done.bad_rows) == (60, 0)
+        assert read(table) == wanted
+        assert read(table, where="share is null", columns=["id"]) == in_order([{"id": 5}, {"id": 33}])
+        assert read(table, where="id = 40", columns=["name"]) == [{"name": "n5"}]
+        assert read(table, where="id = 33") == [{"id": 33, "name": "n5", "share": None}]
+        table.delete("id in (5, 40)")
+        assert read(table) == [row for row in wanted if row["id"] not in (5, 40)]
+    strict = table_of(lake, store, kind, NARROW, name="strict")
+    with pytest.raises(ObjcatError, match="row 6 does not fit"):
+        strict.refresh_files()
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_files_that_were_taken_without_such_rows_stay_readable(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier version of objcat left the rows out. A query by positions gives an error rather than the rows beside its own."""
+    _, store, lake = counted_lake()
+    store.put(f"in/a.{kind}", FORMATS[kind](with_misfits()))
+    table = table_of(lake, store, kind, NARROW, precompute=["id"], bad_rows="permit")
+    own = source_files.layout_of
+    with monkeypatch.context() as earlier:
+        earlier.setattr(source_files, "layout_of", lambda *said: replace(own(*said), misfits_are_null=False))
+        assert table.refresh_files().bad_rows == 2
+    wanted = [{"id": number, "name": f"n{number % 7}", "share": number} for number in range(60) if number not in (5, 33)]
+    wanted = in_order(wanted)
+    assert read(table) == wanted
     assert read(table, where="id = 40") == [{"id": 40, "name": "n5", "share": 40}]
+    table.delete("id = 40")
+    assert read(table) == [row for row in wanted if row["id"] != 40]
     with pytest.raises(SourceFileChanged, match="60 rows"):
-        table.scan(where="id = 40", columns=["name"]).to_arrow()
+        table.scan(where="id = 41", columns=["name"]).to_arrow()
 
 
 @pytest.mark.parametrize("bad_rows", ["fail", "permit"])
