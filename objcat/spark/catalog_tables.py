@@ -18,6 +18,7 @@ from objcat.common.validation import SHOWN_CHARACTERS_MAX, span_ms
 from objcat.dml.default_terms import value_term
 from objcat.errors import InvalidSql
 from objcat.metadata.column_defaults import is_said
+from objcat.metadata.created_settings import check_alterable
 from objcat.metadata.files_text import SOURCE, SOURCE_STAYS, files_of_properties, is_of_source, properties_of_files
 from objcat.metadata.in_place import Files, key_pattern, split_pattern
 from objcat.metadata.index_text import INDEXES, index_of_text
@@ -37,7 +38,6 @@ from objcat.metadata.table_spec import BucketIndex, Index, RecordIndex
 from objcat.predicate.dialect import spark_sql
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.versions import arrow_schema, to_arrow
-from objcat.sql.ddl import check_alterable
 
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type", "index", "shared_log")
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
-from objcat.metadata.files_text import SOURCE_STAYS, is_of_source
+from objcat.metadata.created_settings import check_alterable
+from objcat.metadata.files_text import is_of_source
 from objcat.metadata.schema_evolution import (
     AddColumn,
     ColumnChange,
@@ -35,8 +36,6 @@ from objcat.table.table import Table
 NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
 SETTINGS = ("key", "ordering", "allowed_lateness", "key_scope", "table_type")
 """Table properties that are settings of `Lake.create_table`, and are not stored as properties."""
-CREATED_WITH = (*SETTINGS, "index", "shared_log")
-"""What CREATE TABLE takes among the properties in some engine, and ALTER TABLE does not change."""
 
 
 CREATES = "CREATE TABLE [IF NOT EXISTS] t (columns, PRIMARY KEY (...)) [...], or [...] AS [WITH ...] SELECT ..."
@@ -229,18 +228,6 @@ def alter(context: Context, tree: sql.Alter) -> Any:
         types = {field.name: field.type for field in table.schema}
         table.alter.apply([_typed_default(context, change, types) for change in changes])
     return context.done()
-
-
-def check_alterable(names: Iterable[str]) -> None:
-    """Raises InvalidSql for a property that only CREATE TABLE takes, which would be stored as a note."""
-    for name in names:
-        if is_of_source(name):
-            raise InvalidSql(SOURCE_STAYS)
-        if (plain := name.lower().removeprefix("objcat.")) in CREATED_WITH:
-            raise InvalidSql(
-                f"A table gets its {plain} when it is created, and ALTER TABLE does not change it. Nothing was done. Create another table, "
-                "and insert the rows."
-            )
 
 
 def _renamed(name: str, node: sql.Expr) -> str:

@@ -21,6 +21,7 @@ from fileio.errors import PermissionDenied
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.adoption import source_files
+from objcat.datafile.in_place import layout_of
 from objcat.errors import ObjcatError, SourceFileChanged
 from objcat.lake.lake import Lake
 from objcat.sourcefiles import formats, text_files
@@ -297,7 +298,7 @@ def test_files_that_were_taken_without_such_rows_stay_readable(kind: str, monkey
     _, store, lake = counted_lake()
     store.put(f"in/a.{kind}", FORMATS[kind](with_misfits()))
     table = table_of(lake, store, kind, NARROW, precompute=["id"], bad_rows="permit")
-    own = source_files.layout_of
+    own = layout_of
     with monkeypatch.context() as earlier:
         earlier.setattr(source_files, "layout_of", lambda *said: replace(own(*said), misfits_are_null=False))
         assert table.refresh_files().bad_rows == 2
