@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from tests.tables.in_place import FORMATS, SCHEMA, in_order, rows
@@ -106,3 +106,59 @@ def test_spark_reads_precomputed_fields(spark: SparkSession, tmp_path: Path) -> 
         assert table.maintenance.promote(where="day = 0").files == 1
         (tmp_path / "in/day=0/a.json").unlink()
         (tmp_path / "in/day=1/a.json").unlink()
+
+
+def by_workers(frame: DataFrame) -> bool:
+    """Whether Python workers give rows of a frame."""
+    return "MapInArrow" in frame._jdf.queryExecution().optimizedPlan().toString()
+
+
+def test_spark_itself_reads_precomputed_columns(spark: SparkSession, tmp_path: Path) -> None:
+    for day in range(4):
+        folder = tmp_path / f"in/day={day}"
+        folder.mkdir(parents=True)
+        (folder / "a.json").write_bytes(FORMATS["json"](rows(day * 50, day * 50 + 50)))
+    lake = objcat.connect(tmp_path / "lake")
+    source = objcat.Files(f"{tmp_path}/in/**/*.json", format="json", path_columns={"day": "int"}, precompute=["name", "id"])
+    table = lake.create_table("logs", SCHEMA, source=source)
+    slot = table.refresh_files().slots[-1]
+    table.alter.rename_column("name", "called")
+    table.alter.add_column("later", "int")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    every = [{"id": row["id"], "called": row["name"], "day": row["id"] // 50, "later": None} for row in rows(0, 200)]
+
+    def check(frame: DataFrame, wanted: list[dict[str, object]], *, workers: bool) -> None:
+        assert in_order(row.asDict() for row in frame.collect()) == in_order(wanted)
+        assert by_workers(frame) is workers
+
+    columns = ["id", "called", "day", "later"]
+    check(table.scan(columns=columns).to_spark(spark), every, workers=False)
+    check(table.scan(where="day = 2 and called = 'n3'", columns=columns).to_spark(spark), _of(every, 2, "n3"), workers=False)
+    check(table.scan(columns=["day"]).to_spark(spark), [{"day": row["day"]} for row in every], workers=False)
+    commits = table.scan(columns=["id", "_commit_slot"]).to_spark(spark)
+    check(commits, [{"id": row["id"], "_commit_slot": slot} for row in every], workers=False)
+    # Columns that a query of SQL needs are known after the scan.
+    counted = lake.sql("SELECT called, count(*) AS n FROM logs WHERE day > 0 AND id % 2 = 0 GROUP BY called", spark)
+    even = [row["called"] for row in every if row["id"] >= 50 and row["id"] % 2 == 0]
+    check(counted, [{"called": name, "n": even.count(name)} for name in set(even)], workers=False)
+    # Names of files, and rows that are deleted by their positions, are known to workers.
+    assert by_workers(table.scan(columns=["id", "_file"]).to_spark(spark))
+    table.delete("id between 60 and 64")
+    (tmp_path / "in/day=3/a.json").write_bytes(FORMATS["json"](rows(150, 230)))
+    table.refresh_files(on_change="replace")
+    left = [row for row in every if not 60 <= row["id"] <= 64] + [
+        {"id": row["id"], "called": row["name"], "day": 3, "later": None} for row in rows(200, 230)
+    ]
+    check(table.scan(columns=columns).to_spark(spark), left, workers=True)
+    # The new file may have the column that joined, which is not precomputed.
+    third = [row for row in left if row["day"] == 3]
+    check(table.scan(where="day = 3", columns=columns).to_spark(spark), third, workers=True)
+    known = [{name: value for name, value in row.items() if name != "later"} for row in left if row["day"] != 1]
+    check(table.scan(where="day <> 1", columns=columns[:3]).to_spark(spark), known, workers=False)
+    check(lake.sql("SELECT id, called, day FROM logs WHERE day <> 1", spark), known, workers=False)
+    mixed = lake.sql("SELECT id FROM logs WHERE id BETWEEN 45 AND 66", spark)
+    check(mixed, [{"id": number} for number in (*range(45, 60), 65, 66)], workers=True)
+
+
+def _of(given: list[dict[str, object]], day: int, name: str) -> list[dict[str, object]]:
+    return [row for row in given if row["day"] == day and row["called"] == name]

@@ -92,7 +92,7 @@ class Relation:
         log_rows: of log objects. For these three see `ObjcatBits.java`.
         sorted: columns by which the rows of each bucket ascend, because each is one file; empty where that is not sure. See
             `ObjcatOrder.java`.
-        is_adopted: whether the files are adopted ones, whose paths lead to the lake.
+        is_outer: whether the paths lead to the lake, as those of adopted files.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Relation:
     base_rows: int = 0
     log_rows: int = 0
     sorted: tuple[Column, ...] = ()
-    is_adopted: bool = False
+    is_outer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,11 @@ class NativeRoot:
 
     table: str
     lake: str | None = None
+
+
+def is_outer(path: str) -> bool:
+    """Whether a path leads to the lake, and not into the folder of the table."""
+    return path.startswith(f"{OUTER}/")
 
 
 def internal(column: Column) -> str:
@@ -299,7 +304,7 @@ def _encoded(root: NativeRoot, relation: Relation) -> bytes:
     files = relation.files
     paths = files.column("path").cast(pa.string())
     folder = root.table
-    if relation.is_adopted:
+    if relation.is_outer:
         assert root.lake is not None, "a table with adopted files is opened from its lake on"
         folder, paths = root.lake, pc.utf8_slice_codeunits(paths, len(OUTER) + 1)
     columns: dict[str, pa.Array] = {

@@ -24,6 +24,7 @@ from objcat.predicate.parse import Predicate
 from objcat.spark.native.adopted import is_native, native_layouts
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.narrowing import MarkedScan, NarrowPlan, mark
+from objcat.spark.native.precomputed import with_precomputed
 from objcat.spark.native.relation import fills_absent, native_root, spark_schema
 from objcat.spark.native.snapshot import native_rows
 from objcat.spark.versions import from_arrow
@@ -57,20 +58,22 @@ def scan_dataframe(
         narrow: plans again, for what a query needs of files in place.
     """
     root = native_root(spark, store)
+    if root is not None:
+        plan = with_precomputed(plan)
     chosen = [_cut(plan, name) for name in plan.columns]
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
     can_filter = plan.where is None or isinstance(plan.where, Predicate)
     if root is not None and can_filter and fills_absent(plan.columns_read):
         native, others = native_part(plan)
         if others is not None:
-            rest = _by_workers(spark, store, others, commits, narrow)
+            rest = _by_workers(spark, store, others, commits, verify, narrow)
             if native is None:
                 return rest
             return scan_dataframe(spark, store, native, bounds=bounds, commits=commits, verify=verify, narrow=narrow).union(rest)
         filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
         rows = native_rows(spark, root, plan, bounds(), order=verify(plan), then=filters if with_commits else [*filters, chosen])
         return _with_commits(rows, commits()).selectExpr(*chosen) if with_commits else rows
-    return _by_workers(spark, store, plan, commits, narrow)
+    return _by_workers(spark, store, plan, commits, verify, narrow)
 
 
 def _cut(plan: ScanPlan, name: str) -> str:
@@ -103,14 +106,32 @@ def native_part(plan: ScanPlan) -> tuple[ScanPlan | None, ScanPlan | None]:
 
 
 def _by_workers(
-    spark: SparkSession, store: StoreDescription, plan: ScanPlan, commits: Callable[[], pa.Table], narrow: NarrowPlan
+    spark: SparkSession,
+    store: StoreDescription,
+    plan: ScanPlan,
+    commits: Callable[[], pa.Table],
+    verify: Callable[[ScanPlan], LogOrder],
+    narrow: NarrowPlan,
 ) -> DataFrame:
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
     name = "task"
     if plan.snapshot.spec.is_in_place and not with_commits and not plan.parts and hasattr(spark, "_jvm"):
-        name = mark(MarkedScan(plan, narrow, lambda found: _through_arrow(spark, store, found, by_whole=True)))
+        name = mark(MarkedScan(plan, narrow, lambda found: _narrowed(spark, store, found, verify)))
     rows = _through_arrow(spark, store, plan, name=name)
     return (_with_commits(rows, commits()) if with_commits else rows).select([quoted(name) for name in plan.columns])
+
+
+def _narrowed(spark: SparkSession, store: StoreDescription, plan: ScanPlan, verify: Callable[[ScanPlan], LogOrder]) -> DataFrame:
+    """The rows of a plan for what a query needs of files in place: Spark reads precomputed columns where they are enough."""
+    root = native_root(spark, store)
+    known = plan if root is None or not fills_absent(plan.columns_read) else with_precomputed(plan)
+    native, others = native_part(known)
+    if root is None or native is None:
+        return _through_arrow(spark, store, plan, by_whole=True)
+    filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
+    chosen = [quoted(name) for name in plan.columns]
+    rows = native_rows(spark, root, native, None, order=verify(native), then=[*filters, chosen])
+    return rows if others is None else rows.union(_through_arrow(spark, store, others, by_whole=True).select(chosen))
 
 
 def _with_commits(rows: DataFrame, commits: pa.Table) -> DataFrame:

@@ -35,7 +35,7 @@ from objcat.spark.native.files import (
 from objcat.spark.native.merge import ORDER, PART, RANK, SURE, MergeRows, merged
 from objcat.spark.native.ordering import order_of, sure_to_win
 from objcat.spark.native.query import Expressions, Query, cast, of_frame, union
-from objcat.spark.native.relation import Constant, NativeRoot, Relation, internal, related, spark_schema, with_bounds
+from objcat.spark.native.relation import Constant, NativeRoot, Relation, internal, is_outer, related, spark_schema, with_bounds
 from objcat.spark.versions import from_arrow
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
 from objcat.tasks.scan import FILE_COLUMN
@@ -155,17 +155,17 @@ class _SnapshotFrame:
         own = [base for base in bases if base.file.adopted is None]
         if len(own) == len(bases):
             return self._base(own, buckets, is_merged=is_merged, key_span=key_span)
-        layouts: dict[AdoptedLayout, list[BaseRows]] = {}
+        layouts: dict[tuple[AdoptedLayout, bool], list[BaseRows]] = {}
         for base in bases:
             if base.file.adopted is not None:
-                layouts.setdefault(layout_of(base.file.adopted), []).append(base)
+                layouts.setdefault((layout_of(base.file.adopted), is_outer(base.file.path)), []).append(base)
         # The rules for bits and hashes know one relation alone.
         parts = [self._base(own, buckets)] if own else []
-        parts += [self._adopted(layout, files) for layout, files in sorted(layouts.items(), key=lambda item: item[0].names)]
+        parts += [self._adopted(layout, files) for (layout, _), files in sorted(layouts.items(), key=lambda item: item[0][0].names)]
         return union([rows.selected((*self._kept(), RANK, PART)) for rows in parts])
 
     def _adopted(self, layout: AdoptedLayout, bases: Sequence[BaseRows]) -> Query:
-        """The rows of adopted files of one layout."""
+        """The rows of files of one layout, which all are of the table or all are not."""
         columns = self.plan.columns_read
         constants = layout.constants(columns)
         files = self._base_files(bases)
@@ -177,7 +177,7 @@ class _SnapshotFrame:
             files=with_bounds(files, self.bounds),
             columns=layout.columns_in_files(columns),
             constants=(*_OF_BASES, Constant(TXN_COLUMN, "string"), *constants.values()),
-            is_adopted=True,
+            is_outer=is_outer(bases[0].file.path),
         )
         hidden = (TXN_COLUMN, _FILE, RANK, PART, _BUCKET, _COUNT)
         return self._own_rows(related(self.root, relation).selected([*layout.expressions(columns), *hidden]), bases)
