@@ -842,13 +842,17 @@ public class ObjcatFileIndex implements FileIndex {
       return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), none, scala.Option.apply(org.apache.spark.sql.types.Metadata.empty()), none);
     }
 
-    /** Filters, as SQL, and projections, as lists of SQL, and of columns by name, some of them cast. */
+    /** Filters, as SQL or as what `outside` takes, and projections, as lists of SQL, and of columns by name, some of them cast. */
     private static LogicalPlan shaped(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, List steps) throws Exception {
       ParserInterface parser = session.sessionState().sqlParser();
       for (Iterator it = steps.iterator(); it.hasNext(); ) {
         Object step = it.next();
         if (step instanceof String) {
           plan = new Filter(parser.parseExpression((String) step), plan);
+          continue;
+        }
+        if (step instanceof Map) {
+          plan = new Filter(outside((Map) step), plan);
           continue;
         }
         List chosen = new ArrayList();
@@ -867,6 +871,22 @@ public class ObjcatFileIndex implements FileIndex {
       }
       return plan;
     }
+
+    /** Not one of the listed numbers, each of which belongs to one of the groups. As SQL, the parser would take 0.03 ms for each of them. */
+    private static Expression outside(Map said) {
+      Expression inside = null;
+      for (Iterator it = ((List) said.get("groups")).iterator(); it.hasNext(); ) {
+        List group = (List) it.next(), numbers = new ArrayList();
+        for (Iterator listed = ((List) group.get(1)).iterator(); listed.hasNext(); ) numbers.add(literal(listed.next()));
+        Expression one = new And(
+            new EqualTo(UnresolvedAttribute$.MODULE$.quoted((String) said.get("group")), literal(group.get(0))),
+            new In(UnresolvedAttribute$.MODULE$.quoted((String) said.get("number")), PythonUtils.toSeq(numbers)));
+        inside = inside == null ? one : new Or(inside, one);
+      }
+      return new Not(inside);
+    }
+
+    private static Literal literal(Object number) { return new Literal(Long.valueOf(((Number) number).longValue()), LongType$.MODULE$); }
 
     private static LogicalPlan joined(org.apache.spark.sql.classic.SparkSession session, LogicalPlan left, LogicalPlan right, Map said) throws Exception {
       LogicalPlan hinted = new UnresolvedHint((String) said.get("hint"), PythonUtils.toSeq(new ArrayList()), right);

@@ -62,6 +62,11 @@ class Query:
         """A filter, as SQL text."""
         return self.shaped(condition)
 
+    def outside(self, group: str, number: str, listed: Mapping[int, Sequence[int]]) -> Query:
+        """A filter: the rows whose column `number` is not listed for the value of their column `group`. `listed`: not empty."""
+        step = {"group": group, "number": number, "groups": [[value, list(numbers)] for value, numbers in listed.items()]}
+        return Query({"op": "shaped", "steps": [step]}, (self,))
+
     def joined(self, other: Query, on: str, how: JoinType, hint: Hint) -> Query:
         """A join with `other`. `on`: SQL. `hint`: for `other`."""
         return Query({"op": "joined", "on": on, "how": how, "hint": hint}, (self, other))

@@ -305,10 +305,7 @@ class _SnapshotFrame:
             log_rows=sum(log.object.rows for log in logs),
         )
         rows = related(self.root, relation, row_index=_ROW if positions or stale else None)
-        if not stale:
-            return rows
-        listed = (f"{RANK} = {rank} AND {_ROW} IN ({', '.join(map(str, numbers))})" for rank, numbers in stale.items())
-        return rows.where(f"NOT ({' OR '.join(f'({one})' for one in listed)})")
+        return rows.outside(RANK, _ROW, stale) if stale else rows
 
     def _hash_modulo(self, count: str) -> str:
         """The bucket of a row, as Spark and objcat compute it."""
