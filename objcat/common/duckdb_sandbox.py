@@ -72,7 +72,7 @@ class SharedDuckdb:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal handler may ask while its thread holds it.
         self._database: Any = None
         os.register_at_fork(before=self._before_fork, after_in_parent=self._lock.release, after_in_child=self._lock.release)
 

@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -141,6 +142,8 @@ def test_spark_itself_reads_precomputed_columns(spark: SparkSession, tmp_path: P
     counted = lake.sql("SELECT called, count(*) AS n FROM logs WHERE day > 0 AND id % 2 = 0 GROUP BY called", spark)
     even = [row["called"] for row in every if row["id"] >= 50 and row["id"] % 2 == 0]
     check(counted, [{"called": name, "n": even.count(name)} for name in set(even)], workers=False)
+    by_arrow = table.scan(where=pc.field("id") >= 195, columns=columns).to_spark(spark)
+    check(by_arrow, [row for row in every if row["id"] >= 195], workers=True)
     # Names of files, and rows that are deleted by their positions, are known to workers.
     assert by_workers(table.scan(columns=["id", "_file"]).to_spark(spark))
     table.delete("id between 60 and 64")

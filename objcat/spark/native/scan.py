@@ -58,12 +58,11 @@ def scan_dataframe(
         narrow: plans again, for what a query needs of files in place.
     """
     root = native_root(spark, store)
-    if root is not None:
-        plan = with_precomputed(plan)
     chosen = [_cut(plan, name) for name in plan.columns]
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
     can_filter = plan.where is None or isinstance(plan.where, Predicate)
     if root is not None and can_filter and fills_absent(plan.columns_read):
+        plan = with_precomputed(plan)
         native, others = native_part(plan)
         if others is not None:
             rest = _by_workers(spark, store, others, commits, verify, narrow)
